@@ -1,0 +1,196 @@
+"""The few frames the benchmark speaks, written without the product's own codecs.
+
+A benchmark that encoded with `cometmq` would share the mistakes of the broker it measures, so the
+bytes are spelt out here, as a Java 5.x client writes them:
+
+    u32 length | u8 0 (JSON), u24 header length | header (JSON, keys a..z) | body
+
+SEND_MESSAGE_V2 keeps one constant length per queue: only two spots change from message to message,
+the opaque and the tail of UNIQ_KEY, and both carry the same ten decimal digits.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+SEND_MESSAGE_V2 = 310
+GET_MAX_OFFSET = 30
+SUCCESS = 0
+
+JAVA_VERSION_V5_3_3 = 479
+DEFAULT_TOPIC = "TBW102"
+BROKER_NAME = "broker-a"
+QUEUES_PER_TOPIC = 4
+
+FIRST_OPAQUE = 1_000_000_000
+"""Ten digits from the first message on, so a frame never changes its length."""
+
+OPAQUE_DIGITS = 10
+MAX_OPAQUE = 2**31 - 1
+
+_LENGTHS = struct.Struct(">II")
+_PLACEHOLDER = "0123456789"
+assert len(_PLACEHOLDER) == OPAQUE_DIGITS
+
+
+class BenchmarkError(Exception):
+    """A measurement that cannot be trusted: a peer refused, vanished, or lost a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendTemplate:
+    """One SEND_MESSAGE_V2 frame cut at its two variable spots.
+
+    A frame is `head + digits + middle + digits + tail`; the first spot is the tail of UNIQ_KEY,
+    the second the opaque (Java writes extFields before opaque).
+    """
+
+    head: bytes
+    middle: bytes
+    tail: bytes
+
+    def frame(self, opaque: int) -> bytes:
+        digits = b"%d" % opaque
+        assert len(digits) == OPAQUE_DIGITS
+        return b"".join((self.head, digits, self.middle, digits, self.tail))
+
+    @property
+    def frame_bytes(self) -> int:
+        return len(self.head) + len(self.middle) + len(self.tail) + 2 * OPAQUE_DIGITS
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    code: int
+    remark: str
+    ext: dict[str, str]
+    body: bytes
+
+
+def encode_frame(header: bytes, body: bytes = b"") -> bytes:
+    return _LENGTHS.pack(4 + len(header) + len(body), len(header)) + header + body
+
+
+def encode_request(code: int, ext: dict[str, str], opaque: int) -> bytes:
+    return encode_frame(_request_header(code, ext, str(opaque)).encode())
+
+
+def send_template(topic: str, queue_id: int, body_bytes: int, unique_prefix: str) -> SendTemplate:
+    """A send as `DefaultMQProducer` makes it (compared with a frame the 5.3.3 client sent).
+
+    UNIQ_KEY and WAIT are the only properties, as for a message without tags and keys.
+    `unique_prefix` is 22 characters of UNIQ_KEY (Java: address, process, class loader, time); the
+    ten digits that follow make up its 32.
+    """
+    assert len(unique_prefix) == 32 - OPAQUE_DIGITS
+    ext = {
+        "a": "benchmark_producer",
+        "b": topic,
+        "c": DEFAULT_TOPIC,
+        "d": str(QUEUES_PER_TOPIC),
+        "e": str(queue_id),
+        "f": "0",
+        "g": str(time.time_ns() // 1_000_000),
+        "h": "0",
+        "i": f"UNIQ_KEY\x01{unique_prefix}{_PLACEHOLDER}\x02WAIT\x01true\x02",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": BROKER_NAME,
+    }
+    header = _request_header(SEND_MESSAGE_V2, ext, _PLACEHOLDER).encode()
+    parts = encode_frame(header, b"m" * body_bytes).split(_PLACEHOLDER.encode())
+    assert len(parts) == 3, "exactly two variable spots"
+    return SendTemplate(*parts)
+
+
+def decode_response(frame: bytes) -> Response:
+    """`frame` starts behind the length field; JSON headers only, which is what both brokers send."""
+    header_length = int.from_bytes(frame[:4], "big")
+    if header_length >> 24:
+        raise BenchmarkError(f"answer in serialize type {header_length >> 24}, expected 0 (JSON)")
+    header = json.loads(frame[4 : 4 + header_length])
+    return Response(
+        code=header["code"],
+        remark=header.get("remark") or "",
+        ext=header.get("extFields") or {},
+        body=frame[4 + header_length :],
+    )
+
+
+class ControlConnection:
+    """One blocking connection for what surrounds a measurement: topics, offsets, a probing send."""
+
+    def __init__(self, address: tuple[str, int], timeout_seconds: float = 10.0) -> None:
+        self._socket = socket.create_connection(address, timeout=timeout_seconds)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._opaque = FIRST_OPAQUE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def call(self, code: int, ext: dict[str, str]) -> Response:
+        self._opaque += 1
+        return self._exchange(encode_request(code, ext, self._opaque))
+
+    def send(self, topic: str, queue_id: int, body_bytes: int) -> Response:
+        """One acknowledged send; an unknown topic is auto-created by the broker."""
+        self._opaque += 1
+        template = send_template(topic, queue_id, body_bytes, unique_prefix())
+        return self._exchange(template.frame(self._opaque))
+
+    def stored_messages(self, topic: str) -> int:
+        """Sum of the queues' maximum offsets (max = next offset to be written)."""
+        total = 0
+        for queue_id in range(QUEUES_PER_TOPIC):
+            response = self.call(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
+            if response.code != SUCCESS:
+                raise BenchmarkError(
+                    f"max offset of {topic}-{queue_id}: code {response.code}, {response.remark}"
+                )
+            total += int(response.ext["offset"])
+        return total
+
+    def _exchange(self, request: bytes) -> Response:
+        self._socket.sendall(request)
+        length = int.from_bytes(self._read(4), "big")
+        return decode_response(self._read(length))
+
+    def _read(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(size - len(parts))
+            if not part:
+                raise ConnectionResetError("the broker closed the connection")
+            parts += part
+        return bytes(parts)
+
+
+def unique_prefix() -> str:
+    """22 characters of a UNIQ_KEY that no other run repeats."""
+    return f"7F000001{time.time_ns() & 0xFFFFFFFFFFFFFF:014X}"
+
+
+def _request_header(code: int, ext: dict[str, str], opaque_digits: str) -> str:
+    fields = json.dumps(ext, separators=(",", ":"))
+    return (
+        f'{{"code":{code},"extFields":{fields},"flag":0,"language":"JAVA",'
+        f'"opaque":{opaque_digits},"serializeTypeCurrentRPC":"JSON",'
+        f'"version":{JAVA_VERSION_V5_3_3}}}'
+    )

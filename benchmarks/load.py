@@ -1,0 +1,335 @@
+"""The raw load generator: one process, one epoll loop, a closed loop of sends per connection.
+
+    python -m benchmarks.load --port 10911 --topic bench --connections 64 --in-flight 1 \
+        --body-bytes 1024 --ramp-seconds 1 --seconds 5 [--server-pid PID]
+
+Every connection keeps `in_flight` sends outstanding: an answer is replaced by a new send at once.
+The loop is plain epoll rather than asyncio, because the generator must stay cheaper than what it
+measures; `benchmarks.ack_server` shows how much cheaper. Both brokers meet this same process.
+
+Answers are cut by their length prefix and looked at for `"code":0`; anything else is decoded and
+counted by its code. Latency is sampled by probes: one send per connection at a time is remembered
+by its opaque and timed until the answer with that opaque is read. With one request in flight every
+send is a probe. The result is one line of JSON on stdout (`LoadResult`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import select
+import socket
+import struct
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from benchmarks.frames import (
+    FIRST_OPAQUE,
+    MAX_OPAQUE,
+    QUEUES_PER_TOPIC,
+    SUCCESS,
+    BenchmarkError,
+    decode_response,
+    send_template,
+    unique_prefix,
+)
+
+SILENCE_LIMIT_SECONDS = 20.0
+"""No answer on any connection for this long ends the run as failed."""
+
+_SUCCESS_MARK = b'"code":0,'
+_SUCCESS_MARK_SPAN = 24
+"""Both brokers write `code` first; further back only the full decoder looks for it."""
+
+_SOCKET_BUFFER_BYTES = 1 << 20
+_LENGTH = struct.Struct(">I")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    host: str
+    port: int
+    topic: str
+    connections: int
+    in_flight: int
+    body_bytes: int
+    ramp_seconds: float
+    seconds: float
+    server_pid: int | None = None
+
+
+@dataclass(slots=True)
+class LoadResult:
+    """What one run saw. `acked*` count answers with code 0; `*_total` include ramp and drain."""
+
+    sent_total: int
+    acked_total: int
+    acked: int
+    seconds: float
+    acked_per_second: float
+    frame_bytes: int
+    probes: int
+    latency_p50_us: float | None
+    latency_p99_us: float | None
+    latency_max_us: float | None
+    generator_cpu_seconds: float
+    server_cpu_seconds: float | None
+    errors: dict[str, int] = field(default_factory=dict)
+    error_remarks: dict[str, str] = field(default_factory=dict)
+
+
+class _Connection:
+    """State of one socket; the numbers live in `Generator`."""
+
+    __slots__ = ("probe_mark", "probe_sent_ns", "socket", "tail", "unsent")
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.tail = b""
+        self.unsent = b""
+        self.probe_mark = b""
+        self.probe_sent_ns = 0
+
+
+@dataclass(slots=True)
+class _Mark:
+    """Counters at one edge of the measured window."""
+
+    at_ns: int
+    acked: int
+    generator_cpu_seconds: float
+    server_cpu_seconds: float | None
+
+
+class Generator:
+    """Runs one `LoadConfig`; single use, blocking, raises BenchmarkError when the server fails."""
+
+    def __init__(self, config: LoadConfig) -> None:
+        assert config.connections > 0
+        assert config.in_flight > 0
+        self._config = config
+        self._epoll = select.epoll()
+        self._connections: dict[int, _Connection] = {}
+        templates = [
+            send_template(config.topic, queue_id, config.body_bytes, unique_prefix())
+            for queue_id in range(QUEUES_PER_TOPIC)
+        ]
+        assert QUEUES_PER_TOPIC == 4, "queue of a message = low two bits of its opaque"
+        self._frame_bytes = templates[0].frame_bytes
+        self._templates = [(t.head, t.middle, t.tail) for t in templates]
+        self._receive_bytes = 4096 if config.in_flight == 1 else 65536
+        self._next_opaque = FIRST_OPAQUE
+        self._outstanding = 0
+        self._acked = 0
+        self._draining = False
+        self._errors: dict[str, int] = {}
+        self._error_remarks: dict[str, str] = {}
+        self._latencies_ns: list[int] = []
+
+    def run(self) -> LoadResult:
+        config = self._config
+        gc.disable()  # nothing here makes cycles, and a pause would be charged to the server
+        try:
+            self._connect_all()
+            for connection in self._connections.values():
+                self._send(connection, config.in_flight)
+            self._loop_for(config.ramp_seconds)
+            self._latencies_ns = []
+            begin = self._mark()
+            self._loop_for(config.seconds)
+            end = self._mark()
+            measured_latencies_ns = self._latencies_ns
+            self._draining = True
+            self._loop_for(float("inf"))
+        finally:
+            gc.enable()
+            self._close_all()
+        return self._result(begin, end, sorted(measured_latencies_ns))
+
+    def _connect_all(self) -> None:
+        for _ in range(self._config.connections):
+            connected = socket.create_connection((self._config.host, self._config.port), timeout=10)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
+            connected.setblocking(False)
+            self._connections[connected.fileno()] = _Connection(connected)
+            self._epoll.register(connected.fileno(), select.EPOLLIN)
+
+    def _close_all(self) -> None:
+        for connection in self._connections.values():
+            connection.socket.close()
+        self._epoll.close()
+
+    def _loop_for(self, seconds: float) -> None:
+        """Serve events until `seconds` have passed, or until nothing is outstanding."""
+        poll = self._epoll.poll
+        connections = self._connections
+        clock = time.monotonic
+        now = last_event = clock()
+        end = now + seconds
+        while self._outstanding and now < end:
+            events = poll(0.05)
+            now = clock()
+            if events:
+                last_event = now
+            elif now - last_event > SILENCE_LIMIT_SECONDS:
+                raise BenchmarkError(
+                    f"{self._outstanding} sends unanswered for {SILENCE_LIMIT_SECONDS:.0f} s"
+                )
+            for fileno, event in events:
+                connection = connections[fileno]
+                if event & select.EPOLLOUT:
+                    self._flush(connection)
+                if event & ~select.EPOLLOUT:
+                    self._receive(connection)
+
+    def _receive(self, connection: _Connection) -> None:
+        data = connection.socket.recv(self._receive_bytes)
+        now_ns = time.perf_counter_ns()
+        if not data:
+            raise BenchmarkError("the server closed a connection in the middle of the run")
+        if connection.tail:
+            data = connection.tail + data
+        size = len(data)
+        unpack = _LENGTH.unpack_from
+        find = data.find
+        position = 0
+        answered = 0
+        while size - position >= 4:
+            end = position + 4 + unpack(data, position)[0]
+            if end > size:
+                break
+            if find(_SUCCESS_MARK, position, position + _SUCCESS_MARK_SPAN) >= 0:
+                self._acked += 1
+            else:
+                self._count_unusual(data[position + 4 : end])
+            answered += 1
+            position = end
+        connection.tail = data[position:] if position < size else b""
+        if answered:
+            # A mark in a half-read frame stays in `tail`, so it is looked for again, never missed.
+            if connection.probe_mark and find(connection.probe_mark, 0, position) >= 0:
+                self._latencies_ns.append(now_ns - connection.probe_sent_ns)
+                connection.probe_mark = b""
+            self._outstanding -= answered
+            if not self._draining:
+                self._send(connection, answered)
+
+    def _send(self, connection: _Connection, count: int) -> None:
+        first = self._next_opaque
+        self._next_opaque = first + count
+        templates = self._templates
+        parts: list[bytes] = []
+        for opaque in range(first, first + count):
+            head, middle, tail = templates[opaque & 3]
+            digits = b"%d" % opaque
+            parts += (head, digits, middle, digits, tail)
+        if not connection.probe_mark:
+            # A random place in the burst: the first would always see the shortest queue.
+            probe = first if count == 1 else first + int(random.random() * count)
+            connection.probe_mark = b'"opaque":%d' % probe
+            connection.probe_sent_ns = time.perf_counter_ns()
+        self._outstanding += count
+        block = b"".join(parts)
+        if connection.unsent:
+            connection.unsent += block
+            return
+        try:
+            sent = connection.socket.send(block)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(block):
+            connection.unsent = block[sent:]
+            self._epoll.modify(connection.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _flush(self, connection: _Connection) -> None:
+        sent = connection.socket.send(connection.unsent)
+        connection.unsent = connection.unsent[sent:]
+        if not connection.unsent:
+            self._epoll.modify(connection.socket.fileno(), select.EPOLLIN)
+
+    def _count_unusual(self, frame: bytes) -> None:
+        """An answer without the mark up front: code 0 written elsewhere, or a refusal."""
+        response = decode_response(frame)
+        if response.code == SUCCESS:
+            self._acked += 1
+            return
+        code = str(response.code)
+        self._errors[code] = self._errors.get(code, 0) + 1
+        self._error_remarks.setdefault(code, response.remark[:200])
+
+    def _mark(self) -> _Mark:
+        pid = self._config.server_pid
+        return _Mark(
+            at_ns=time.perf_counter_ns(),
+            acked=self._acked,
+            generator_cpu_seconds=time.process_time(),
+            server_cpu_seconds=None if pid is None else process_cpu_seconds(pid),
+        )
+
+    def _result(self, begin: _Mark, end: _Mark, latencies_ns: list[int]) -> LoadResult:
+        if self._next_opaque > MAX_OPAQUE:
+            raise BenchmarkError("the run was so long that the opaque no longer fits an int32")
+        seconds = (end.at_ns - begin.at_ns) / 1e9
+        acked = end.acked - begin.acked
+        server_cpu_seconds = None
+        if begin.server_cpu_seconds is not None and end.server_cpu_seconds is not None:
+            server_cpu_seconds = end.server_cpu_seconds - begin.server_cpu_seconds
+        return LoadResult(
+            sent_total=self._next_opaque - FIRST_OPAQUE,
+            acked_total=self._acked,
+            acked=acked,
+            seconds=seconds,
+            acked_per_second=acked / seconds,
+            frame_bytes=self._frame_bytes,
+            probes=len(latencies_ns),
+            latency_p50_us=_percentile_us(latencies_ns, 0.50),
+            latency_p99_us=_percentile_us(latencies_ns, 0.99),
+            latency_max_us=_percentile_us(latencies_ns, 1.0),
+            generator_cpu_seconds=end.generator_cpu_seconds - begin.generator_cpu_seconds,
+            server_cpu_seconds=server_cpu_seconds,
+            errors=self._errors,
+            error_remarks=self._error_remarks,
+        )
+
+
+def process_cpu_seconds(pid: int) -> float:
+    """User and system time of a process, all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def _percentile_us(sorted_ns: list[int], share: float) -> float | None:
+    if not sorted_ns:
+        return None
+    return sorted_ns[min(len(sorted_ns) - 1, int(share * len(sorted_ns)))] / 1000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="raw SEND_MESSAGE_V2 load")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--connections", type=int, default=1)
+    parser.add_argument("--in-flight", type=int, default=1, help="per connection")
+    parser.add_argument("--body-bytes", type=int, default=1024)
+    parser.add_argument("--ramp-seconds", type=float, default=1.0, help="not measured")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--server-pid", type=int, help="account this process's CPU time")
+    try:
+        result = Generator(LoadConfig(**vars(parser.parse_args()))).run()
+    except (BenchmarkError, OSError) as error:
+        print(f"load: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(asdict(result)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

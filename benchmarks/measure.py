@@ -1,0 +1,129 @@
+"""One measurement: a row of load against one peer, and the proof that what it acked is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.frames import SUCCESS, BenchmarkError, ControlConnection
+from benchmarks.load import LoadResult
+from benchmarks.peers import ROOT
+
+if TYPE_CHECKING:
+    from benchmarks.peers import Peer
+
+STORED_LIMIT_SECONDS = 60.0
+"""Java builds its consume queues behind the commit log, so the offsets may trail the answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: a number of connections, each with so many sends outstanding."""
+
+    connections: int
+    in_flight: int
+    body_bytes: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.connections}x{self.in_flight}"
+
+    @property
+    def title(self) -> str:
+        body = (
+            f"{self.body_bytes // 1024} KiB" if self.body_bytes >= 1024 else f"{self.body_bytes} B"
+        )
+        return f"{self.connections}×{self.in_flight}, {body}"  # noqa: RUF001
+
+    @property
+    def topic(self) -> str:
+        return f"bench_{self.name}_{self.body_bytes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """`stored` = growth of the topic's maximum offsets; None where nothing is stored (ack server)."""
+
+    load: LoadResult
+    stored: int | None
+
+    @property
+    def trustworthy(self) -> bool:
+        return not self.load.errors and self.stored in (None, self.load.acked_total)
+
+    @property
+    def generator_cpu_share(self) -> float:
+        """1.0 = the generator used a whole core: then the row measures the generator."""
+        return self.load.generator_cpu_seconds / self.load.seconds
+
+    @property
+    def server_cpu_us_per_send(self) -> float | None:
+        if self.load.server_cpu_seconds is None or not self.load.acked:
+            return None
+        return self.load.server_cpu_seconds / self.load.acked * 1e6
+
+
+def create_topic(peer: Peer, row: Row) -> None:
+    """A first send makes the broker create the row's topic from TBW102."""
+    with ControlConnection(peer.address) as connection:
+        response = connection.send(row.topic, 0, row.body_bytes)
+    if response.code != SUCCESS:
+        raise BenchmarkError(f"{peer.label}, {row.topic}: {response.code} {response.remark}")
+
+
+def measure_stored(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float) -> Measurement:
+    """Load a broker and count what it stored. The row's topic must exist."""
+    os.sync()  # the other broker's dirty pages are written before, not during, this round
+    with ControlConnection(peer.address) as connection:
+        before = _settled_count(connection, row.topic)
+    load = run_load(peer, row, ramp_seconds=ramp_seconds, seconds=seconds)
+    with ControlConnection(peer.address) as connection:
+        deadline = time.monotonic() + STORED_LIMIT_SECONDS
+        stored = connection.stored_messages(row.topic) - before
+        while stored < load.acked_total and time.monotonic() < deadline:
+            time.sleep(0.05)
+            stored = connection.stored_messages(row.topic) - before
+    return Measurement(load, stored)
+
+
+def run_load(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float) -> LoadResult:
+    """Run the generator in its own process. Raises BenchmarkError with what it printed."""
+    host, port = peer.address
+    arguments = {
+        "host": host,
+        "port": port,
+        "topic": row.topic,
+        "connections": row.connections,
+        "in-flight": row.in_flight,
+        "body-bytes": row.body_bytes,
+        "ramp-seconds": ramp_seconds,
+        "seconds": seconds,
+        "server-pid": peer.pid,
+    }
+    command = [sys.executable, "-m", "benchmarks.load"]
+    for name, value in arguments.items():
+        command += [f"--{name}", str(value)]
+    done = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise BenchmarkError(f"{peer.label}, {row.title}: {done.stderr.strip()[-500:]}")
+    return LoadResult(**json.loads(done.stdout))
+
+
+def _settled_count(connection: ControlConnection, topic: str) -> int:
+    """The stored count once it stands still: an earlier run's messages may still be indexed."""
+    deadline = time.monotonic() + STORED_LIMIT_SECONDS
+    count = connection.stored_messages(topic)
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+        again = connection.stored_messages(topic)
+        if again == count:
+            return count
+        count = again
+    raise BenchmarkError(f"the offsets of {topic} still grow without load")

@@ -1,0 +1,236 @@
+"""What a run found: on screen, as JSON under `results/`, and as the table in README.md."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rich.console import Console
+
+    from benchmarks.load import LoadResult
+    from benchmarks.measure import Measurement, Row
+    from benchmarks.memory import Memory
+
+BASELINE = "Java"
+SUBJECT = "CometMQ"
+BEGIN = "<!-- send-path:begin (written by `python -m benchmarks.send_path`) -->"
+END = "<!-- send-path:end -->"
+
+
+@dataclass(slots=True)
+class PeerFigures:
+    settings: dict[str, str]
+    startup_seconds: list[float] = field(default_factory=list)
+    measurements: dict[str, list[Measurement]] = field(default_factory=dict)
+    memory_idle: Memory | None = None
+    memory_after: Memory | None = None
+    anonymous_peak_kib: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    machine: dict[str, str]
+    options: dict[str, str]
+    rows: tuple[Row, ...]
+    ceiling: dict[str, Measurement] = field(default_factory=dict)
+    peers: dict[str, PeerFigures] = field(default_factory=dict)
+
+    @property
+    def trustworthy(self) -> bool:
+        return all(measured.trustworthy for measured in self.all_measurements())
+
+    def all_measurements(self) -> Iterable[Measurement]:
+        for figures in self.peers.values():
+            for measurements in figures.measurements.values():
+                yield from measurements
+
+
+def machine() -> dict[str, str]:
+    uname = os.uname()
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cores": f"{os.cpu_count()} × {models[0] if models else platform.machine()}",  # noqa: RUF001
+        "memory": f"{memory_bytes / 2**30:.0f} GiB",
+        "kernel": f"{uname.sysname} {uname.release}",
+        "load average before": f"{os.getloadavg()[0]:.2f}",
+    }
+
+
+def complaint(measured: Measurement) -> str:
+    """Why a measurement is not to be trusted."""
+    load = measured.load
+    parts = [
+        f"{count} answers with code {code} ({load.error_remarks[code]})"
+        for code, count in load.errors.items()
+    ]
+    if measured.stored not in (None, load.acked_total):
+        parts.append(f"{load.acked_total} acknowledged, {measured.stored} stored")
+    return "; ".join(parts)
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+Cells: TypeAlias = list[list[str]]
+
+
+def rate_cells(result: Report) -> Cells:
+    """Heading, then one line per row of load."""
+    labels = list(result.peers)
+    heading = ["connections × in flight, body"]  # noqa: RUF001
+    heading += [f"{label}, sends/s (min–max)" for label in labels]  # noqa: RUF001
+    heading += ["ratio"] + [f"{label} p50 / p99 ms" for label in labels]
+    heading += [f"{label} CPU µs/send" for label in labels] + ["generator ceiling, sends/s"]
+    cells = [heading]
+    for row in result.rows:
+        measured = {label: result.peers[label].measurements[row.name] for label in labels}
+        line = [row.title]
+        line += [_rate(measurements) for measurements in measured.values()]
+        line.append(_ratio(measured))
+        line += [_latency(measurements) for measurements in measured.values()]
+        line += [_cpu(measurements) for measurements in measured.values()]
+        line.append(f"{result.ceiling[row.name].load.acked_per_second:,.0f}")
+        cells.append(line)
+    return cells
+
+
+def cost_cells(result: Report) -> Cells:
+    """Heading, then start-up and memory; one column per peer."""
+    cells = [["", *result.peers]]
+    figures = list(result.peers.values())
+
+    def line(title: str, value: Callable[[PeerFigures], str]) -> None:
+        cells.append([title, *(value(each) for each in figures)])
+
+    line("start-up: spawn to first accepted send, s", _startup)
+    line("idle: resident (VmRSS)", lambda each: _mib(each.memory_idle, "resident_kib"))
+    line("idle: anonymous (RssAnon)", lambda each: _mib(each.memory_idle, "anonymous_kib"))
+    line("peak resident (VmHWM)", lambda each: _mib(each.memory_after, "peak_resident_kib"))
+    line("peak anonymous (RssAnon)", lambda each: f"{each.anonymous_peak_kib / 1024:,.0f} MiB")
+    line("at the end: proportional (PSS)", lambda each: _mib(each.memory_after, "proportional_kib"))
+    line("at the end: file-backed", lambda each: _mib(each.memory_after, "file_backed_kib"))
+    line("messages acknowledged = stored, in the rounds", _proof)
+    return cells
+
+
+def setting_cells(result: Report) -> Cells:
+    cells = [["setting", "value"]]
+    cells += [[name, value] for name, value in {**result.machine, **result.options}.items()]
+    for label, figures in result.peers.items():
+        cells += [[f"{label} {name}", value] for name, value in figures.settings.items()]
+    share = max((m.generator_cpu_share for m in result.all_measurements()), default=0.0)
+    cells.append(["generator's CPU, busiest round", f"{share:.0%} of a core"])
+    return cells
+
+
+def show(result: Report, console: Console) -> None:
+    titles = ("Acknowledged sends per second", "Start-up and memory", "Settings")
+    for title, cells in zip(titles, _all_cells(result), strict=True):
+        table = Table(title=title, show_lines=False)
+        for index, name in enumerate(cells[0]):
+            table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+        for line in cells[1:]:
+            table.add_row(*line)
+        console.print(table)
+    if not result.trustworthy:
+        console.print("[red]Some rounds are not to be trusted, see above.[/red]")
+
+
+def write(result: Report, directory: Path) -> list[Path]:
+    """Write `results/send-path-<time>.json` and the table of README.md; the paths written."""
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    results = directory / "results" / f"send-path-{stamp}.json"
+    results.parent.mkdir(exist_ok=True)
+    results.write_text(json.dumps(asdict(result), indent=1) + "\n")
+    readme = directory / "README.md"
+    text = readme.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin, f"{readme} lost its begin marker"
+    assert end, f"{readme} lost its end marker"
+    tables = "\n\n".join(_markdown(cells) for cells in _all_cells(result))
+    source = f"Raw figures of every round: `results/{results.name}`."
+    readme.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{source}\n\n{END}{after}")
+    return [results, readme]
+
+
+def _all_cells(result: Report) -> tuple[Cells, Cells, Cells]:
+    return rate_cells(result), cost_cells(result), setting_cells(result)
+
+
+def _markdown(cells: Cells) -> str:
+    lines = [f"| {' | '.join(line)} |" for line in cells]
+    lines.insert(1, "| --- |" + " ---: |" * (len(cells[0]) - 1))
+    return "\n".join(lines)
+
+
+# Cells --------------------------------------------------------------------------------------------
+
+
+def _rates(measurements: list[Measurement]) -> list[float]:
+    return [measured.load.acked_per_second for measured in measurements]
+
+
+def _rate(measurements: list[Measurement]) -> str:
+    rates = _rates(measurements)
+    mark = "" if all(measured.trustworthy for measured in measurements) else " (!)"
+    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f}–{max(rates):,.0f}){mark}"  # noqa: RUF001
+
+
+def _ratio(measured: dict[str, list[Measurement]]) -> str:
+    if not {BASELINE, SUBJECT} <= measured.keys():
+        return "–"  # noqa: RUF001
+    baseline = statistics.median(_rates(measured[BASELINE]))
+    return f"{statistics.median(_rates(measured[SUBJECT])) / baseline:.2f}×"  # noqa: RUF001
+
+
+def _latency(measurements: list[Measurement]) -> str:
+    return " / ".join(
+        _median_ms(measurements, get)
+        for get in (lambda load: load.latency_p50_us, lambda load: load.latency_p99_us)
+    )
+
+
+def _median_ms(measurements: list[Measurement], get: Callable[[LoadResult], float | None]) -> str:
+    values = [value for measured in measurements if (value := get(measured.load)) is not None]
+    return f"{statistics.median(values) / 1000:.2f}" if values else "–"  # noqa: RUF001
+
+
+def _cpu(measurements: list[Measurement]) -> str:
+    costs = [c for measured in measurements if (c := measured.server_cpu_us_per_send) is not None]
+    return f"{statistics.median(costs):.1f}" if costs else "–"  # noqa: RUF001
+
+
+def _startup(figures: PeerFigures) -> str:
+    return f"{statistics.median(figures.startup_seconds):.2f}"
+
+
+def _mib(memory: Memory | None, name: str) -> str:
+    return "–" if memory is None else f"{getattr(memory, name) / 1024:,.0f} MiB"  # noqa: RUF001
+
+
+def _proof(figures: PeerFigures) -> str:
+    measurements = [each for group in figures.measurements.values() for each in group]
+    acked = sum(each.load.acked_total for each in measurements)
+    stored = sum(each.stored or 0 for each in measurements)
+    errors = sum(sum(each.load.errors.values()) for each in measurements)
+    suffix = f", {errors:,} refused" if errors else ""
+    return (
+        f"{acked:,} = {stored:,}{suffix}" if acked == stored else f"{acked:,} ≠ {stored:,}{suffix}"
+    )

@@ -1,0 +1,131 @@
+"""The one error tree.
+
+CometMQError
+├── ConfigError               a key, a value or a file of the configuration does not fit
+├── IllegalArgumentError      a caller's value breaks a rule (also a ValueError)
+├── ClientStateError          used before start, after close, or started twice
+├── RouteNotFoundError        no name server knows a route for the topic
+├── ProtocolError             bytes from a peer that are no frame, header or record
+│   └── FrameTooLargeError
+├── RemotingError             the exchange with a peer failed
+│   ├── ConnectError
+│   ├── ConnectionLostError
+│   ├── RequestTimeoutError
+│   └── TooManyRequestsError  a named limit of ours refused the call
+├── RemoteError               the peer answered with a code other than success
+└── StoreError                the store directory
+    ├── StoreLockedError      another process owns it
+    ├── StoreCorruptError     bytes on disk contradict their format
+    ├── StoreFullError        no space left
+    └── StoreClosedError
+
+Retry loops read the class flags: `retriable` says that the same call may succeed elsewhere or
+later, `refresh_route` that the route which led here is probably stale.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CometMQError(Exception):
+    """Base of every error raised by CometMQ.
+
+    `code` is a RocketMQ response code (`cometmq.protocol.codes.ResponseCode`) where one exists,
+    `remark` the peer's text, `address` the peer as `host:port`.
+    """
+
+    retriable: ClassVar[bool] = False
+    refresh_route: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        remark: str | None = None,
+        address: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+
+class ConfigError(CometMQError):
+    """A configuration file, key or value does not fit; the message names it and the remedy."""
+
+
+class IllegalArgumentError(CometMQError, ValueError):
+    """A value handed to the public API breaks a rule; the message names the value and the rule."""
+
+
+class ClientStateError(CometMQError):
+    """The client is not in the state that the call needs (not started, closed, started twice)."""
+
+
+class RouteNotFoundError(CometMQError):
+    """No name server knows a broker for the topic."""
+
+    retriable = True
+    refresh_route = True
+
+
+class ProtocolError(CometMQError):
+    """Bytes from a peer that do not decode; the connection that brought them cannot go on."""
+
+
+class FrameTooLargeError(ProtocolError):
+    """A frame declares more bytes than the limit allows."""
+
+
+class RemotingError(CometMQError):
+    """The exchange with a peer failed below the level of response codes."""
+
+    retriable = True
+
+
+class ConnectError(RemotingError):
+    """No connection could be made."""
+
+    refresh_route = True
+
+
+class ConnectionLostError(RemotingError):
+    """The connection closed while the call was under way: it may or may not have been served."""
+
+    refresh_route = True
+
+
+class RequestTimeoutError(RemotingError):
+    """No answer came in time: the call may or may not have been served."""
+
+    refresh_route = True
+
+
+class TooManyRequestsError(RemotingError):
+    """A limit of this client on outstanding requests was reached; the message names it."""
+
+
+class RemoteError(CometMQError):
+    """The peer answered with a response code other than success (Java: MQBrokerException)."""
+
+
+class StoreError(CometMQError):
+    """The store directory could not be used."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the lock of the store directory."""
+
+
+class StoreCorruptError(StoreError):
+    """Bytes on disk contradict their format; the message names file and offset."""
+
+
+class StoreFullError(StoreError):
+    """The disk has no room for the next file."""
+
+
+class StoreClosedError(StoreError):
+    """The store is not open."""

@@ -1,0 +1,1 @@
+"""RocketMQ's nouns: messages, queues, topics, groups, routes. No I/O, no wire format."""

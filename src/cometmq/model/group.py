@@ -1,0 +1,29 @@
+"""Configuration of a consumer group on one broker (Java: SubscriptionGroupConfig)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+def _default_retry_policy() -> dict[str, Any]:
+    return {"type": "CUSTOMIZED"}
+
+
+class SubscriptionGroupConfig(msgspec.Struct, rename="camel"):
+    group_name: str = ""
+    attributes: dict[str, str] = {}
+    broker_id: int = 0
+    consume_broadcast_enable: bool = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_message_orderly: bool = False
+    consume_timeout_minute: int = 15
+    group_retry_policy: dict[str, Any] = msgspec.field(default_factory=_default_retry_policy)
+    group_sys_flag: int = 0
+    notify_consumer_ids_changed_enable: bool = True
+    retry_max_times: int = 16
+    retry_queue_nums: int = 1
+    subscription_data_set: list[dict[str, Any]] | None = None
+    which_broker_when_consume_slowly: int = 1

@@ -1,0 +1,52 @@
+"""Names of message properties that brokers and clients read (Java: MessageConst)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KEYS: Final = "KEYS"
+TAGS: Final = "TAGS"
+WAIT_STORE_MSG_OK: Final = "WAIT"
+DELAY_TIME_LEVEL: Final = "DELAY"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PRODUCER_GROUP: Final = "PGROUP"
+MIN_OFFSET: Final = "MIN_OFFSET"
+MAX_OFFSET: Final = "MAX_OFFSET"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+CONSUME_START_TIMESTAMP: Final = "CONSUME_START_TIME"
+MSG_REGION: Final = "MSG_REGION"
+TRACE_SWITCH: Final = "TRACE_ON"
+UNIQ_CLIENT_MESSAGE_ID: Final = "UNIQ_KEY"
+CLUSTER: Final = "CLUSTER"
+INSTANCE_ID: Final = "INSTANCE_ID"
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+
+KEY_SEPARATOR: Final = " "
+
+# A client may read these from a received message, never set them on one it sends: they would be
+# taken for the broker's own (the Java client's MessageConst.STRING_HASH_SET, cut to those that
+# change how a broker treats a message).
+RESERVED: Final = frozenset(
+    {
+        REAL_TOPIC,
+        REAL_QUEUE_ID,
+        TRANSACTION_PREPARED,
+        PRODUCER_GROUP,
+        MIN_OFFSET,
+        MAX_OFFSET,
+        ORIGIN_MESSAGE_ID,
+        RETRY_TOPIC,
+        UNIQ_CLIENT_MESSAGE_ID,
+        CONSUME_START_TIMESTAMP,
+        MSG_REGION,
+        TRACE_SWITCH,
+        CLUSTER,
+    }
+)

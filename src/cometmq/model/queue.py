@@ -1,0 +1,16 @@
+"""A message queue: one ordered part of a topic on one broker (Java: MessageQueue)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MessageQueue(NamedTuple):
+    """Ordered as Java orders it: topic, then broker name, then queue id."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"

@@ -1,0 +1,42 @@
+"""What a consumer group wants of a topic (Java: SubscriptionData, ConsumerData)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+SUB_ALL: Final = "*"
+EXPRESSION_TAG: Final = "TAG"
+EXPRESSION_SQL92: Final = "SQL92"
+
+
+class SubscriptionData(msgspec.Struct, rename="camel"):
+    """One group's subscription to one topic.
+
+    `code_set` are the Java hash codes of `tags_set`, by which the broker selects; `sub_version` (ms)
+    orders the versions of one subscription.
+    """
+
+    topic: str
+    sub_string: str = SUB_ALL
+    tags_set: list[str] = []
+    code_set: list[int] = []
+    sub_version: int = 0
+    expression_type: str = EXPRESSION_TAG
+    class_filter_mode: bool = False
+
+
+class ConsumerData(msgspec.Struct, rename="camel"):
+    """One group membership as a heartbeat states it."""
+
+    group_name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[SubscriptionData] = []
+    unit_mode: bool = False
+
+
+class ProducerData(msgspec.Struct, rename="camel"):
+    group_name: str

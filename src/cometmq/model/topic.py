@@ -1,0 +1,41 @@
+"""Topic configuration and the version that guards tables of it (Java: TopicConfig, DataVersion)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cometmq.model.sysflag import PERM_READ, PERM_RW, PERM_WRITE
+
+
+class DataVersion(msgspec.Struct, rename="camel"):
+    """Tells whether two copies of a table are the same; all three fields count."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+
+    def next(self, now_ms: int) -> None:
+        """Mark one change of the guarded table."""
+        self.timestamp = now_ms
+        self.counter += 1
+
+
+class TopicConfig(msgspec.Struct, rename="camel"):
+    """One topic on one broker. `perm` is a bit set of `sysflag.PERM_*`."""
+
+    topic_name: str = ""
+    attributes: dict[str, str] = {}
+    order: bool = False
+    perm: int = PERM_RW
+    read_queue_nums: int = 16
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    write_queue_nums: int = 16
+
+    @property
+    def readable(self) -> bool:
+        return self.perm & PERM_READ != 0
+
+    @property
+    def writable(self) -> bool:
+        return self.perm & PERM_WRITE != 0

@@ -1,0 +1,81 @@
+"""The body of a batch send (code 320): sub-messages one after the other (Java: MessageDecoder).
+
+size  field
+4     total size
+4     magic, 0
+4     body CRC, 0
+4     flag
+4+n   body
+2+p   properties string
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from cometmq.errors import ProtocolError
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
+
+_HEAD: Final = struct.Struct(">iIIii")
+assert _HEAD.size == 20
+_FIXED: Final = _HEAD.size + 2
+
+
+class BatchEntry(NamedTuple):
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def batch_entry_size(body_length: int, properties_length: int) -> int:
+    """Bytes that one sub-message takes in the body of a batch."""
+    return _FIXED + body_length + properties_length
+
+
+def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
+    """The batch body. Raises ProtocolError when properties exceed 32767 bytes."""
+    parts: list[bytes] = []
+    for flag, body, properties in entries:
+        if len(properties) > MAX_PROPERTIES_LENGTH:
+            raise ProtocolError(
+                f"properties of {len(properties)} bytes, the limit is {MAX_PROPERTIES_LENGTH}"
+            )
+        size = batch_entry_size(len(body), len(properties))
+        parts += (
+            _HEAD.pack(size, 0, 0, flag, len(body)),
+            body,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes) -> list[BatchEntry]:
+    """The sub-messages. Raises ProtocolError when the sizes contradict each other."""
+    entries = []
+    position = 0
+    while position < len(data):
+        if len(data) - position < _FIXED:
+            raise ProtocolError(f"{len(data) - position} bytes end a batch, too few for a message")
+        size, _magic, _crc, flag, body_length = _HEAD.unpack_from(data, position)
+        end = position + size
+        body_start = position + _HEAD.size
+        if body_length < 0 or size < _FIXED + body_length or end > len(data):
+            raise ProtocolError(
+                f"a batch message at {position} declares {size} bytes with a body of "
+                f"{body_length}; {len(data) - position} are left"
+            )
+        properties_start = body_start + body_length + 2
+        properties_length = int.from_bytes(data[properties_start - 2 : properties_start], "big")
+        if properties_start + properties_length != end:
+            raise ProtocolError(
+                f"a batch message at {position} declares {size} bytes, its fields take "
+                f"{properties_start + properties_length - position}"
+            )
+        entries.append(
+            BatchEntry(flag, data[body_start : properties_start - 2], data[properties_start:end])
+        )
+        position = end
+    return entries

@@ -1,0 +1,399 @@
+"""Remoting commands: what a frame's header and body mean (Java: RemotingCommand).
+
+Two readings of a header exist. `decode_command` keeps the ext fields as texts and suits any command;
+`RequestDecoder` decodes the header of a known request code straight into its typed record, in one
+pass over the JSON, which is what a broker does for every request it serves.
+
+ROCKETMQ form of a header, big-endian:
+
+    size    field
+    2       code
+    1       language code
+    2       version
+    4       opaque
+    4       flag
+    4+n     remark: length, bytes
+    4+n     ext fields: length of all, then per entry key length (2), key, value length (4), value
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, Generic
+
+import msgspec
+
+from cometmq.errors import ProtocolError
+from cometmq.protocol.codes import CURRENT_VERSION, LanguageCode
+from cometmq.protocol.frame import Frame, SerializeType, encode_frame, frame_prefix
+from cometmq.protocol.header import Header, HeaderT, Int32, header_from_ext, header_to_ext
+
+FLAG_RESPONSE: Final = 1
+FLAG_ONEWAY: Final = 2
+
+_LANGUAGE_NAMES: Final = {code.value: code.name for code in LanguageCode}
+_LANGUAGE_CODES: Final = {code.name: code.value for code in LanguageCode}
+_BINARY: Final = struct.Struct(">HBHii")
+assert _BINARY.size == 13
+
+Ext = dict[str, str]
+
+
+class RemotingCommand:
+    """One request or response with its ext fields as texts. `body` is empty when there is none."""
+
+    __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "version")
+
+    def __init__(
+        self,
+        code: int,
+        *,
+        ext: Ext | None = None,
+        body: bytes | memoryview = b"",
+        opaque: int = 0,
+        flag: int = 0,
+        remark: str | None = None,
+        language: str = "PYTHON",
+        version: int = CURRENT_VERSION,
+    ) -> None:
+        self.code = code
+        self.ext: Ext = {} if ext is None else ext
+        self.body = body
+        self.opaque = opaque
+        self.flag = flag
+        self.remark = remark
+        self.language = language
+        self.version = version
+
+    @property
+    def is_response(self) -> bool:
+        return self.flag & FLAG_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.flag & FLAG_ONEWAY != 0
+
+    def header(self, header_type: type[HeaderT]) -> HeaderT:
+        """The ext fields as a typed record; ProtocolError names the field that does not fit."""
+        return header_from_ext(self.ext, header_type)
+
+    def __repr__(self) -> str:
+        return (
+            f"RemotingCommand(code={self.code}, opaque={self.opaque}, flag={self.flag}, "
+            f"remark={self.remark!r}, ext={self.ext!r}, body=<{len(self.body)} bytes>)"
+        )
+
+
+def request(code: int, header: Header | None = None, body: bytes = b"") -> RemotingCommand:
+    """A request; its opaque is given by the connection that sends it."""
+    return RemotingCommand(code, ext=header_to_ext(header) if header else None, body=body)
+
+
+def response(
+    code: int,
+    remark: str | None = None,
+    *,
+    header: Header | None = None,
+    ext: Ext | None = None,
+    body: bytes | memoryview = b"",
+) -> RemotingCommand:
+    """A response; its opaque is given by the connection that answers with it."""
+    fields = dict(ext) if ext else {}
+    if header is not None:
+        fields.update(header_to_ext(header))
+    return RemotingCommand(code, ext=fields, body=body, flag=FLAG_RESPONSE, remark=remark)
+
+
+# Encoding
+
+
+class _JsonHeader(msgspec.Struct, omit_defaults=True):
+    # In the order of Java's output, which is alphabetical; `omit_defaults` leaves out the nulls.
+    code: int
+    extFields: Ext | None = None  # noqa: N815 - a wire name
+    flag: int = -1
+    language: str = ""
+    opaque: int = -(2**31) - 1
+    remark: str | None = None
+    serializeTypeCurrentRPC: str = ""  # noqa: N815 - a wire name
+    version: int = -1
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_header(
+    command: RemotingCommand, serialize_type: SerializeType = SerializeType.JSON
+) -> bytes:
+    """The header bytes of a command, in the given form."""
+    if serialize_type is SerializeType.ROCKETMQ:
+        return _encode_binary(command)
+    return _encoder.encode(
+        _JsonHeader(
+            command.code,
+            command.ext or None,
+            command.flag,
+            command.language,
+            command.opaque,
+            command.remark,
+            "JSON",
+            command.version,
+        )
+    )
+
+
+def encode_command(
+    command: RemotingCommand, serialize_type: SerializeType = SerializeType.JSON
+) -> bytes:
+    """The whole frame of a command."""
+    return encode_frame(encode_header(command, serialize_type), command.body, serialize_type)
+
+
+def encode_success(opaque: int, ext_json: bytes, body_length: int = 0) -> bytes:
+    """Prefix and JSON header of a successful response whose ext fields are JSON text already.
+
+    For the broker's two hot answers: `ext_json` is the inside of the braces, every value quoted.
+    """
+    header = b'{"code":0,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%d,%b' % (
+        ext_json,
+        opaque,
+        _JSON_TAIL,
+    )
+    return frame_prefix(len(header), body_length) + header
+
+
+_JSON_TAIL: Final = b'"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
+
+
+def _encode_binary(command: RemotingCommand) -> bytes:
+    if not 0 <= command.code <= 0xFFFF:
+        raise ProtocolError(f"code {command.code} does not fit the 16 bits of a ROCKETMQ header")
+    remark = (command.remark or "").encode()
+    entries = bytearray()
+    for key, value in command.ext.items():
+        name, text = key.encode(), value.encode()
+        if len(name) > 0x7FFF:
+            raise ProtocolError(f"an ext field name of {len(name)} bytes is too long, limit 32767")
+        entries += len(name).to_bytes(2, "big") + name + len(text).to_bytes(4, "big") + text
+    fixed = _BINARY.pack(
+        command.code,
+        _LANGUAGE_CODES.get(command.language, LanguageCode.OTHER),
+        command.version,
+        command.opaque,
+        command.flag,
+    )
+    return b"".join(
+        (
+            fixed,
+            len(remark).to_bytes(4, "big"),
+            remark,
+            len(entries).to_bytes(4, "big"),
+            entries,
+        )
+    )
+
+
+# Decoding
+
+_Text = str | int | float | bool | None
+
+
+class _AnyHeader(msgspec.Struct):
+    code: Int32 = 0
+    extFields: dict[str, _Text] | None = None  # noqa: N815 - a wire name
+    flag: Int32 = 0
+    language: str | int | None = None
+    opaque: Int32 = 0
+    remark: str | None = None
+    version: Int32 = 0
+
+
+_any_decoder = msgspec.json.Decoder(_AnyHeader)
+
+
+def decode_command(frame: Frame) -> RemotingCommand:
+    """Any command. Raises ProtocolError when the header is not one."""
+    if frame.serialize_type == SerializeType.ROCKETMQ:
+        return _decode_binary(frame.header, frame.body)
+    _check_json(frame)
+    try:
+        header = _any_decoder.decode(frame.header)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"a JSON header does not decode: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"a JSON header is not UTF-8: {error}") from error
+    return RemotingCommand(
+        header.code,
+        ext=_texts(header.extFields),
+        body=frame.body,
+        opaque=header.opaque,
+        flag=header.flag,
+        remark=header.remark,
+        language=_language_name(header.language),
+        version=header.version,
+    )
+
+
+class Request(msgspec.Struct, Generic[HeaderT], kw_only=True):
+    """A request with its typed header, as handlers get it."""
+
+    code: Int32
+    header: HeaderT | None = msgspec.field(name="extFields", default=None)
+    flag: Int32 = 0
+    language: str | int | None = None
+    opaque: Int32 = 0
+    version: Int32 = 0
+    remark: str | None = None
+    # Not part of the JSON: its empty name keeps it apart, and `RequestDecoder` always sets it.
+    frame: Frame = msgspec.field(name="", default=Frame(0, b"", b""))
+
+    @property
+    def body(self) -> bytes:
+        return self.frame.body
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.flag & FLAG_ONEWAY != 0
+
+    def ext(self) -> Ext:
+        """All ext fields as texts, also those that the typed header does not know."""
+        return decode_command(self.frame).ext
+
+
+class RequestDecoder:
+    """Decodes the requests of registered codes into `Request[H]`."""
+
+    def __init__(self) -> None:
+        self._types: dict[int, type[Header]] = {}
+        self._decoders: dict[int, msgspec.json.Decoder[Any]] = {}
+
+    def register(self, code: int, header_type: type[Header]) -> None:
+        self._types[code] = header_type
+        self._decoders[code] = msgspec.json.Decoder(
+            Request[header_type],  # type: ignore[valid-type]  # a type made at run time
+            strict=False,
+        )
+
+    def __contains__(self, code: int) -> bool:
+        return code in self._types
+
+    def decode(self, frame: Frame, code: int) -> Request[Any]:
+        """The request in `frame`, whose code is known from `peek_code` and registered.
+
+        Raises ProtocolError naming what does not fit; `decode_command` then tells whom to answer.
+        """
+        if frame.serialize_type == SerializeType.ROCKETMQ:
+            decoded = self._decode_binary(frame, code)
+        else:
+            try:
+                decoded = self._decoders[code].decode(frame.header)
+            except msgspec.DecodeError as error:
+                raise ProtocolError(f"{self._types[code].__name__}: {error}") from error
+            except UnicodeDecodeError as error:
+                raise ProtocolError(f"a JSON header is not UTF-8: {error}") from error
+        if decoded.header is None:
+            decoded.header = header_from_ext({}, self._types[code])
+        decoded.frame = frame
+        return decoded
+
+    def _decode_binary(self, frame: Frame, code: int) -> Request[Any]:
+        command = _decode_binary(frame.header, frame.body)
+        return Request(
+            code=code,
+            header=header_from_ext(command.ext, self._types[code]),
+            flag=command.flag,
+            language=command.language,
+            opaque=command.opaque,
+            version=command.version,
+            remark=command.remark,
+        )
+
+
+class _CodeOnly(msgspec.Struct):
+    code: Int32 = 0
+
+
+_code_decoder = msgspec.json.Decoder(_CodeOnly)
+_CODE_FIRST: Final = b'{"code":'
+
+
+def peek_code(frame: Frame) -> int:
+    """The code of a header without decoding the rest. Raises ProtocolError if it has none."""
+    header = frame.header
+    if frame.serialize_type == SerializeType.ROCKETMQ:
+        if len(header) < _BINARY.size:
+            raise ProtocolError(f"a ROCKETMQ header of {len(header)} bytes, at least 21 are needed")
+        return int.from_bytes(header[:2], "big")
+    _check_json(frame)
+    # Every client in use writes the code first; one that does not costs a second pass.
+    if header.startswith(_CODE_FIRST):
+        digits = header[8 : header.find(b",", 8, 20)]
+        if digits.isdigit():
+            return int(digits)
+    try:
+        return _code_decoder.decode(header).code
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"a JSON header does not decode: {error}") from error
+
+
+def _check_json(frame: Frame) -> None:
+    if frame.serialize_type != SerializeType.JSON:
+        raise ProtocolError(
+            f"serialize type {frame.serialize_type} of a header is unknown; 0 is JSON, 1 ROCKETMQ"
+        )
+
+
+def _decode_binary(header: bytes, body: bytes) -> RemotingCommand:
+    try:
+        code, language, version, opaque, flag = _BINARY.unpack_from(header)
+        remark, position = _sized(header, _BINARY.size, 4)
+        entries, position = _sized(header, position, 4)
+        ext = {}
+        at = 0
+        while at < len(entries):
+            key, at = _sized(entries, at, 2)
+            value, at = _sized(entries, at, 4)
+            ext[key.decode()] = value.decode()
+        text = remark.decode() if remark else None
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a ROCKETMQ header does not decode: {error}") from error
+    return RemotingCommand(
+        code,
+        ext=ext,
+        body=body,
+        opaque=opaque,
+        flag=flag,
+        remark=text,
+        language=_language_name(language),
+        version=version,
+    )
+
+
+def _sized(data: bytes, position: int, width: int) -> tuple[bytes, int]:
+    start = position + width
+    length = int.from_bytes(data[position:start], "big", signed=True)
+    end = start + length
+    if length < 0 or end > len(data):
+        raise ProtocolError(
+            f"a ROCKETMQ header declares {length} bytes at {position} of {len(data)}"
+        )
+    return data[start:end], end
+
+
+def _texts(ext: Mapping[str, _Text] | None) -> Ext:
+    if not ext:
+        return {}
+    return {key: _text(value) for key, value in ext.items() if value is not None}
+
+
+def _text(value: _Text) -> str:
+    if isinstance(value, str):
+        return value
+    return "true" if value is True else "false" if value is False else str(value)
+
+
+def _language_name(language: str | int | None) -> str:
+    if isinstance(language, str):
+        return language
+    return _LANGUAGE_NAMES.get(language, "OTHER") if language is not None else "OTHER"

@@ -1,0 +1,132 @@
+"""Cutting a byte stream into frames (Java: NettyEncoder, NettyDecoder).
+
+Layout, big-endian:
+
+    offset  size  field
+    0       4     total length: bytes that follow = 4 + header length + body length
+    4       1     serialize type of the header: 0 JSON, 1 ROCKETMQ
+    5       3     header length
+    8       n     header
+    8+n     m     body
+
+No I/O: `FrameDecoder.feed` takes what a read brought and returns the frames it completed.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from cometmq.errors import FrameTooLargeError, ProtocolError
+
+MAX_FRAME_LENGTH: Final = 16 * 1024 * 1024
+_PREFIX: Final = struct.Struct(">II")
+_MAX_HEADER_LENGTH: Final = 0xFF_FFFF
+assert _PREFIX.size == 8
+
+
+class SerializeType(IntEnum):
+    JSON = 0
+    ROCKETMQ = 1
+
+
+class Frame(NamedTuple):
+    serialize_type: int
+    header: bytes
+    body: bytes
+
+
+class FrameDecoder:
+    """Holds the tail of an unfinished frame between reads.
+
+    `max_frame_length` bounds what one frame may declare (bytes after the length field), and so what
+    this object ever buffers: that much plus one read.
+    """
+
+    __slots__ = ("_max", "_needed", "_pending")
+
+    def __init__(self, max_frame_length: int = MAX_FRAME_LENGTH) -> None:
+        self._max = max_frame_length
+        self._pending = bytearray()
+        self._needed = 0
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of an unfinished frame held back."""
+        return len(self._pending)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completed, in order.
+
+        Raises ProtocolError when the bytes cannot be frames; the stream is then lost and every
+        later call would misread it. Frames completed before the fault are dropped with it.
+        """
+        pending = self._pending
+        if pending:
+            pending += data
+            if len(pending) < self._needed:
+                return []
+            data = bytes(pending)
+            pending.clear()
+        frames: list[Frame] = []
+        position, end = 0, len(data)
+        while end - position >= 8:
+            total, type_and_length = _PREFIX.unpack_from(data, position)
+            header_length = type_and_length & _MAX_HEADER_LENGTH
+            if total > self._max or header_length + 4 > total:
+                raise self._refusal(total, header_length)
+            frame_end = position + 4 + total
+            if frame_end > end:
+                break
+            body_start = position + 8 + header_length
+            frames.append(
+                Frame(
+                    type_and_length >> 24,
+                    data[position + 8 : body_start],
+                    data[body_start:frame_end],
+                )
+            )
+            position = frame_end
+        if position < end:
+            pending += data[position:] if position else data
+            self._needed = self._wanted()
+        return frames
+
+    def _wanted(self) -> int:
+        """How many bytes must be pending before another attempt can succeed; checks the length."""
+        pending = self._pending
+        if len(pending) < 4:
+            return 4
+        total = int.from_bytes(pending[:4], "big")
+        if total > self._max or total < 4:
+            raise self._refusal(total, 0)
+        return 4 + total
+
+    def _refusal(self, total: int, header_length: int) -> ProtocolError:
+        if total > self._max:
+            return FrameTooLargeError(
+                f"a frame declares {total} bytes, the limit is {self._max}; "
+                "send smaller messages or raise the limit on both sides"
+            )
+        return ProtocolError(
+            f"a frame declares {total} bytes in all and a header of {header_length} bytes"
+        )
+
+
+def encode_frame(
+    header: bytes, body: bytes | memoryview = b"", serialize_type: int = SerializeType.JSON
+) -> bytes:
+    """One frame. `header` must be shorter than 16 MiB."""
+    return b"".join((frame_prefix(len(header), len(body), serialize_type), header, body))
+
+
+def frame_prefix(
+    header_length: int, body_length: int, serialize_type: int = SerializeType.JSON
+) -> bytes:
+    """The 8 bytes before a header, for senders that pass header and body on without joining them."""
+    if header_length > _MAX_HEADER_LENGTH:
+        raise ProtocolError(
+            f"a header of {header_length} bytes is too long, the limit is {_MAX_HEADER_LENGTH}"
+        )
+    return _PREFIX.pack(4 + header_length + body_length, serialize_type << 24 | header_length)

@@ -1,0 +1,217 @@
+"""The header records of requests and responses, one class each, grouped by who speaks to whom.
+
+Names and types are those of the Java classes (without the prefix `Rpc…`); `wire.json` of the
+reference lists them. Fields of Java's base classes (`lo`, `ns`, `nsd`, `bname`, `oway`) are read by
+no rule here, and so are left among the unknown entries.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cometmq.protocol.header import Header, Int32, Int64
+
+# Sending
+
+
+class SendMessageRequestHeader(Header):
+    """Codes 10 and 324. `properties` is the encoded properties string."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None
+    batch: bool | None = None
+    max_reconsume_times: Int32 | None = None
+
+
+class SendMessageRequestHeaderV2(Header):
+    """Codes 310, 320 and 325: the fields of the first version under one-letter names."""
+
+    producer_group: str = msgspec.field(name="a")
+    topic: str = msgspec.field(name="b")
+    default_topic: str = msgspec.field(name="c")
+    default_topic_queue_nums: Int32 = msgspec.field(name="d")
+    queue_id: Int32 = msgspec.field(name="e")
+    sys_flag: Int32 = msgspec.field(name="f")
+    born_timestamp: Int64 = msgspec.field(name="g")
+    flag: Int32 = msgspec.field(name="h")
+    properties: str | None = msgspec.field(name="i", default=None)
+    reconsume_times: Int32 | None = msgspec.field(name="j", default=None)
+    unit_mode: bool | None = msgspec.field(name="k", default=None)
+    max_reconsume_times: Int32 | None = msgspec.field(name="l", default=None)
+    batch: bool | None = msgspec.field(name="m", default=None)
+    broker_name: str | None = msgspec.field(name="n", default=None)
+
+
+# What the handlers of both versions read.
+SendMessageHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+
+class SendMessageResponseHeader(Header):
+    """`msg_id` is the offset message id (comma-separated for a batch), offsets those of the first."""
+
+    msg_id: str
+    queue_id: Int32
+    queue_offset: Int64
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+
+
+# Pulling
+
+
+class PullMessageRequestHeader(Header):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    sub_version: Int64
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
+
+
+class PullMessageResponseHeader(Header):
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+
+
+# Groups and their offsets
+
+
+class UnregisterClientRequestHeader(Header):
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class GetConsumerListByGroupRequestHeader(Header):
+    consumer_group: str
+
+
+class NotifyConsumerIdsChangedRequestHeader(Header):
+    consumer_group: str
+
+
+class QueryConsumerOffsetRequestHeader(Header):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    set_zero_if_not_found: bool | None = None
+
+
+class UpdateConsumerOffsetRequestHeader(Header):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+
+
+class OffsetResponseHeader(Header):
+    """The answer of codes 14, 29, 30 and 31."""
+
+    offset: Int64
+
+
+# Queues
+
+
+class GetMaxOffsetRequestHeader(Header):
+    topic: str
+    queue_id: Int32
+    committed: bool = True
+
+
+class GetMinOffsetRequestHeader(Header):
+    topic: str
+    queue_id: Int32
+
+
+class SearchOffsetRequestHeader(Header):
+    """`timestamp` is a store time in ms; `boundary_type` is `lower` or `upper`."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+    boundary_type: str | None = None
+
+
+# Name server
+
+
+class RegisterBrokerRequestHeader(Header):
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: Int64
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int32 = 0
+
+
+class RegisterBrokerResponseHeader(Header):
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class UnRegisterBrokerRequestHeader(Header):
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class QueryDataVersionRequestHeader(UnRegisterBrokerRequestHeader):
+    """The same four fields that name one broker."""
+
+
+class QueryDataVersionResponseHeader(Header):
+    changed: bool
+
+
+class GetRouteInfoRequestHeader(Header):
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class PutKVConfigRequestHeader(Header):
+    namespace: str
+    key: str
+    value: str
+
+
+class GetKVConfigRequestHeader(Header):
+    namespace: str
+    key: str
+
+
+class GetKVConfigResponseHeader(Header):
+    value: str | None = None
+
+
+class DeleteKVConfigRequestHeader(GetKVConfigRequestHeader):
+    """Namespace and key, as in the look-up."""
+
+
+class GetKVListByNamespaceRequestHeader(Header):
+    namespace: str

@@ -1,0 +1,131 @@
+"""Message ids, both upper-case hex text.
+
+Unique id, given by the producer (Java: MessageClientIDSetter), 16 bytes with an IPv4 address:
+
+    size    field
+    4 / 16  address of the client
+    2       process id, low 16 bits
+    4       a number that is constant in a process
+    4       milliseconds since the first of the month, local time
+    2       counter
+
+Offset id, given by the broker (Java: MessageDecoder.createMessageId):
+
+    size    field
+    4 / 16  address of the store host
+    4       its port
+    8       commit-log offset
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import socket
+import struct
+import time
+from datetime import datetime
+from typing import NamedTuple
+
+from cometmq.errors import ProtocolError
+
+
+class UniqueIdGenerator:
+    """Makes the unique ids of one process.
+
+    `address` is the packed IP address (4 or 16 bytes) to embed. Not for use after `fork`: a child
+    makes its own generator, or it would repeat its parent's ids.
+    """
+
+    def __init__(self, address: bytes, process_id: int | None = None) -> None:
+        process = (os.getpid() if process_id is None else process_id) & 0xFFFF
+        prefix = address + process.to_bytes(2, "big") + random.randbytes(4)
+        self._prefix = prefix.hex().upper()
+        self._counter = itertools.count(random.getrandbits(16))
+        self._base_ms = 0
+        self._next_base_ms = 0
+
+    def next(self) -> str:
+        """The next id: 32 characters with IPv4, 56 with IPv6."""
+        now_ms = int(time.time() * 1000)
+        if not self._base_ms <= now_ms < self._next_base_ms:
+            self._renew_base(now_ms)
+        elapsed = (now_ms - self._base_ms) & 0xFFFFFFFF
+        return f"{self._prefix}{elapsed:08X}{next(self._counter) & 0xFFFF:04X}"
+
+    def _renew_base(self, now_ms: int) -> None:
+        first, following = _month_bounds_ms(now_ms)
+        self._base_ms, self._next_base_ms = first, following
+
+
+def _month_bounds_ms(now_ms: int) -> tuple[int, int]:
+    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    following = (
+        first.replace(year=first.year + 1, month=1)
+        if first.month == 12
+        else first.replace(month=first.month + 1)
+    )
+    return int(first.timestamp() * 1000), int(following.timestamp() * 1000)
+
+
+class UniqueIdParts(NamedTuple):
+    """What a unique id tells; the time is milliseconds since the first of its month."""
+
+    address: str
+    process_id: int
+    elapsed_ms: int
+    counter: int
+
+
+def parse_unique_id(unique_id: str) -> UniqueIdParts:
+    """Raises ProtocolError unless `unique_id` has the form above."""
+    raw = _unhex(unique_id, "unique id")
+    if len(raw) not in (16, 28):
+        raise ProtocolError(f"a unique id has 32 or 56 characters, got {len(unique_id)}")
+    address, rest = raw[:-12], raw[-12:]
+    process_id, _constant, elapsed_ms, counter = struct.unpack(">HIIH", rest)
+    return UniqueIdParts(_address_text(address), process_id, elapsed_ms, counter)
+
+
+class OffsetId(NamedTuple):
+    host: str
+    port: int
+    commit_log_offset: int
+
+
+def encode_offset_id(packed_host: bytes, commit_log_offset: int) -> str:
+    """The offset id of a record; `packed_host` is address and port as they lie in the record."""
+    return packed_host.hex().upper() + f"{commit_log_offset:016X}"
+
+
+def parse_offset_id(offset_id: str) -> OffsetId:
+    """Raises ProtocolError unless `offset_id` has 32 (IPv4) or 56 (IPv6) hex characters."""
+    raw = _unhex(offset_id, "offset message id")
+    if len(raw) not in (16, 28):
+        raise ProtocolError(f"an offset message id has 32 or 56 characters, got {len(offset_id)}")
+    port, offset = struct.unpack(">iq", raw[-12:])
+    return OffsetId(_address_text(raw[:-12]), port, offset)
+
+
+def pack_host(host: str, port: int) -> bytes:
+    """An IP address and port as records hold them: 4 or 16 bytes, then the port as int32."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.inet_pton(family, host) + port.to_bytes(4, "big")
+
+
+def unpack_host(packed: bytes) -> str:
+    """`ip:port` of a packed host of 8 or 20 bytes (IPv6 addresses without brackets, as Java)."""
+    return f"{_address_text(packed[:-4])}:{int.from_bytes(packed[-4:], 'big')}"
+
+
+def _address_text(address: bytes) -> str:
+    return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)
+
+
+def _unhex(text: str, kind: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise ProtocolError(f"{kind} {text!r} is not hex text") from error

@@ -1,0 +1,58 @@
+"""The properties string: `name 0x01 value 0x02` repeated (Java: MessageDecoder).
+
+Whether the last 0x02 is written depends on the Java release; readers accept both. Entries that are
+shorter than three characters or lack the 0x01 are skipped, as Java skips them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from cometmq.errors import IllegalArgumentError
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+MAX_PROPERTIES_LENGTH: Final = 32767
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """The properties string. Raises IllegalArgumentError if a name or value holds a separator."""
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    # Each entry brings one of either; more of them means one inside a name or a value.
+    if text.count("\x01") != len(properties) or text.count("\x02") != len(properties):
+        raise _separator_error(properties)
+    return text
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """The properties in the string; of a name that stands twice the last one counts."""
+    properties = {}
+    for entry in text.split("\x02"):
+        if len(entry) >= 3:
+            name, separator, value = entry.partition("\x01")
+            if separator and name and value:
+                properties[name] = value
+    return properties
+
+
+def find_property(text: str, name: str) -> str | None:
+    """One value, without decoding the others; for hot paths that need one or two."""
+    needle = name + "\x01"
+    start = 0 if text.startswith(needle) else text.find("\x02" + needle) + 1
+    if start == 0 and not text.startswith(needle):
+        return None
+    start += len(needle)
+    end = text.find("\x02", start)
+    return (text[start:] if end < 0 else text[start:end]) or None
+
+
+def _separator_error(properties: Mapping[str, str]) -> IllegalArgumentError:
+    for name, value in properties.items():
+        for text in (name, value):
+            if "\x01" in text or "\x02" in text:
+                return IllegalArgumentError(
+                    f"property {name!r}: names and values may not contain the characters "
+                    f"0x01 and 0x02, got {text!r}"
+                )
+    raise AssertionError("a separator was counted but not found")

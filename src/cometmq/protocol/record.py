@@ -1,0 +1,277 @@
+"""The stored message: one record of the commit log, and of the answer to a pull.
+
+Java: MessageExtEncoder, MessageDecoder, MessageVersion. Big-endian; offsets for IPv4 hosts:
+
+    offset  size    field
+    0       4       total size of the record
+    4       4       magic: v1 0xDAA320A7, v2 0xDAA320AB (two-byte topic length)
+    8       4       CRC-32 of the body & 0x7FFFFFFF
+    12      4       queue id
+    16      4       flag of the application
+    20      8       queue offset
+    28      8       physical offset: its own place in the commit log
+    36      4       sys flag
+    40      8       born timestamp, ms
+    48      8 / 20  born host: address, port as int32 (20 when sys flag & 0x10)
+    56      8       store timestamp, ms
+    64      8 / 20  store host (20 when sys flag & 0x20)
+    72      4       reconsume times
+    76      8       prepared transaction offset
+    84      4+n     body
+    88+n    1/2+t   topic
+    …       2+p     properties string
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from cometmq.errors import ProtocolError
+from cometmq.model.message import MessageExt
+from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
+from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from cometmq.protocol.ids import encode_offset_id, unpack_host
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, decode_properties
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_BLANK: Final = 0xCBD43194
+CRC_MASK: Final = 0x7FFFFFFF
+
+# A record with two IPv4 hosts, empty body, topic and properties.
+MIN_RECORD_SIZE: Final = 91
+MAX_TOPIC_LENGTH_V1: Final = 127
+MAX_TOPIC_LENGTH_V2: Final = 32767
+SYS_FLAG_OFFSET: Final = 36
+STORE_TIMESTAMP_OFFSET_V4: Final = 56
+
+# The fixed part up to and including the body's length, for two IPv4 hosts.
+FIXED_V4: Final = struct.Struct(">IIIiiqqiq8sq8siqi")
+assert FIXED_V4.size == 88
+_HEAD: Final = struct.Struct(">IIIiiqqiq")
+_TAIL: Final = struct.Struct(">iqi")
+_INT64: Final = struct.Struct(">q")
+assert (_HEAD.size, _TAIL.size) == (48, 16)
+
+
+class StoredRecord:
+    """A decoded record, hosts packed as on disk; `body` as stored (perhaps compressed)."""
+
+    __slots__ = (
+        "body",
+        "body_crc",
+        "born_host",
+        "born_timestamp",
+        "flag",
+        "physical_offset",
+        "prepared_transaction_offset",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "store_host",
+        "store_timestamp",
+        "sys_flag",
+        "topic",
+        "total_size",
+        "version",
+    )
+
+    total_size: int
+    version: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    properties: str
+
+    def to_message(self, broker_name: str = "") -> MessageExt:
+        """The message as consumers see it; the body stays as stored."""
+        properties = decode_properties(self.properties)
+        offset_id = encode_offset_id(self.store_host, self.physical_offset)
+        return MessageExt(
+            self.topic,
+            self.body,
+            properties=properties,
+            flag=self.flag,
+            msg_id=properties.get(UNIQ_CLIENT_MESSAGE_ID, offset_id),
+            offset_msg_id=offset_id,
+            broker_name=broker_name,
+            queue_id=self.queue_id,
+            queue_offset=self.queue_offset,
+            commit_log_offset=self.physical_offset,
+            store_size=self.total_size,
+            sys_flag=self.sys_flag,
+            body_crc=self.body_crc,
+            born_timestamp_ms=self.born_timestamp,
+            born_host=unpack_host(self.born_host),
+            store_timestamp_ms=self.store_timestamp,
+            store_host=unpack_host(self.store_host),
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+        )
+
+
+def record_size(
+    body_length: int, topic_length: int, properties_length: int, born_host: bytes, store_host: bytes
+) -> int:
+    """Bytes a record takes; lengths in bytes, hosts packed."""
+    return (
+        MIN_RECORD_SIZE
+        - 16
+        + len(born_host)
+        + len(store_host)
+        + body_length
+        + topic_length
+        + (1 if topic_length > MAX_TOPIC_LENGTH_V1 else 0)
+        + properties_length
+    )
+
+
+def encode_record(
+    *,
+    topic: bytes,
+    body: bytes | memoryview,
+    properties: bytes,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    flag: int = 0,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> bytes:
+    """One record; the host bits of `sys_flag` are set from the lengths of the packed hosts.
+
+    Raises ProtocolError when topic or properties are longer than their length fields can say.
+    """
+    if len(topic) > MAX_TOPIC_LENGTH_V2:
+        raise ProtocolError(f"a topic of {len(topic)} bytes, the limit is {MAX_TOPIC_LENGTH_V2}")
+    if len(properties) > MAX_PROPERTIES_LENGTH:
+        raise ProtocolError(
+            f"properties of {len(properties)} bytes, the limit is {MAX_PROPERTIES_LENGTH}"
+        )
+    v2 = len(topic) > MAX_TOPIC_LENGTH_V1
+    sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
+    if len(born_host) == 20:
+        sys_flag |= BORN_HOST_V6
+    if len(store_host) == 20:
+        sys_flag |= STORE_HOST_V6
+    size = record_size(len(body), len(topic), len(properties), born_host, store_host)
+    return b"".join(
+        (
+            _HEAD.pack(
+                size,
+                MAGIC_V2 if v2 else MAGIC_V1,
+                zlib.crc32(body) & CRC_MASK if body else 0,
+                queue_id,
+                flag,
+                queue_offset,
+                physical_offset,
+                sys_flag,
+                born_timestamp,
+            ),
+            born_host,
+            _INT64.pack(store_timestamp),
+            store_host,
+            _TAIL.pack(reconsume_times, prepared_transaction_offset, len(body)),
+            body,
+            len(topic).to_bytes(2 if v2 else 1, "big"),
+            topic,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+    )
+
+
+def decode_record(
+    buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = False
+) -> StoredRecord:
+    """The record at `position`; it must lie in `buffer` whole.
+
+    Raises ProtocolError for bytes that are no record: a wrong magic or sizes that contradict each
+    other or the buffer; with `check_crc` also when the body is not the one that was stored.
+    """
+    available = len(buffer) - position
+    if available < MIN_RECORD_SIZE:
+        raise ProtocolError(f"{available} bytes are too few for a record at {position}")
+    record = StoredRecord()
+    size, magic, record.body_crc, record.queue_id, record.flag, *rest = _HEAD.unpack_from(
+        buffer, position
+    )
+    record.queue_offset, record.physical_offset, record.sys_flag, record.born_timestamp = rest
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise ProtocolError(f"magic {magic:#x} at {position} is none of a record")
+    if not MIN_RECORD_SIZE <= size <= available:
+        raise ProtocolError(f"a record at {position} declares {size} of {available} bytes")
+    record.total_size = size
+    record.version = 1 if magic == MAGIC_V1 else 2
+    cursor = _Cursor(buffer, position + _HEAD.size, position + size)
+    record.born_host = cursor.take(20 if record.sys_flag & BORN_HOST_V6 else 8)
+    (record.store_timestamp,) = _INT64.unpack(cursor.take(8))
+    record.store_host = cursor.take(20 if record.sys_flag & STORE_HOST_V6 else 8)
+    tail = _TAIL.unpack(cursor.take(_TAIL.size))
+    record.reconsume_times, record.prepared_transaction_offset, body_length = tail
+    record.body = cursor.take(body_length)
+    try:
+        record.topic = cursor.sized(record.version).decode()
+        record.properties = cursor.sized(2).decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"a record at {position} has text that is not UTF-8") from error
+    if cursor.position != position + size:
+        raise ProtocolError(
+            f"the fields of a record at {position} end at {cursor.position - position}, "
+            f"it declares {size} bytes"
+        )
+    if check_crc and record.body and zlib.crc32(record.body) & CRC_MASK != record.body_crc:
+        raise ProtocolError(f"the body of a record at {position} contradicts its CRC")
+    return record
+
+
+def decode_records(buffer: bytes | memoryview) -> Iterator[StoredRecord]:
+    """The records that stand in `buffer` one after the other (the body of a pull answer)."""
+    position = 0
+    while position < len(buffer):
+        record = decode_record(buffer, position)
+        yield record
+        position += record.total_size
+
+
+class _Cursor:
+    __slots__ = ("_buffer", "_end", "position")
+
+    def __init__(self, buffer: bytes | memoryview, position: int, end: int) -> None:
+        self._buffer = buffer
+        self._end = end
+        self.position = position
+
+    def take(self, length: int) -> bytes:
+        end = self.position + length
+        if length < 0 or end > self._end:
+            raise ProtocolError(
+                f"a field of {length} bytes at {self.position} leaves its record, "
+                f"which ends at {self._end}"
+            )
+        data = self._buffer[self.position : end]
+        self.position = end
+        return bytes(data)
+
+    def sized(self, width: int) -> bytes:
+        return self.take(int.from_bytes(self.take(width), "big"))

@@ -1,0 +1,1 @@
+"""What every process needs whatever it serves: tasks, clock, configuration, signals, logs."""

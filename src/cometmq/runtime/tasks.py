@@ -1,0 +1,79 @@
+"""The only place that creates asyncio tasks: each belongs to an owner who ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+
+class TaskOwner:
+    """Creates tasks and, on `close`, cancels and awaits all that still run.
+
+    A task that fails is logged when it ends, so no failure goes unseen. For the loop's thread only.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run `coroutine` as a task named `owner.name`."""
+        if self._closed:
+            coroutine.close()
+            raise RuntimeError(f"the task owner {self._name} is closed")
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._name}.{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def every(
+        self,
+        period_s: float,
+        action: Callable[[], Awaitable[None] | None],
+        name: str,
+        *,
+        first_s: float | None = None,
+    ) -> asyncio.Task[Any]:
+        """Call `action` every `period_s` seconds, first after `first_s` (default: one period).
+
+        A call that fails is logged and does not end the repetition.
+        """
+        return self.spawn(self._repeat(period_s, action, name, first_s), name)
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they ended. Idempotent."""
+        self._closed = True
+        current = asyncio.current_task()
+        pending = [task for task in self._tasks if task is not current]
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+
+    async def _repeat(
+        self,
+        period_s: float,
+        action: Callable[[], Awaitable[None] | None],
+        name: str,
+        first_s: float | None,
+    ) -> None:
+        await asyncio.sleep(period_s if first_s is None else first_s)
+        while True:
+            try:
+                outcome = action()
+                if outcome is not None:
+                    await outcome
+            except Exception:
+                log.exception("periodic task failed", task=f"{self._name}.{name}")
+            await asyncio.sleep(period_s)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task failed", task=task.get_name(), exc_info=error)

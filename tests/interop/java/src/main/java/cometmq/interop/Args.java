@@ -1,0 +1,45 @@
+package cometmq.interop;
+
+import java.util.HashMap;
+import java.util.Map;
+
+/** Arguments of the form {@code --name=value}. */
+final class Args {
+    private final Map<String, String> values = new HashMap<>();
+
+    Args(String[] argv) {
+        for (int i = 1; i < argv.length; i++) {
+            int equals = argv[i].indexOf('=');
+            if (!argv[i].startsWith("--") || equals < 0) {
+                throw new IllegalArgumentException("not --name=value: " + argv[i]);
+            }
+            values.put(argv[i].substring(2, equals), argv[i].substring(equals + 1));
+        }
+    }
+
+    String text(String name) {
+        String value = values.get(name);
+        if (value == null) {
+            throw new IllegalArgumentException("missing --" + name);
+        }
+        return value;
+    }
+
+    String text(String name, String otherwise) {
+        return values.getOrDefault(name, otherwise);
+    }
+
+    int number(String name, int otherwise) {
+        String value = values.get(name);
+        return value == null ? otherwise : Integer.parseInt(value);
+    }
+
+    long millis(String name, long otherwise) {
+        String value = values.get(name);
+        return value == null ? otherwise : Long.parseLong(value);
+    }
+
+    boolean flag(String name) {
+        return "true".equals(values.get(name));
+    }
+}

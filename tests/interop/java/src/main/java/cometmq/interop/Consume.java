@@ -1,0 +1,88 @@
+package cometmq.interop;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * Push consumers of one group, printing every message. They run until {@code expected} messages
+ * came, until {@code timeout-ms} passed, or, with {@code until-stdin=true}, until standard input
+ * closes.
+ */
+final class Consume {
+    private final Args args;
+    private final AtomicInteger received = new AtomicInteger();
+    private final CountDownLatch done = new CountDownLatch(1);
+
+    Consume(Args args) {
+        this.args = args;
+    }
+
+    void run() throws Exception {
+        List<DefaultMQPushConsumer> members = new ArrayList<>();
+        int count = args.number("members", 1);
+        try {
+            for (int i = 0; i < count; i++) {
+                String name = args.text("member", "member") + (count > 1 ? "-" + i : "");
+                members.add(start(name));
+                new Event("started").with("member", name).print();
+            }
+            await();
+        } finally {
+            members.forEach(DefaultMQPushConsumer::shutdown);
+        }
+        new Event("summary").with("received", received.get()).print();
+    }
+
+    private void await() throws Exception {
+        if (args.flag("until-stdin")) {
+            while (System.in.read() >= 0) {
+                continue;
+            }
+        } else {
+            done.await(args.millis("timeout-ms", 60_000), TimeUnit.MILLISECONDS);
+        }
+    }
+
+    private DefaultMQPushConsumer start(String member) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"));
+        consumer.setNamesrvAddr(args.text("namesrv"));
+        consumer.setInstanceName(member);
+        consumer.setConsumeFromWhere("last".equals(args.text("from", "first"))
+            ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+            : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPersistConsumerOffsetInterval(1000);
+        consumer.subscribe(args.text("topic"), args.text("expression", "*"));
+        int expected = args.number("expected", Integer.MAX_VALUE);
+        long delayMs = args.millis("delay-ms", 0);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                new Event("message").with("member", member).with(message).print();
+                pause(delayMs);
+                if (received.incrementAndGet() >= expected) {
+                    done.countDown();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        return consumer;
+    }
+
+    private static void pause(long delayMs) {
+        if (delayMs > 0) {
+            try {
+                Thread.sleep(delayMs);
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+package cometmq.interop;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Sends {@code count} messages in one mode and prints the result of each send. */
+final class Produce {
+    private static final int ASYNC_IN_FLIGHT = 64;
+
+    private final Args args;
+    private final String topic;
+    private final String prefix;
+    private final String[] tags;
+    private final int first;
+    private final int count;
+    private final int size;
+    private final AtomicInteger failed = new AtomicInteger();
+
+    Produce(Args args) {
+        this.args = args;
+        topic = args.text("topic");
+        prefix = args.text("prefix", "m");
+        tags = args.text("tags", "").split(",");
+        first = args.number("first", 0);
+        count = args.number("count", 10);
+        size = args.number("size", 64);
+    }
+
+    void run() throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(args.text("group", "interop-producer"));
+        producer.setNamesrvAddr(args.text("namesrv"));
+        producer.setInstanceName(args.text("member", "producer"));
+        producer.setSendMsgTimeout(10_000);
+        producer.start();
+        try {
+            send(producer, args.text("mode", "sync"));
+        } finally {
+            producer.shutdown();
+        }
+        new Event("summary").with("sent", count - failed.get()).with("failed", failed.get()).print();
+    }
+
+    private void send(DefaultMQProducer producer, String mode) throws Exception {
+        switch (mode) {
+            case "sync":
+                for (int i = first; i < first + count; i++) {
+                    sent(i, 1, sendOne(producer, message(i)));
+                }
+                break;
+            case "async":
+                sendAsync(producer);
+                break;
+            case "oneway":
+                for (int i = first; i < first + count; i++) {
+                    producer.sendOneway(message(i));
+                    new Event("sent").with("index", i).with("count", 1).print();
+                }
+                // Nothing answers a one-way request: give the sockets time before they close.
+                Thread.sleep(1000);
+                break;
+            case "batch":
+                sendBatches(producer, args.number("batch", 10));
+                break;
+            default:
+                throw new IllegalArgumentException("unknown mode " + mode);
+        }
+    }
+
+    private SendResult sendOne(DefaultMQProducer producer, Message message) throws Exception {
+        int queueId = args.number("queue", -1);
+        if (queueId < 0) {
+            return producer.send(message);
+        }
+        return producer.send(message, (List<MessageQueue> queues, Message sending, Object wanted) -> {
+            for (MessageQueue queue : queues) {
+                if (queue.getQueueId() == (Integer) wanted) {
+                    return queue;
+                }
+            }
+            throw new IllegalStateException("no queue " + wanted);
+        }, queueId);
+    }
+
+    private void sendAsync(DefaultMQProducer producer) throws Exception {
+        CountDownLatch done = new CountDownLatch(count);
+        Semaphore inFlight = new Semaphore(ASYNC_IN_FLIGHT);
+        for (int i = first; i < first + count; i++) {
+            int index = i;
+            inFlight.acquire();
+            producer.send(message(i), new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    sent(index, 1, result);
+                    inFlight.release();
+                    done.countDown();
+                }
+
+                @Override
+                public void onException(Throwable cause) {
+                    failed.incrementAndGet();
+                    new Event("failed").with("index", index).with("error", cause).print();
+                    inFlight.release();
+                    done.countDown();
+                }
+            });
+        }
+        if (!done.await(60, TimeUnit.SECONDS)) {
+            throw new IllegalStateException(done.getCount() + " sends without an answer");
+        }
+    }
+
+    private void sendBatches(DefaultMQProducer producer, int batch) throws Exception {
+        for (int i = first; i < first + count; i += batch) {
+            List<Message> messages = new ArrayList<>();
+            for (int j = i; j < Math.min(i + batch, first + count); j++) {
+                messages.add(message(j));
+            }
+            sent(i, messages.size(), producer.send(messages));
+        }
+    }
+
+    private Message message(int index) {
+        Message message = new Message(topic, tags[index % tags.length], body(index, size));
+        message.setKeys(prefix + "-" + index + " all-" + prefix);
+        message.putUserProperty("index", Integer.toString(index));
+        message.putUserProperty("note", "gr\u00fcn \u20ac \uD83D\uDE00");
+        message.setFlag(index % 7);
+        return message;
+    }
+
+    /** The pattern every client program of the suite sends. */
+    static byte[] body(int index, int size) {
+        byte[] body = new byte[size];
+        for (int j = 0; j < size; j++) {
+            body[j] = (byte) (index * 31 + j * 7 + j / 256);
+        }
+        return body;
+    }
+
+    private static void sent(int index, int count, SendResult result) {
+        new Event("sent")
+            .with("index", index)
+            .with("count", count)
+            .with("status", result.getSendStatus())
+            .with("msgId", result.getMsgId())
+            .with("offsetMsgId", result.getOffsetMsgId())
+            .with(result.getMessageQueue())
+            .with("queueOffset", result.getQueueOffset())
+            .print();
+    }
+}

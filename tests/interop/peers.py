@@ -1,0 +1,518 @@
+"""The peers of the interop suite: Java servers and the client programs in Java, Go and Node.
+
+Self-contained (standard library only) so that `tests/` and `benchmarks/` can both import it as
+`tests.interop.peers` with the repository root on `sys.path`.
+
+A peer is built on first use by its own package manager; what it builds lies in git-ignored
+`target/`, `node_modules/` and `.cache/` directories. A missing tool raises `ToolchainMissing`
+with a sentence that names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[1] / ".cache" / "interop"
+JAVA_PROJECT = HERE / "java"
+GO_PROJECT = HERE / "go"
+NODE_PROJECT = HERE / "node"
+
+HOST = "127.0.0.1"
+DEFAULT_HEAP_MIB = 512
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+BUILD_TIMEOUT_S = 900.0
+
+_UPDATE_BROKER_CONFIG = 25
+_GET_BROKER_CONFIG = 26
+_GET_BROKER_CLUSTER_INFO = 106
+_GET_ROUTEINFO_BY_TOPIC = 105
+
+_TOOL_HINTS = {
+    "java": "a Java runtime (`java`, 11 or newer)",
+    "mvn": "Apache Maven (`mvn`)",
+    "go": "the Go toolchain (`go`, 1.21 or newer)",
+    "node": "Node.js (`node`, 18 or newer)",
+    "npm": "npm (`npm`)",
+}
+
+
+class ToolchainMissing(RuntimeError):
+    """A program that the peer needs is not installed; the text says which."""
+
+
+class PeerFailed(RuntimeError):
+    """A peer did not build, start, stop or answer as it should; the text holds its last output."""
+
+
+# Toolchains and builds ---------------------------------------------------------------------------
+
+
+def missing_tools(*names: str) -> str | None:
+    """One sentence naming the tools that are not on PATH, or None when all of them are."""
+    missing = [_TOOL_HINTS[name] for name in names if shutil.which(name) is None]
+    if not missing:
+        return None
+    return f"not installed: {', '.join(missing)}"
+
+
+def require_tools(*names: str) -> None:
+    """Raise `ToolchainMissing` unless every tool is on PATH."""
+    sentence = missing_tools(*names)
+    if sentence is not None:
+        raise ToolchainMissing(sentence)
+
+
+def java_classpath(module: str) -> str:
+    """Class path of one Maven module (`server`, `client4`, `client5`), built when needed."""
+    require_tools("java", "mvn")
+    target = JAVA_PROJECT / module / "target"
+    classpath = target / "classpath.txt"
+    with _build_once("java", JAVA_PROJECT, ("*.java", "pom.xml"), classpath) as needed:
+        if needed:
+            _run_build(["mvn", "-B", "-q", "-ntp", "package"], JAVA_PROJECT)
+    return f"{target / 'classes'}:{classpath.read_text().strip()}"
+
+
+def go_binary() -> Path:
+    """The Go client program, built when needed."""
+    require_tools("go")
+    binary = CACHE / "goclient"
+    with _build_once("go", GO_PROJECT, ("*.go", "go.mod", "go.sum"), binary) as needed:
+        if needed:
+            _run_build(["go", "build", "-o", str(binary), "."], GO_PROJECT)
+    return binary
+
+
+def node_program() -> Path:
+    """The Node client program, its packages installed when needed."""
+    require_tools("node", "npm")
+    installed = NODE_PROJECT / "node_modules" / ".package-lock.json"
+    with _build_once("node", NODE_PROJECT, ("package*.json",), installed) as needed:
+        if needed:
+            _run_build(
+                ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], NODE_PROJECT
+            )
+    return NODE_PROJECT / "client.js"
+
+
+@contextlib.contextmanager
+def _build_once(
+    name: str, project: Path, patterns: Sequence[str], product: Path
+) -> Iterator[bool]:
+    """Hold the build lock of a project; yield whether its sources changed since the last build.
+
+    The lock is a file lock: test processes and a benchmark may ask at the same time.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    stamp = CACHE / f"{name}.stamp"
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        digest = _digest(project, patterns)
+        needed = not (product.exists() and stamp.exists() and stamp.read_text() == digest)
+        yield needed
+        if needed:
+            stamp.write_text(digest)
+
+
+def _digest(project: Path, patterns: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for pattern in patterns:
+        for path in sorted(project.rglob(pattern)):
+            if "target" not in path.parts and "node_modules" not in path.parts:
+                digest.update(str(path.relative_to(project)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _run_build(command: Sequence[str], project: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=project,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise PeerFailed(f"`{' '.join(command)}` failed in {project}:\n{done.stdout[-4000:]}")
+
+
+# Ports and raw requests --------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    """A port free on the loopback address at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def free_broker_port() -> int:
+    """A listen port P whose neighbours P-2 (fast port) and P+1 (replication) are free too."""
+    for _ in range(200):
+        port = free_port()
+        try:
+            for neighbour in (port - 2, port + 1):
+                with socket.socket() as probe:
+                    probe.bind((HOST, neighbour))
+        except (OSError, OverflowError):
+            continue
+        return port
+    raise PeerFailed("no free broker port with free neighbours P-2 and P+1 after 200 tries")
+
+
+def ask(
+    address: str, code: int, ext: Mapping[str, str] | None = None, body: bytes = b""
+) -> tuple[int, bytes]:
+    """Send one request to `host:port`; return the response code and body."""
+    host, _, port = address.rpartition(":")
+    header = {"code": code, "flag": 0, "language": "OTHER", "opaque": 1, "version": 479}
+    header["extFields"] = dict(ext or {})
+    encoded = json.dumps(header).encode()
+    frame = struct.pack(">ii", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(frame)
+        length, header_length = struct.unpack(">ii", _read_exactly(connection, 8))
+        payload = _read_exactly(connection, length - 4)
+    answer = json.loads(payload[: header_length & 0xFFFFFF])
+    return int(answer["code"]), payload[header_length & 0xFFFFFF :]
+
+
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        chunk = connection.recv(size - len(received))
+        if not chunk:
+            raise ConnectionError(f"peer closed after {len(received)} of {size} bytes")
+        received += chunk
+    return bytes(received)
+
+
+def broker_registered(namesrv: str, broker_name: str) -> bool:
+    """Whether the name server's cluster info lists the broker."""
+    with contextlib.suppress(OSError):
+        code, body = ask(namesrv, _GET_BROKER_CLUSTER_INFO)
+        return code == 0 and f'"{broker_name}"'.encode() in body
+    return False
+
+
+def topic_routed(namesrv: str, topic: str) -> bool:
+    """Whether the name server has a route for the topic."""
+    with contextlib.suppress(OSError):
+        return ask(namesrv, _GET_ROUTEINFO_BY_TOPIC, {"topic": topic})[0] == 0
+    return False
+
+
+# Java servers ------------------------------------------------------------------------------------
+
+_LOGBACK = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %p %t %c - %m%n</pattern></encoder>
+  </appender>
+  <root level="LEVEL"><appender-ref ref="out"/></root>
+</configuration>
+"""
+
+
+class JavaServer:
+    """One JVM with its own home, configuration and log in `directory`. A context manager.
+
+    Its log is `directory/<name>.log`. `stop` is a clean stop (SIGTERM runs the shutdown hook),
+    `kill` is SIGKILL. After either, `start` starts it again on the same files and ports.
+    """
+
+    main_class: str
+    name: str
+
+    def __init__(
+        self,
+        *,
+        directory: Path | None = None,
+        heap_mib: int = DEFAULT_HEAP_MIB,
+        jvm_flags: Sequence[str] = (),
+        log_level: str = "ERROR",
+    ) -> None:
+        self._owns_directory = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"java-{self.name}-"))
+        self.heap_mib = heap_mib
+        self.jvm_flags = list(jvm_flags)
+        self.log_level = log_level
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start_seconds = 0.0
+        self._peak_kib = 0
+
+    @property
+    def log_path(self) -> Path:
+        """Everything the JVM printed and logged."""
+        return self.directory / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running JVM."""
+        assert self.process is not None, "the server is not running"
+        return self.process.pid
+
+    @property
+    def peak_memory_kib(self) -> int:
+        """Peak resident memory (VmHWM) so far in KiB; after a stop, the last value seen."""
+        if self.process is not None:
+            self._peak_kib = peak_memory_kib(self.process.pid) or self._peak_kib
+        return self._peak_kib
+
+    def config(self) -> dict[str, str]:
+        """The properties file passed with -c."""
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        """Whether the server answers."""
+        raise NotImplementedError
+
+    def start(self) -> Self:
+        """Start the JVM and wait until it is ready; `start_seconds` says how long that took."""
+        assert self.process is None, "the server already runs"
+        classpath = java_classpath("server")
+        home = self.directory / "home"
+        home.mkdir(parents=True, exist_ok=True)
+        logback = self.directory / "logback.xml"
+        logback.write_text(_LOGBACK.replace("LEVEL", self.log_level))
+        conf = self.directory / f"{self.name}.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in self.config().items()))
+        command = [
+            "java",
+            f"-Xmx{self.heap_mib}m",
+            f"-Duser.home={home}",
+            f"-Drmq.logback.configurationFile={logback}",
+            *self.jvm_flags,
+            "-cp",
+            classpath,
+            self.main_class,
+            "-c",
+            str(conf),
+        ]
+        began = time.monotonic()
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                env={**clean_environment(), "ROCKETMQ_HOME": str(home), "HOME": str(home)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            self._wait_ready(began + START_TIMEOUT_S)
+        except BaseException:
+            self.kill()
+            raise
+        self.start_seconds = time.monotonic() - began
+        return self
+
+    def _wait_ready(self, deadline: float) -> None:
+        assert self.process is not None
+        while not self.ready():
+            if self.process.poll() is not None:
+                raise PeerFailed(
+                    f"{self.name} ended with {self.process.returncode}:\n{self.log_tail()}"
+                )
+            if time.monotonic() > deadline:
+                raise PeerFailed(
+                    f"{self.name} was not ready after {START_TIMEOUT_S:.0f} s:\n{self.log_tail()}"
+                )
+            time.sleep(0.05)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop cleanly (SIGTERM) and wait; a server that hangs is killed and reported."""
+        if self.process is None:
+            return
+        _ = self.peak_memory_kib
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise PeerFailed(
+                f"{self.name} did not stop in {timeout_s:.0f} s:\n{self.log_tail()}"
+            ) from error
+        self.process = None
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL)."""
+        if self.process is None:
+            return
+        _ = self.peak_memory_kib
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def log_tail(self, size: int = 4000) -> str:
+        """The end of the log."""
+        return self.log_path.read_text(errors="replace")[-size:] if self.log_path.exists() else ""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self.stop()
+        finally:
+            if self._owns_directory:
+                shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class JavaNamesrv(JavaServer):
+    """The Java name server on a loopback port. `address` is its `host:port`."""
+
+    main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    name = "namesrv"
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        directory: Path | None = None,
+        heap_mib: int = 128,
+        conf: Mapping[str, str] | None = None,
+        jvm_flags: Sequence[str] = (),
+        log_level: str = "ERROR",
+    ) -> None:
+        super().__init__(
+            directory=directory, heap_mib=heap_mib, jvm_flags=jvm_flags, log_level=log_level
+        )
+        self.port = port or free_port()
+        self.address = f"{HOST}:{self.port}"
+        self.extra_conf = dict(conf or {})
+
+    def config(self) -> dict[str, str]:
+        """Properties of NamesrvConfig and NettyServerConfig."""
+        return {
+            "listenPort": str(self.port),
+            "bindAddress": HOST,
+            "kvConfigPath": str(self.directory / "kvConfig.json"),
+            "configStorePath": str(self.directory / "namesrv.properties"),
+            **self.extra_conf,
+        }
+
+    def ready(self) -> bool:
+        """Whether it answers a cluster-info request."""
+        with contextlib.suppress(OSError):
+            return ask(self.address, _GET_BROKER_CLUSTER_INFO)[0] == 0
+        return False
+
+
+class JavaBroker(JavaServer):
+    """The Java broker on a loopback port, ready once `namesrv` lists it.
+
+    `conf` adds or overrides broker.conf keys. The defaults keep the files small (16 MiB commit
+    log files, 50,000 index entries) and leave the 5.x timer files out; everything else is as
+    the broker ships.
+    """
+
+    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+    name = "broker"
+
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        broker_name: str = "broker-a",
+        cluster_name: str = "DefaultCluster",
+        port: int | None = None,
+        directory: Path | None = None,
+        store: Path | None = None,
+        commit_log_file_bytes: int = 16 << 20,
+        heap_mib: int = DEFAULT_HEAP_MIB,
+        conf: Mapping[str, str] | None = None,
+        jvm_flags: Sequence[str] = (),
+        log_level: str = "ERROR",
+    ) -> None:
+        super().__init__(
+            directory=directory, heap_mib=heap_mib, jvm_flags=jvm_flags, log_level=log_level
+        )
+        self.namesrv = namesrv
+        self.broker_name = broker_name
+        self.cluster_name = cluster_name
+        self.port = port or free_broker_port()
+        self.address = f"{HOST}:{self.port}"
+        self.store = store or self.directory / "store"
+        self.commit_log_file_bytes = commit_log_file_bytes
+        self.extra_conf = dict(conf or {})
+        self._answers_since: float | None = None
+
+    def config(self) -> dict[str, str]:
+        """Properties of BrokerConfig, NettyServerConfig and MessageStoreConfig."""
+        return {
+            "brokerClusterName": self.cluster_name,
+            "brokerName": self.broker_name,
+            "brokerId": "0",
+            "brokerIP1": HOST,
+            "brokerIP2": HOST,
+            "listenPort": str(self.port),
+            "bindAddress": HOST,
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": str(self.store),
+            "storePathCommitLog": str(self.store / "commitlog"),
+            "mappedFileSizeCommitLog": str(self.commit_log_file_bytes),
+            "maxHashSlotNum": "10000",
+            "maxIndexNum": "50000",
+            "timerWheelEnable": "false",
+            # The peers share a small machine: a broker that finds the disk fuller than this
+            # refuses to write, which would say nothing about interoperation.
+            "diskSpaceWarningLevelRatio": "98",
+            "diskMaxUsedSpaceRatio": "95",
+            **self.extra_conf,
+        }
+
+    def ready(self) -> bool:
+        """Whether the broker answers and the name server lists it.
+
+        A 5.x broker loses a race with its own first name-server connection now and then and
+        then registers 10 s later. So once it has answered for a second without being listed it
+        is told, by a configuration update that changes nothing, to register now.
+        """
+        try:
+            ask(self.address, _GET_BROKER_CONFIG)
+        except OSError:
+            self._answers_since = None
+            return False
+        if broker_registered(self.namesrv, self.broker_name):
+            return True
+        now = time.monotonic()
+        self._answers_since = self._answers_since or now
+        if now - self._answers_since > 1.0:
+            self._answers_since = now
+            ask(self.address, _UPDATE_BROKER_CONFIG, body=b"brokerPermission=6\n")
+        return False
+
+
+def peak_memory_kib(pid: int) -> int:
+    """Peak resident memory (VmHWM) of a process in KiB, 0 when the process is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return 0
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without what would change a peer's behaviour behind the test's back."""
+    dropped = ("NAMESRV_ADDR", "ROCKETMQ_HOME", "ROCKETMQ_SERIALIZE_TYPE", "JAVA_TOOL_OPTIONS")
+    return {key: value for key, value in os.environ.items() if key not in dropped}
