@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class TaskOwner:
@@ -22,14 +24,19 @@ class TaskOwner:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run `coroutine` as a task named `owner.name`."""
+    def spawn(
+        self, coroutine: Coroutine[Any, Any, T], name: str, *, log_failure: bool = True
+    ) -> asyncio.Task[T]:
+        """Run `coroutine` as a task named `owner.name`.
+
+        Give `log_failure=False` when the failure reaches whoever awaits the task.
+        """
         if self._closed:
             coroutine.close()
             raise RuntimeError(f"the task owner {self._name} is closed")
         task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._name}.{name}")
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._log_failure if log_failure else self._forget)
         return task
 
     def every(
@@ -73,7 +80,10 @@ class TaskOwner:
                 log.exception("periodic task failed", task=f"{self._name}.{name}")
             await asyncio.sleep(period_s)
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        return None if task.cancelled() else task.exception()
+
+    def _log_failure(self, task: asyncio.Task[Any]) -> None:
+        if (error := self._forget(task)) is not None:
             log.error("task failed", task=task.get_name(), exc_info=error)

@@ -1,0 +1,122 @@
+"""Calls by address over a pool of one connection each (Java: NettyRemotingClient)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from cometmq.errors import ClientStateError, ConnectError
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.frame import SerializeType
+from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, close_all
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.tasks import TaskOwner
+
+
+class RemotingClient:
+    """One connection per address, made on first use and again after it was lost.
+
+    `handlers` serve what peers ask over these connections; `on_connect` is called with the address
+    and each new connection. For the loop that first uses it.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers | None = None,
+        *,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        serialize_type: SerializeType = SerializeType.JSON,
+        connect_timeout_s: float = 3.0,
+        on_connect: Callable[[str, Connection], None] | None = None,
+    ) -> None:
+        self._handlers = handlers or Handlers()
+        self._limits = limits
+        self._serialize_type = serialize_type
+        self._connect_timeout_s = connect_timeout_s
+        self._on_connect = on_connect
+        self._owner = TaskOwner("remoting-client")
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    def connected(self, address: str) -> Connection | None:
+        """The open connection to `address`, if there is one."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and not connection.closed else None
+
+    async def connection(self, address: str) -> Connection:
+        """The connection to `address` (`host:port`), made if need be. Raises ConnectError."""
+        if (connection := self.connected(address)) is not None:
+            return connection
+        if self._closed:
+            raise ClientStateError("the remoting client is closed")
+        task = self._connecting.get(address)
+        if task is None:
+            task = self._owner.spawn(
+                self._connect(address), f"connect-{address}", log_failure=False
+            )
+            self._connecting[address] = task
+            task.add_done_callback(lambda _: self._connecting.pop(address, None))
+        # Shielded: one caller's cancellation must not fail the others that wait for it.
+        return await asyncio.shield(task)
+
+    async def call(
+        self, address: str, command: RemotingCommand, timeout_s: float
+    ) -> RemotingCommand:
+        """The answer of `address`, whatever its code. Raises RemotingError of some kind."""
+        connection = self.connected(address) or await self.connection(address)
+        return await connection.call(command, timeout_s)
+
+    async def send_oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a request that is never answered. Raises ConnectError when there is no connection."""
+        connection = self.connected(address) or await self.connection(address)
+        connection.send_oneway(command)
+
+    def close_connection(self, address: str) -> None:
+        """Drop the connection to `address`; the next use makes a new one."""
+        if (connection := self._connections.pop(address, None)) is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Close every connection. Idempotent."""
+        self._closed = True
+        await self._owner.close()
+        await close_all(self._connections.values())
+
+    async def _connect(self, address: str) -> Connection:
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await loop.create_connection(self._new_connection, host, port)
+        except TimeoutError as error:
+            raise ConnectError(
+                f"no connection to {address} within {self._connect_timeout_s} s", address=address
+            ) from error
+        except OSError as error:
+            raise ConnectError(f"no connection to {address}: {error}", address=address) from error
+        self._connections[address] = connection
+        connection.on_close.append(lambda lost: self._lost(address, lost))
+        if self._on_connect is not None:
+            self._on_connect(address, connection)
+        return connection
+
+    def _new_connection(self) -> Connection:
+        return Connection(
+            self._handlers,
+            self._owner,
+            limits=self._limits,
+            serialize_type=self._serialize_type,
+        )
+
+    def _lost(self, address: str, connection: Connection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` (IPv6 with or without brackets). Raises ConnectError."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdigit() or int(port) > 65535:
+        raise ConnectError(f"{address!r} is no address of the form host:port", address=address)
+    return host.strip("[]"), int(port)

@@ -1,0 +1,371 @@
+"""One TCP connection that carries commands both ways.
+
+Either side may send requests. The connection holds a sans-IO frame decoder, the calls that wait for
+an answer, and the bytes of this turn of the loop: what handlers answer while one read is served
+leaves in one write.
+
+For the loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import structlog
+
+from cometmq.errors import (
+    CometMQError,
+    ConnectionLostError,
+    ProtocolError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    RemotingCommand,
+    Request,
+    decode_command,
+    encode_command,
+    peek_code,
+    response,
+)
+from cometmq.protocol.frame import MAX_FRAME_LENGTH, Frame, FrameDecoder, SerializeType
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+Buffer = bytes | memoryview
+_MAX_OPAQUE: Final = 0x7FFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one connection.
+
+    `max_frame_length` in bytes; `max_outstanding_calls` counts our requests that wait for an
+    answer; `write_buffer_high` is the number of unsent bytes above which the connection stops
+    taking requests (server) or making them (client) until the peer has read.
+    """
+
+    max_frame_length: int = MAX_FRAME_LENGTH
+    max_outstanding_calls: int = 65535
+    write_buffer_high: int = 4 * 1024 * 1024
+
+
+DEFAULT_LIMITS: Final = ConnectionLimits()
+
+
+class Connection(asyncio.Protocol):
+    """See the module. `server_side` connections stop reading while their answers cannot leave."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        owner: TaskOwner,
+        *,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        serialize_type: SerializeType = SerializeType.JSON,
+        server_side: bool = False,
+        on_connect: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self.on_close: list[Callable[[Connection], None]] = []
+        self.peer = ""
+        self.peer_ip = ""
+        self.peer_port = 0
+        self.local_ip = ""
+        self.closed = False
+        self.last_active = 0.0
+        self.serialize_type = serialize_type
+        self._handlers = handlers
+        self._owner = owner
+        self._limits = limits
+        self._server_side = server_side
+        self._on_connect = on_connect
+        self._frames = FrameDecoder(limits.max_frame_length)
+        self._calls: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._next_opaque = 0
+        self._out: list[Buffer] = []
+        self._flush_due = False
+        self._writable: asyncio.Event | None = None
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._limits.write_buffer_high)
+        self.peer_ip, self.peer_port = _endpoint(transport.get_extra_info("peername"))
+        self.peer = f"{self.peer_ip}:{self.peer_port}"
+        self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))
+        self.last_active = self._loop.time()
+        if self._on_connect is not None:
+            self._on_connect(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = self._loop.time()
+        self._flush_due = True  # what is answered below waits for the flush at the end
+        try:
+            for frame in self._frames.feed(data):
+                self._on_frame(frame)
+        except ProtocolError as error:
+            log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
+            self.close()
+        self._flush()
+
+    def pause_writing(self) -> None:
+        self._writable = asyncio.Event()
+        if self._server_side and self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None
+        if self._server_side and self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        if self._writable is not None:
+            self._writable.set()
+        calls, self._calls = self._calls, {}
+        for future in calls.values():
+            if not future.done():
+                error = ConnectionLostError(
+                    f"the connection to {self.peer} closed before the answer came",
+                    address=self.peer,
+                )
+                error.__cause__ = exc
+                future.set_exception(error)
+        for callback in self.on_close:
+            callback(self)
+        self.on_close.clear()
+        self._lost.set_result(None)
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done when the connection is gone and `on_close` was called."""
+        return self._lost
+
+    # Our requests
+
+    async def call(self, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        """Send a request and wait for its answer, whatever its code.
+
+        Raises RequestTimeoutError, ConnectionLostError or TooManyRequestsError.
+        """
+        if self._writable is not None:
+            await self._wait_writable(timeout_s)
+        return await self.call_nowait(command, timeout_s)
+
+    def call_nowait(
+        self, command: RemotingCommand, timeout_s: float
+    ) -> asyncio.Future[RemotingCommand]:
+        """As `call`, without waiting for room to write; the future carries the same errors."""
+        if self.closed or self._transport is None:
+            raise ConnectionLostError(f"the connection to {self.peer} is closed", address=self.peer)
+        if len(self._calls) >= self._limits.max_outstanding_calls:
+            raise TooManyRequestsError(
+                f"{len(self._calls)} calls to {self.peer} wait for an answer, the limit is "
+                f"{self._limits.max_outstanding_calls}; wait for some before sending more",
+                address=self.peer,
+            )
+        opaque = self._take_opaque()
+        command.opaque = opaque
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._calls[opaque] = future
+        timer = self._loop.call_later(timeout_s, self._expire, opaque, timeout_s)
+        future.add_done_callback(functools.partial(self._call_done, opaque, timer))
+        self.write(encode_command(command, self.serialize_type))
+        return future
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """Send a request that is never answered. A closed connection raises ConnectionLostError."""
+        if self.closed or self._transport is None:
+            raise ConnectionLostError(f"the connection to {self.peer} is closed", address=self.peer)
+        command.opaque = self._take_opaque()
+        command.flag |= FLAG_ONEWAY
+        self.write(encode_command(command, self.serialize_type))
+
+    def reply(self, request: Request[Any], answer: RemotingCommand) -> None:
+        """Answer a request now or later; nothing is sent to a one-way request."""
+        if request.flag & FLAG_ONEWAY:
+            return
+        answer.opaque = request.opaque
+        answer.flag |= FLAG_RESPONSE
+        self.write(encode_command(answer, self.serialize_type))
+
+    def write(self, *buffers: Buffer) -> None:
+        """Send encoded bytes at the end of this turn of the loop; dropped when closed."""
+        if self.closed:
+            return
+        self._out.extend(buffers)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Send what is waiting and close. Idempotent."""
+        if self._transport is not None and not self.closed:
+            self._flush()
+            self.closed = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, dropping what is waiting."""
+        if self._transport is not None:
+            self.closed = True
+            self._transport.abort()
+
+    # Inside
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        out = self._out
+        if not out or self._transport is None or self.closed:
+            out.clear()
+            return
+        self._out = []
+        self._transport.writelines(out)
+        self.last_active = self._loop.time()
+
+    def _on_frame(self, frame: Frame) -> None:
+        code = peek_code(frame)
+        handler = self._handlers.get(code)
+        if handler is None:
+            self._on_unregistered(decode_command(frame))
+            return
+        try:
+            request = self._handlers.decoder.decode(frame, code)
+        except ProtocolError as error:
+            # Raises when the header is no command at all, which ends the connection.
+            self._on_refused(decode_command(frame), error)
+            return
+        if request.flag & FLAG_RESPONSE:
+            self._on_response(decode_command(frame))
+            return
+        try:
+            answer = handler(self, request)
+            if answer is None:
+                return
+            if isinstance(answer, bytes):
+                if not request.flag & FLAG_ONEWAY:
+                    self._out.append(answer)
+            elif isinstance(answer, RemotingCommand):
+                self.reply(request, answer)
+            else:
+                self._owner.spawn(self._answer_later(request, answer), f"request-{code}")
+        except Exception as error:  # noqa: BLE001 - one request must not end the connection
+            self.reply(request, self._failure(request, error))
+
+    def _on_unregistered(self, command: RemotingCommand) -> None:
+        if command.is_response:
+            self._on_response(command)
+        elif not command.is_oneway:
+            log.warning("request code not supported", peer=self.peer, code=command.code)
+            self._refuse(
+                command,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
+
+    def _on_refused(self, command: RemotingCommand, error: ProtocolError) -> None:
+        if command.is_response:
+            self._on_response(command)
+            return
+        log.warning("request refused", peer=self.peer, code=command.code, reason=str(error))
+        if not command.is_oneway:
+            self._refuse(command, ResponseCode.SYSTEM_ERROR, str(error))
+
+    def _refuse(self, command: RemotingCommand, code: int, remark: str) -> None:
+        answer = response(code, remark)
+        answer.opaque = command.opaque
+        self.write(encode_command(answer, self.serialize_type))
+
+    def _on_response(self, command: RemotingCommand) -> None:
+        future = self._calls.get(command.opaque)
+        if future is not None and not future.done():
+            future.set_result(command)
+        else:
+            log.debug("answer came too late", peer=self.peer, opaque=command.opaque)
+
+    async def _answer_later(
+        self, request: Request[Any], answer: Awaitable[RemotingCommand | None]
+    ) -> None:
+        try:
+            result = await answer
+        except Exception as error:  # noqa: BLE001 - the outermost edge of a request's task
+            result = self._failure(request, error)
+        if result is not None:
+            self.reply(request, result)
+
+    def _failure(self, request: Request[Any], error: Exception) -> RemotingCommand:
+        """The answer to a request whose handler raised; one log line each."""
+        if isinstance(error, CometMQError):
+            code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code
+            remark = error.remark or str(error)
+            log.warning(
+                "request refused", peer=self.peer, code=request.code, answer=int(code), why=remark
+            )
+            return response(code, remark)
+        log.error("handler failed", peer=self.peer, code=request.code, exc_info=error)
+        return response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    async def _wait_writable(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._writable is not None and not self.closed:
+                    await self._writable.wait()
+        except TimeoutError as error:
+            raise RequestTimeoutError(
+                f"{self.peer} did not read for {timeout_s:.1f} s", address=self.peer
+            ) from error
+
+    def _take_opaque(self) -> int:
+        opaque = self._next_opaque
+        self._next_opaque = opaque + 1 & _MAX_OPAQUE
+        return opaque
+
+    def _expire(self, opaque: int, timeout_s: float) -> None:
+        future = self._calls.get(opaque)
+        if future is not None and not future.done():
+            future.set_exception(
+                RequestTimeoutError(
+                    f"{self.peer} did not answer within {timeout_s * 1000:.0f} ms",
+                    address=self.peer,
+                )
+            )
+
+    def _call_done(
+        self, opaque: int, timer: asyncio.TimerHandle, _future: asyncio.Future[RemotingCommand]
+    ) -> None:
+        timer.cancel()
+        self._calls.pop(opaque, None)
+
+
+async def close_all(connections: Iterable[Connection], grace_s: float = 0.5) -> None:
+    """Close connections and wait until they are gone; what a peer does not read in time is cut."""
+    closing = list(connections)
+    for connection in closing:
+        connection.close()
+    lost = [connection.lost for connection in closing]
+    if not lost:
+        return
+    _, pending = await asyncio.wait(lost, timeout=grace_s)
+    if pending:
+        for connection in closing:
+            connection.abort()
+        await asyncio.wait(pending)
+
+
+def _endpoint(name: Any) -> tuple[str, int]:
+    return (str(name[0]), int(name[1])) if name else ("", 0)

@@ -1,0 +1,260 @@
+"""RocketMQ's properties files and the typed config classes that they fill.
+
+A config class is a plain mutable dataclass: fields in snake case, each with a default, of type
+`bool`, `int`, `float`, `str`, `Path` or an `Enum`, or one of these `| None`. Its key in a file is
+the field's name in camel case (`flush_disk_type` is `flushDiskType`), or `metadata["key"]` where
+that rule does not give RocketMQ's key (`brokerIP1`). `metadata["min"]` and `metadata["max"]` bound
+a number. Nothing of this module is needed to write such a class, so every room can have one.
+
+Java: MixAll.properties2Object and object2Properties, Configuration. Where Java ignores a number that
+does not parse, ConfigError is raised here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from cometmq.errors import ConfigError
+
+T = TypeVar("T")
+
+_INT: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_LONG_MAX: Final = 2**63 - 1
+
+
+# Files and texts
+
+
+def load_properties(path: str | Path) -> dict[str, str]:
+    """The entries of a properties file. Raises ConfigError naming the file and the remedy.
+
+    UTF-8 is tried before ISO-8859-1, which is what Java reads: files in ASCII with `\\uXXXX`
+    escapes mean the same either way.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"the properties file {path} cannot be read: {reason}") from error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("iso-8859-1")
+    return parse_properties(text, str(path))
+
+
+def parse_properties(text: str, source: str) -> dict[str, str]:
+    """The entries of a text in properties form; `source` names it in a ConfigError."""
+    # Imported here because it draws in an XML and an HTTP library, which a start without a file
+    # should not wait for.
+    import javaproperties
+
+    try:
+        return dict(javaproperties.loads(text))
+    except ValueError as error:
+        raise ConfigError(f"{source} is no properties text: {error}") from error
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """`key=value` lines sorted by key, as Java prints and stores them."""
+    return "".join(f"{_escape(key)}={_escape(properties[key])}\n" for key in sorted(properties))
+
+
+def _escape(text: str) -> str:
+    # Only what would not survive reading: Java's readers of this text split at the first `=`.
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+# Config classes
+
+
+def from_properties(
+    cls: type[T], properties: Mapping[str, str], source: str = "the properties"
+) -> T:
+    """A config of class `cls` with the values of its keys in `properties`; other keys are ignored.
+
+    Raises ConfigError naming `source`, the key, the value and the rule that it breaks.
+    """
+    return cls(**_values(cls, properties, source))
+
+
+def to_properties(config: Any) -> dict[str, str]:
+    """The texts of a config's fields by key; fields that are None are left out."""
+    texts = {}
+    for key, setting in _settings(type(config)).items():
+        value = getattr(config, setting.name)
+        if value is not None:
+            texts[key] = _text(value)
+    return texts
+
+
+def unknown_keys(properties: Mapping[str, str], *classes: type) -> list[str]:
+    """The keys that none of the config classes has, sorted."""
+    known = {key for cls in classes for key in _settings(cls)}
+    return sorted(set(properties) - known)
+
+
+class Configuration:
+    """Config objects with the keys that they do not know: all that a process was given.
+
+    Unknown keys are kept and shown, so that a file of Java's passes through unharmed.
+    For the thread that owns the config objects.
+    """
+
+    def __init__(
+        self,
+        configs: Iterable[object],
+        given: Mapping[str, str] | None = None,
+        source: str = "the properties",
+    ) -> None:
+        self._configs = tuple(configs)
+        self._source = source
+        unknown = unknown_keys(given or {}, *map(type, self._configs))
+        self._extra = {key: (given or {})[key] for key in unknown}
+
+    def properties(self) -> dict[str, str]:
+        """Every key in force, the known ones with their current value."""
+        merged = dict(self._extra)
+        for config in self._configs:
+            merged.update(to_properties(config))
+        return merged
+
+    def text(self) -> str:
+        """What `-p` prints and GET_BROKER_CONFIG or GET_NAMESRV_CONFIG answer."""
+        return format_properties(self.properties())
+
+    def update(self, changes: Mapping[str, str], source: str | None = None) -> dict[str, str]:
+        """Set known keys in the config objects and return those whose value changed.
+
+        A key that is neither known nor given before is left out, as Java does. Nothing is changed
+        when ConfigError is raised.
+        """
+        label = source or self._source
+        checked = [(config, _values(type(config), changes, label)) for config in self._configs]
+        before = self.properties()
+        for config, values in checked:
+            for name, value in values.items():
+                setattr(config, name, value)
+        self._extra.update({key: changes[key] for key in self._extra if key in changes})
+        return {key: text for key, text in self.properties().items() if before.get(key) != text}
+
+
+def effective_properties(
+    configs: Iterable[object], given: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Every key in force: those of the config objects and the unknown ones among `given`."""
+    return Configuration(configs, given).properties()
+
+
+# Conversion
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setting:
+    name: str
+    convert: Callable[[str], Any]
+    optional: bool
+
+
+@cache
+def _settings(cls: Any) -> dict[str, _Setting]:
+    assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
+    hints = typing.get_type_hints(cls)
+    settings = {}
+    for field in dataclasses.fields(cls):
+        value_type, optional = _without_none(hints[field.name])
+        key = field.metadata.get("key") or _camel(field.name)
+        settings[key] = _Setting(field.name, _converter(value_type, field.metadata), optional)
+    return settings
+
+
+def _values(cls: type, properties: Mapping[str, str], source: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, setting in _settings(cls).items():
+        text = properties.get(key)
+        if text is None:
+            continue
+        text = text.strip()
+        try:
+            empty = setting.optional and not text
+            values[setting.name] = None if empty else setting.convert(text)
+        except ValueError as error:
+            raise ConfigError(f"{source}: {key}={text} does not fit, it must be {error}") from None
+    return values
+
+
+def _converter(value_type: Any, metadata: Mapping[str, Any]) -> Callable[[str], Any]:
+    """A function from text to value whose ValueError carries the rule."""
+    if value_type is bool:
+        return _to_bool
+    if value_type is int or value_type is float:
+        low, high = metadata.get("min"), metadata.get("max")
+        number: Callable[[str], int | float] = _to_int if value_type is int else _to_float
+        return lambda text: _bounded(number(text), low, high)
+    if value_type is str or value_type is Path:
+        return typing.cast("Callable[[str], Any]", value_type)
+    assert isinstance(value_type, type), f"a config field of type {value_type} is not supported"
+    assert issubclass(value_type, Enum), f"a config field of type {value_type} is not supported"
+    return lambda text: _to_enum(value_type, text)
+
+
+def _to_bool(text: str) -> bool:
+    # Java: Boolean.parseBoolean, which takes everything else for false.
+    return text.lower() == "true"
+
+
+def _to_int(text: str) -> int:
+    if not _INT.fullmatch(text):
+        raise ValueError("a whole number in decimal digits")
+    return int(text)
+
+
+def _to_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number") from None
+
+
+def _bounded(value: float, low: float | None, high: float | None) -> int | float:
+    low = -_LONG_MAX - 1 if low is None else low
+    high = _LONG_MAX if high is None else high
+    if not low <= value <= high:
+        raise ValueError(f"between {low} and {high}")
+    return value
+
+
+def _to_enum(enum_type: type[Enum], text: str) -> Enum:
+    by_name = {member.name.upper(): member for member in enum_type}
+    if member := by_name.get(text.upper()):
+        return member
+    raise ValueError(f"one of {', '.join(member.name for member in enum_type)}")
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if not isinstance(hint, types.UnionType) and typing.get_origin(hint) is not typing.Union:
+        return hint, False
+    rest = [part for part in typing.get_args(hint) if part is not types.NoneType]
+    assert len(rest) == 1, f"a config field of type {hint} is not supported"
+    return rest[0], True
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.name
+    return str(value)
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
