@@ -7,6 +7,8 @@ Every connection keeps `in_flight` sends outstanding: an answer is replaced by a
 The loop is plain epoll rather than asyncio, because the generator must stay cheaper than what it
 measures; `benchmarks.ack_server` shows how much cheaper. Both brokers meet this same process.
 
+Within one run bornTimestamp stays the same; everything else that a Java client varies is varied.
+
 Answers are cut by their length prefix and looked at for `"code":0`; anything else is decoded and
 counted by its code. Latency is sampled by probes: one send per connection at a time is remembered
 by its opaque and timed until the answer with that opaque is read. With one request in flight every
@@ -62,6 +64,10 @@ class LoadConfig:
     ramp_seconds: float
     seconds: float
     server_pid: int | None = None
+    cpu: int | None = None
+    """Run on this core only."""
+    sends: int | None = None
+    """Stop after exactly so many sends, however early in the measured seconds that is."""
 
 
 @dataclass(slots=True)
@@ -125,6 +131,7 @@ class Generator:
         self._templates = [(t.head, t.middle, t.tail) for t in templates]
         self._receive_bytes = 4096 if config.in_flight == 1 else 65536
         self._next_opaque = FIRST_OPAQUE
+        self._last_opaque = MAX_OPAQUE if config.sends is None else FIRST_OPAQUE + config.sends
         self._outstanding = 0
         self._acked = 0
         self._draining = False
@@ -134,11 +141,14 @@ class Generator:
 
     def run(self) -> LoadResult:
         config = self._config
+        if config.cpu is not None:
+            os.sched_setaffinity(0, {config.cpu})
         gc.disable()  # nothing here makes cycles, and a pause would be charged to the server
         try:
             self._connect_all()
             for connection in self._connections.values():
-                self._send(connection, config.in_flight)
+                if not self._draining:
+                    self._send(connection, config.in_flight)
             self._loop_for(config.ramp_seconds)
             self._latencies_ns = []
             begin = self._mark()
@@ -223,6 +233,11 @@ class Generator:
 
     def _send(self, connection: _Connection, count: int) -> None:
         first = self._next_opaque
+        if first + count >= self._last_opaque:
+            count = self._last_opaque - first
+            self._draining = True
+            if not count:
+                return
         self._next_opaque = first + count
         templates = self._templates
         parts: list[bytes] = []
@@ -274,8 +289,8 @@ class Generator:
         )
 
     def _result(self, begin: _Mark, end: _Mark, latencies_ns: list[int]) -> LoadResult:
-        if self._next_opaque > MAX_OPAQUE:
-            raise BenchmarkError("the run was so long that the opaque no longer fits an int32")
+        if self._next_opaque == MAX_OPAQUE:
+            raise BenchmarkError("the run used up the opaques of an int32 and stopped early")
         seconds = (end.at_ns - begin.at_ns) / 1e9
         acked = end.acked - begin.acked
         server_cpu_seconds = None
@@ -321,6 +336,8 @@ def main() -> int:
     parser.add_argument("--body-bytes", type=int, default=1024)
     parser.add_argument("--ramp-seconds", type=float, default=1.0, help="not measured")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--cpu", type=int, help="run on this core only")
+    parser.add_argument("--sends", type=int, help="stop after so many; default: no limit")
     parser.add_argument("--server-pid", type=int, help="account this process's CPU time")
     try:
         result = Generator(LoadConfig(**vars(parser.parse_args()))).run()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.frames import SUCCESS, BenchmarkError, ControlConnection
@@ -15,6 +17,8 @@ from benchmarks.load import LoadResult
 from benchmarks.peers import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from benchmarks.peers import Peer
 
 STORED_LIMIT_SECONDS = 60.0
@@ -28,17 +32,21 @@ class Row:
     connections: int
     in_flight: int
     body_bytes: int
+    one_core: bool = False
+    """Generator and broker share one core, so that no wake-up crosses cores (see README.md)."""
 
     @property
     def name(self) -> str:
-        return f"{self.connections}x{self.in_flight}"
+        return f"{self.connections}x{self.in_flight}" + ("-one-core" if self.one_core else "")
 
     @property
     def title(self) -> str:
         body = (
             f"{self.body_bytes // 1024} KiB" if self.body_bytes >= 1024 else f"{self.body_bytes} B"
         )
-        return f"{self.connections}×{self.in_flight}, {body}"  # noqa: RUF001
+        return f"{self.connections}×{self.in_flight}, {body}" + (  # noqa: RUF001
+            ", on one core" if self.one_core else ""
+        )
 
     @property
     def topic(self) -> str:
@@ -91,7 +99,14 @@ def measure_stored(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float)
     return Measurement(load, stored)
 
 
-def run_load(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float) -> LoadResult:
+def send_exactly(peer: Peer, row: Row, sends: int) -> LoadResult:
+    """Send so many messages and no more, as fast as the row's shape allows."""
+    return run_load(peer, row, ramp_seconds=0.0, seconds=600.0, sends=sends)
+
+
+def run_load(
+    peer: Peer, row: Row, *, ramp_seconds: float, seconds: float, sends: int | None = None
+) -> LoadResult:
     """Run the generator in its own process. Raises BenchmarkError with what it printed."""
     host, port = peer.address
     arguments = {
@@ -105,15 +120,41 @@ def run_load(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float) -> Lo
         "seconds": seconds,
         "server-pid": peer.pid,
     }
+    cpu = min(os.sched_getaffinity(0)) if row.one_core else None
+    if cpu is not None:
+        arguments["cpu"] = cpu
+    if sends is not None:
+        arguments["sends"] = sends
     command = [sys.executable, "-m", "benchmarks.load"]
     for name, value in arguments.items():
         command += [f"--{name}", str(value)]
-    done = subprocess.run(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    with _confined(peer.pid, cpu):
+        done = subprocess.run(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
     if done.returncode != 0:
         raise BenchmarkError(f"{peer.label}, {row.title}: {done.stderr.strip()[-500:]}")
     return LoadResult(**json.loads(done.stdout))
+
+
+@contextlib.contextmanager
+def _confined(pid: int, cpu: int | None) -> Iterator[None]:
+    """Keep every thread of a process on one core meanwhile; None leaves it alone."""
+    if cpu is None:
+        yield
+        return
+    _set_affinity(pid, {cpu})
+    try:
+        yield
+    finally:
+        _set_affinity(pid, os.sched_getaffinity(0))
+
+
+def _set_affinity(pid: int, cpus: set[int]) -> None:
+    """New threads inherit from their creator, so one pass over the existing ones is enough."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), cpus)
 
 
 def _settled_count(connection: ControlConnection, topic: str) -> int:

@@ -65,6 +65,8 @@ class Peer(ABC):
     """A server under test, with its files in `directory`. A context manager; use it once."""
 
     label: str
+    warmup_limit_seconds = 3.0
+    """Longer warm-up per row changes nothing where no compiler works in the background."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -133,6 +135,7 @@ class JavaPeer(Peer):
     """The Java broker and name server from the published artifacts."""
 
     label = "Java"
+    warmup_limit_seconds = float("inf")
 
     def __init__(self, directory: Path, *, heap_mib: int, conf: Mapping[str, str]) -> None:
         super().__init__(directory)

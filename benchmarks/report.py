@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BASELINE = "Java"
 SUBJECT = "CometMQ"
+EQUAL_WORK_SENDS = 200_000
 BEGIN = "<!-- send-path:begin (written by `python -m benchmarks.send_path`) -->"
 END = "<!-- send-path:end -->"
 
@@ -34,6 +35,7 @@ class PeerFigures:
     startup_seconds: list[float] = field(default_factory=list)
     measurements: dict[str, list[Measurement]] = field(default_factory=dict)
     memory_idle: Memory | None = None
+    memory_equal_work: Memory | None = None
     memory_after: Memory | None = None
     anonymous_peak_kib: int = 0
 
@@ -91,20 +93,32 @@ Cells: TypeAlias = list[list[str]]
 
 
 def rate_cells(result: Report) -> Cells:
-    """Heading, then one line per row of load."""
-    labels = list(result.peers)
+    """Heading, then one line per row of load: median of the rounds, lowest and highest round."""
     heading = ["connections × in flight, body"]  # noqa: RUF001
-    heading += [f"{label}, sends/s (min–max)" for label in labels]  # noqa: RUF001
-    heading += ["ratio"] + [f"{label} p50 / p99 ms" for label in labels]
-    heading += [f"{label} CPU µs/send" for label in labels] + ["generator ceiling, sends/s"]
-    cells = [heading]
+    for label in result.peers:
+        heading += [f"{label}, sends/s", "lowest–highest round"]  # noqa: RUF001
+    cells = [[*heading, "ratio"]]
     for row in result.rows:
-        measured = {label: result.peers[label].measurements[row.name] for label in labels}
+        measured = _measured(result, row)
         line = [row.title]
-        line += [_rate(measurements) for measurements in measured.values()]
-        line.append(_ratio(measured))
+        for measurements in measured.values():
+            line += _rate(measurements)
+        cells.append([*line, _ratio(measured)])
+    return cells
+
+
+def detail_cells(result: Report) -> Cells:
+    """Heading, then per row of load: latency, CPU time, and how far away the generator's limit is."""
+    heading = ["connections × in flight, body"]  # noqa: RUF001
+    heading += [f"{label} p50 / p99, ms" for label in result.peers]
+    heading += [f"{label} CPU, µs/send" for label in result.peers]
+    cells = [[*heading, "generator CPU, of a core", "generator ceiling, sends/s"]]
+    for row in result.rows:
+        measured = _measured(result, row)
+        line = [row.title]
         line += [_latency(measurements) for measurements in measured.values()]
         line += [_cpu(measurements) for measurements in measured.values()]
+        line.append(" / ".join(_generator_share(group) for group in measured.values()))
         line.append(f"{result.ceiling[row.name].load.acked_per_second:,.0f}")
         cells.append(line)
     return cells
@@ -121,8 +135,17 @@ def cost_cells(result: Report) -> Cells:
     line("start-up: spawn to first accepted send, s", _startup)
     line("idle: resident (VmRSS)", lambda each: _mib(each.memory_idle, "resident_kib"))
     line("idle: anonymous (RssAnon)", lambda each: _mib(each.memory_idle, "anonymous_kib"))
-    line("peak resident (VmHWM)", lambda each: _mib(each.memory_after, "peak_resident_kib"))
-    line("peak anonymous (RssAnon)", lambda each: f"{each.anonymous_peak_kib / 1024:,.0f} MiB")
+    work = f"after the first {EQUAL_WORK_SENDS:,} sends of 1 KiB"
+    line(f"{work}: peak resident", lambda each: _mib(each.memory_equal_work, "peak_resident_kib"))
+    line(f"{work}: anonymous", lambda each: _mib(each.memory_equal_work, "anonymous_kib"))
+    line(
+        "whole run: peak resident (VmHWM)",
+        lambda each: _mib(each.memory_after, "peak_resident_kib"),
+    )
+    line(
+        "whole run: peak anonymous (RssAnon)",
+        lambda each: f"{each.anonymous_peak_kib / 1024:,.0f} MiB",
+    )
     line("at the end: proportional (PSS)", lambda each: _mib(each.memory_after, "proportional_kib"))
     line("at the end: file-backed", lambda each: _mib(each.memory_after, "file_backed_kib"))
     line("messages acknowledged = stored, in the rounds", _proof)
@@ -134,13 +157,16 @@ def setting_cells(result: Report) -> Cells:
     cells += [[name, value] for name, value in {**result.machine, **result.options}.items()]
     for label, figures in result.peers.items():
         cells += [[f"{label} {name}", value] for name, value in figures.settings.items()]
-    share = max((m.generator_cpu_share for m in result.all_measurements()), default=0.0)
-    cells.append(["generator's CPU, busiest round", f"{share:.0%} of a core"])
     return cells
 
 
 def show(result: Report, console: Console) -> None:
-    titles = ("Acknowledged sends per second", "Start-up and memory", "Settings")
+    titles = (
+        "Acknowledged sends per second",
+        "Latency and CPU",
+        "Start-up and memory",
+        "Settings",
+    )
     for title, cells in zip(titles, _all_cells(result), strict=True):
         table = Table(title=title, show_lines=False)
         for index, name in enumerate(cells[0]):
@@ -170,8 +196,8 @@ def write(result: Report, directory: Path) -> list[Path]:
     return [results, readme]
 
 
-def _all_cells(result: Report) -> tuple[Cells, Cells, Cells]:
-    return rate_cells(result), cost_cells(result), setting_cells(result)
+def _all_cells(result: Report) -> tuple[Cells, ...]:
+    return rate_cells(result), detail_cells(result), cost_cells(result), setting_cells(result)
 
 
 def _markdown(cells: Cells) -> str:
@@ -187,10 +213,21 @@ def _rates(measurements: list[Measurement]) -> list[float]:
     return [measured.load.acked_per_second for measured in measurements]
 
 
-def _rate(measurements: list[Measurement]) -> str:
+def _measured(result: Report, row: Row) -> dict[str, list[Measurement]]:
+    return {label: figures.measurements[row.name] for label, figures in result.peers.items()}
+
+
+def _rate(measurements: list[Measurement]) -> list[str]:
     rates = _rates(measurements)
     mark = "" if all(measured.trustworthy for measured in measurements) else " (!)"
-    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f}–{max(rates):,.0f}){mark}"  # noqa: RUF001
+    return [
+        f"{statistics.median(rates):,.0f}{mark}",
+        f"{min(rates):,.0f}–{max(rates):,.0f}",  # noqa: RUF001
+    ]
+
+
+def _generator_share(measurements: list[Measurement]) -> str:
+    return f"{statistics.median(measured.generator_cpu_share for measured in measurements):.0%}"
 
 
 def _ratio(measured: dict[str, list[Measurement]]) -> str:

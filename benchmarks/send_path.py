@@ -24,17 +24,33 @@ from rich.console import Console
 
 from benchmarks import report
 from benchmarks.frames import BenchmarkError
-from benchmarks.measure import Measurement, Row, create_topic, measure_stored, run_load
+from benchmarks.measure import (
+    Measurement,
+    Row,
+    create_topic,
+    measure_stored,
+    run_load,
+    send_exactly,
+)
 from benchmarks.memory import AnonymousPeak, read_memory
 from benchmarks.peers import AckPeer, CometPeer, JavaPeer, Peer
-from benchmarks.report import PeerFigures, Report, machine
+from benchmarks.report import EQUAL_WORK_SENDS, PeerFigures, Report, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ROWS = (Row(1, 1, 1024), Row(64, 1, 1024), Row(4, 32, 1024), Row(8, 64, 128))
+ROWS = (
+    Row(1, 1, 1024),
+    Row(1, 1, 1024, one_core=True),
+    Row(64, 1, 1024),
+    Row(4, 32, 1024),
+    Row(8, 64, 128),
+)
+EQUAL_WORK_ROW = Row(4, 32, 1024)
 HERE = Path(__file__).parent
 NEEDED_FREE_BYTES = 40 << 30
+OUTPUT_COLUMNS = 140
+"""Width of the tables where no terminal tells one."""
 
 PeerFactory: TypeAlias = "Callable[[Path], Peer]"
 
@@ -59,6 +75,8 @@ class Options:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_options(arguments)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=OUTPUT_COLUMNS)
     try:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=options.directory) as directory:
             _check_disk(Path(directory))
@@ -112,6 +130,9 @@ def _start(
             if last:
                 running.append(stack.enter_context(peer))
                 figures.memory_idle = read_memory(peer.pid)
+                create_topic(peer, EQUAL_WORK_ROW)
+                send_exactly(peer, EQUAL_WORK_ROW, EQUAL_WORK_SENDS)
+                figures.memory_equal_work = read_memory(peer.pid)
             else:
                 with peer:
                     pass
@@ -136,7 +157,7 @@ def _warm_up(options: Options, peers: list[Peer], console: Console) -> None:
     for row in options.rows:
         for peer in peers:
             create_topic(peer, row)
-            seconds = options.warmup_seconds
+            seconds = min(options.warmup_seconds, peer.warmup_limit_seconds)
             load = run_load(peer, row, ramp_seconds=seconds / 2, seconds=seconds / 2)
             console.print(f"warm-up {row.title} {peer.label}: {load.acked_per_second:,.0f}/s")
 
@@ -170,9 +191,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.send_path", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="measured part of a round")
+    parser.add_argument("--seconds", type=float, default=5.0, help="measured part of a round")
     parser.add_argument("--ramp-seconds", type=float, default=1.0, help="unmeasured part before it")
-    parser.add_argument("--warmup-seconds", type=float, default=15.0, help="per row and peer")
+    parser.add_argument("--warmup-seconds", type=float, default=30.0, help="per row, for Java")
     parser.add_argument("--startups", type=int, default=3, help="timed starts per peer")
     parser.add_argument("--java-heap-mib", type=int, default=4096, help="-Xms and -Xmx")
     parser.add_argument("--flush-disk-type", default="ASYNC_FLUSH")

@@ -127,5 +127,15 @@ class StoreFullError(StoreError):
     """The disk has no room for the next file."""
 
 
+class MessageIllegalError(StoreError):
+    """A message breaks a limit of the store; text names limit and value (Java: MESSAGE_ILLEGAL)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=13)
+
+
 class StoreClosedError(StoreError):
-    """The store is not open."""
+    """The store is not open (Java: SERVICE_NOT_AVAILABLE)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=14)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.interop.peers import (
-    PeerFailed,
+    PeerError,
     clean_environment,
     go_binary,
     java_classpath,
@@ -99,7 +99,7 @@ class RunningClient:
                 ended = not self._reader.is_alive()
                 if left <= 0 or ended:
                     why = "ended" if ended else f"not satisfied within {timeout_s:.0f} s"
-                    raise PeerFailed(f"{self.label}: {why}\n{self._report()}")
+                    raise PeerError(f"{self.label}: {why}\n{self._report()}")
                 self._changed.wait(min(left, 0.5))
             return list(self.events)
 
@@ -119,12 +119,12 @@ class RunningClient:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             self.kill()
-            raise PeerFailed(
+            raise PeerError(
                 f"{self.label}: no end after {timeout_s:.0f} s\n{self._report()}"
             ) from error
         self._reader.join(timeout_s)
         if code != 0:
-            raise PeerFailed(f"{self.label}: exit status {code}\n{self._report()}")
+            raise PeerError(f"{self.label}: exit status {code}\n{self._report()}")
         return list(self.events)
 
     def kill(self) -> None:
@@ -175,10 +175,10 @@ class ClientProgram:
         flags = [f"--{name.replace('_', '-')}={_text(value)}" for name, value in args.items()]
         return RunningClient(f"{self.label} {scenario}", [*self.command(), scenario, *flags])
 
-    def run(self, scenario: str, timeout_s: float = RUN_TIMEOUT_S, **args: object) -> list[Event]:
+    def run(self, scenario: str, **args: object) -> list[Event]:
         """Run a scenario to its end and return its events."""
         with self.start(scenario, **args) as client:
-            client.wait_for(lambda events: _count(events, "summary") > 0, timeout_s)
+            client.wait_for(lambda events: _count(events, "summary") > 0, RUN_TIMEOUT_S)
             return client.finish()
 
     def produce(self, **args: object) -> list[Event]:
@@ -186,7 +186,7 @@ class ClientProgram:
         events = self.run("produce", **args)
         failed = [event for event in events if event["event"] == "failed"]
         if failed or events[-1]["failed"]:
-            raise PeerFailed(f"{self.label}: failed sends: {failed[:3]} {events[-1]}")
+            raise PeerError(f"{self.label}: failed sends: {failed[:3]} {events[-1]}")
         return [event for event in events if event["event"] == "sent"]
 
     def pull(self, **args: object) -> list[Event]:
@@ -213,6 +213,8 @@ class JavaClient(ClientProgram):
         classpath = java_classpath(f"client{self.line}")
         # A short-lived client gains from a quick compiler, and two cores from a serial collector.
         flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Duser.home={home}"]
+        # A member that meets a race at its start tries again after this, not after 20 s.
+        flags.append("-Drocketmq.client.rebalance.waitInterval=2000")
         return ["java", *flags, "-cp", classpath, "cometmq.interop.Main"]
 
 

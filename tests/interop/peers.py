@@ -4,7 +4,7 @@ Self-contained (standard library only) so that `tests/` and `benchmarks/` can bo
 `tests.interop.peers` with the repository root on `sys.path`.
 
 A peer is built on first use by its own package manager; what it builds lies in git-ignored
-`target/`, `node_modules/` and `.cache/` directories. A missing tool raises `ToolchainMissing`
+`target/`, `node_modules/` and `.cache/` directories. A missing tool raises `ToolchainMissingError`
 with a sentence that names it.
 """
 
@@ -54,11 +54,11 @@ _TOOL_HINTS = {
 }
 
 
-class ToolchainMissing(RuntimeError):
+class ToolchainMissingError(RuntimeError):
     """A program that the peer needs is not installed; the text says which."""
 
 
-class PeerFailed(RuntimeError):
+class PeerError(RuntimeError):
     """A peer did not build, start, stop or answer as it should; the text holds its last output."""
 
 
@@ -74,10 +74,10 @@ def missing_tools(*names: str) -> str | None:
 
 
 def require_tools(*names: str) -> None:
-    """Raise `ToolchainMissing` unless every tool is on PATH."""
+    """Raise `ToolchainMissingError` unless every tool is on PATH."""
     sentence = missing_tools(*names)
     if sentence is not None:
-        raise ToolchainMissing(sentence)
+        raise ToolchainMissingError(sentence)
 
 
 def java_classpath(module: str) -> str:
@@ -107,16 +107,12 @@ def node_program() -> Path:
     installed = NODE_PROJECT / "node_modules" / ".package-lock.json"
     with _build_once("node", NODE_PROJECT, ("package*.json",), installed) as needed:
         if needed:
-            _run_build(
-                ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], NODE_PROJECT
-            )
+            _run_build(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], NODE_PROJECT)
     return NODE_PROJECT / "client.js"
 
 
 @contextlib.contextmanager
-def _build_once(
-    name: str, project: Path, patterns: Sequence[str], product: Path
-) -> Iterator[bool]:
+def _build_once(name: str, project: Path, patterns: Sequence[str], product: Path) -> Iterator[bool]:
     """Hold the build lock of a project; yield whether its sources changed since the last build.
 
     The lock is a file lock: test processes and a benchmark may ask at the same time.
@@ -153,7 +149,7 @@ def _run_build(command: Sequence[str], project: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise PeerFailed(f"`{' '.join(command)}` failed in {project}:\n{done.stdout[-4000:]}")
+        raise PeerError(f"`{' '.join(command)}` failed in {project}:\n{done.stdout[-4000:]}")
 
 
 # Ports and raw requests --------------------------------------------------------------------------
@@ -177,7 +173,7 @@ def free_broker_port() -> int:
         except (OSError, OverflowError):
             continue
         return port
-    raise PeerFailed("no free broker port with free neighbours P-2 and P+1 after 200 tries")
+    raise PeerError("no free broker port with free neighbours P-2 and P+1 after 200 tries")
 
 
 def ask(
@@ -330,11 +326,11 @@ class JavaServer:
         assert self.process is not None
         while not self.ready():
             if self.process.poll() is not None:
-                raise PeerFailed(
+                raise PeerError(
                     f"{self.name} ended with {self.process.returncode}:\n{self.log_tail()}"
                 )
             if time.monotonic() > deadline:
-                raise PeerFailed(
+                raise PeerError(
                     f"{self.name} was not ready after {START_TIMEOUT_S:.0f} s:\n{self.log_tail()}"
                 )
             time.sleep(0.05)
@@ -349,7 +345,7 @@ class JavaServer:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             self.kill()
-            raise PeerFailed(
+            raise PeerError(
                 f"{self.name} did not stop in {timeout_s:.0f} s:\n{self.log_tail()}"
             ) from error
         self.process = None

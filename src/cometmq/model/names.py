@@ -94,6 +94,10 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
+def is_system_group(group: str) -> bool:
+    return group in BUILT_IN_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
 def topic_fault(topic: str) -> str | None:
     """Why `topic` is no legal topic name, or None if it is one (Java: TopicValidator)."""
     if not topic or topic.isspace():

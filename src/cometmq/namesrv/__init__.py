@@ -1,0 +1,1 @@
+"""The name server: which brokers are alive and which topics they serve."""

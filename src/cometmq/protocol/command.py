@@ -112,12 +112,12 @@ class _JsonHeader(msgspec.Struct, omit_defaults=True):
     # In the order of Java's output, which is alphabetical; `omit_defaults` leaves out the nulls.
     code: int
     extFields: Ext | None = None  # noqa: N815 - a wire name
-    flag: int = -1
-    language: str = ""
-    opaque: int = -(2**31) - 1
+    flag: int | None = None
+    language: str | None = None
+    opaque: int | None = None
     remark: str | None = None
-    serializeTypeCurrentRPC: str = ""  # noqa: N815 - a wire name
-    version: int = -1
+    serializeTypeCurrentRPC: str | None = None  # noqa: N815 - a wire name
+    version: int | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -150,14 +150,18 @@ def encode_command(
     return encode_frame(encode_header(command, serialize_type), command.body, serialize_type)
 
 
-def encode_success(opaque: int, ext_json: bytes, body_length: int = 0) -> bytes:
+def encode_success(
+    opaque: int, ext_json: bytes, *, body_length: int = 0, remark: bytes | None = None
+) -> bytes:
     """Prefix and JSON header of a successful response whose ext fields are JSON text already.
 
-    For the broker's two hot answers: `ext_json` is the inside of the braces, every value quoted.
+    For the broker's two hot answers: `ext_json` is the inside of the braces, every value quoted;
+    `remark` is plain ASCII.
     """
-    header = b'{"code":0,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%d,%b' % (
+    header = b'{"code":0,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%d,%b%b' % (
         ext_json,
         opaque,
+        b"" if remark is None else b'"remark":"%b",' % remark,
         _JSON_TAIL,
     )
     return frame_prefix(len(header), body_length) + header
@@ -210,6 +214,8 @@ class _AnyHeader(msgspec.Struct):
 
 
 _any_decoder = msgspec.json.Decoder(_AnyHeader)
+# What msgspec raises for bytes that are no JSON, no UTF-8, or nested a thousand levels deep.
+_JSON_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
@@ -219,10 +225,8 @@ def decode_command(frame: Frame) -> RemotingCommand:
     _check_json(frame)
     try:
         header = _any_decoder.decode(frame.header)
-    except msgspec.DecodeError as error:
+    except _JSON_FAULTS as error:
         raise ProtocolError(f"a JSON header does not decode: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"a JSON header is not UTF-8: {error}") from error
     return RemotingCommand(
         header.code,
         ext=_texts(header.extFields),
@@ -288,10 +292,8 @@ class RequestDecoder:
         else:
             try:
                 decoded = self._decoders[code].decode(frame.header)
-            except msgspec.DecodeError as error:
+            except _JSON_FAULTS as error:
                 raise ProtocolError(f"{self._types[code].__name__}: {error}") from error
-            except UnicodeDecodeError as error:
-                raise ProtocolError(f"a JSON header is not UTF-8: {error}") from error
         if decoded.header is None:
             decoded.header = header_from_ext({}, self._types[code])
         decoded.frame = frame
@@ -329,11 +331,11 @@ def peek_code(frame: Frame) -> int:
     # Every client in use writes the code first; one that does not costs a second pass.
     if header.startswith(_CODE_FIRST):
         digits = header[8 : header.find(b",", 8, 20)]
-        if digits.isdigit():
+        if digits.isdigit() and len(digits) < 10:
             return int(digits)
     try:
         return _code_decoder.decode(header).code
-    except msgspec.DecodeError as error:
+    except _JSON_FAULTS as error:
         raise ProtocolError(f"a JSON header does not decode: {error}") from error
 
 

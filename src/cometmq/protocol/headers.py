@@ -131,6 +131,18 @@ class OffsetResponseHeader(Header):
     offset: Int64
 
 
+class ConsumerSendMsgBackRequestHeader(Header):
+    """Code 36. `offset` is the message's commit-log offset, `delay_level` 0 = the broker's choice."""
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+
+
 # Queues
 
 
@@ -152,6 +164,15 @@ class SearchOffsetRequestHeader(Header):
     queue_id: Int32
     timestamp: Int64
     boundary_type: str | None = None
+
+
+class GetEarliestMsgStoretimeRequestHeader(Header):
+    topic: str
+    queue_id: Int32
+
+
+class GetEarliestMsgStoretimeResponseHeader(Header):
+    timestamp: Int64
 
 
 # Name server
@@ -215,3 +236,48 @@ class DeleteKVConfigRequestHeader(GetKVConfigRequestHeader):
 
 class GetKVListByNamespaceRequestHeader(Header):
     namespace: str
+
+
+class BrokerHeartbeatRequestHeader(Header):
+    """Code 904, in acting-master mode. The fields for the controller are left out."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Int64 | None = None
+
+
+class WipeWritePermOfBrokerRequestHeader(Header):
+    broker_name: str
+
+
+class WipeWritePermOfBrokerResponseHeader(Header):
+    wipe_topic_count: Int32
+
+
+class AddWritePermOfBrokerRequestHeader(Header):
+    broker_name: str
+
+
+class AddWritePermOfBrokerResponseHeader(Header):
+    add_topic_count: Int32
+
+
+class GetTopicsByClusterRequestHeader(Header):
+    cluster: str
+
+
+class DeleteTopicFromNamesrvRequestHeader(Header):
+    """Without `cluster_name` the topic goes from every cluster."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class RegisterTopicRequestHeader(Header):
+    topic: str
+
+
+class GetBrokerMemberGroupRequestHeader(Header):
+    cluster_name: str
+    broker_name: str

@@ -25,21 +25,29 @@ import random
 import socket
 import struct
 import time
-from datetime import datetime
+from collections.abc import Callable
 from typing import NamedTuple
 
-from cometmq.errors import ProtocolError
+from cometmq.errors import IllegalArgumentError, ProtocolError
 
 
 class UniqueIdGenerator:
     """Makes the unique ids of one process.
 
     `address` is the packed IP address (4 or 16 bytes) to embed. Not for use after `fork`: a child
-    makes its own generator, or it would repeat its parent's ids.
+    makes its own generator, or it would repeat its parent's ids. `clock` gives seconds since the
+    epoch.
     """
 
-    def __init__(self, address: bytes, process_id: int | None = None) -> None:
+    def __init__(
+        self,
+        address: bytes,
+        process_id: int | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         process = (os.getpid() if process_id is None else process_id) & 0xFFFF
+        self._clock = clock
         prefix = address + process.to_bytes(2, "big") + random.randbytes(4)
         self._prefix = prefix.hex().upper()
         self._counter = itertools.count(random.getrandbits(16))
@@ -48,7 +56,7 @@ class UniqueIdGenerator:
 
     def next(self) -> str:
         """The next id: 32 characters with IPv4, 56 with IPv6."""
-        now_ms = int(time.time() * 1000)
+        now_ms = int(self._clock() * 1000)
         if not self._base_ms <= now_ms < self._next_base_ms:
             self._renew_base(now_ms)
         elapsed = (now_ms - self._base_ms) & 0xFFFFFFFF
@@ -60,14 +68,13 @@ class UniqueIdGenerator:
 
 
 def _month_bounds_ms(now_ms: int) -> tuple[int, int]:
-    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
-    first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    following = (
-        first.replace(year=first.year + 1, month=1)
-        if first.month == 12
-        else first.replace(month=first.month + 1)
-    )
-    return int(first.timestamp() * 1000), int(following.timestamp() * 1000)
+    now = time.localtime(now_ms / 1000)
+    # mktime takes a 13th month for the next January, and knows which of the two is in summer time.
+    return _month_start_ms(now.tm_year, now.tm_mon), _month_start_ms(now.tm_year, now.tm_mon + 1)
+
+
+def _month_start_ms(year: int, month: int) -> int:
+    return int(time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1)) * 1000)
 
 
 class UniqueIdParts(NamedTuple):
@@ -110,9 +117,15 @@ def parse_offset_id(offset_id: str) -> OffsetId:
 
 
 def pack_host(host: str, port: int) -> bytes:
-    """An IP address and port as records hold them: 4 or 16 bytes, then the port as int32."""
+    """An IP address and port as records hold them: 4 or 16 bytes, then the port as int32.
+
+    Raises IllegalArgumentError for a host name.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.inet_pton(family, host) + port.to_bytes(4, "big")
+    try:
+        return socket.inet_pton(family, host) + port.to_bytes(4, "big")
+    except OSError as error:
+        raise IllegalArgumentError(f"{host!r} is no IP address") from error
 
 
 def unpack_host(packed: bytes) -> str:
@@ -126,6 +139,10 @@ def _address_text(address: bytes) -> str:
 
 def _unhex(text: str, kind: str) -> bytes:
     try:
-        return bytes.fromhex(text)
+        raw = bytes.fromhex(text)
     except ValueError as error:
-        raise ProtocolError(f"{kind} {text!r} is not hex text") from error
+        raise ProtocolError(f"{kind} {text[:80]!r} is not hex text") from error
+    # fromhex skips blanks.
+    if len(text) != 2 * len(raw):
+        raise ProtocolError(f"{kind} {text[:80]!r} is not hex text")
+    return raw

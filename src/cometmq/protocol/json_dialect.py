@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -41,6 +40,8 @@ _REFERENCE: Final = b'"$ref"'
 _PATH_STEP: Final = re.compile(r"\.((?:[^.\[\\]|\\.)+)|\[(\d+)\]", re.DOTALL)
 
 _encoder: Final = msgspec.json.Encoder()
+# One per body type of ours, so its size is that of the program.
+_decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 
 
 def decode_body(data: bytes, type_: type[T]) -> T:
@@ -55,13 +56,11 @@ def decode_body(data: bytes, type_: type[T]) -> T:
             except msgspec.ValidationError:
                 if b"null" not in data:
                     raise
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                data = _strict(data)
+            except msgspec.DecodeError:
+                pass
             else:
                 return value
-        else:
-            data = _strict(data)
-        tree = _Tree(msgspec.json.decode(data)).resolved()
+        tree = _Tree(msgspec.json.decode(_strict(data))).resolved()
         return msgspec.convert(tree, type_, strict=False, str_keys=True)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise ProtocolError(f"a JSON body is no {_name(type_)}: {error}") from error
@@ -95,9 +94,11 @@ def pretty(value: Any) -> str:
     )
 
 
-@lru_cache(maxsize=256)
 def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(type_, strict=False)
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        decoder = _decoders[type_] = msgspec.json.Decoder(type_, strict=False)
+    return decoder
 
 
 def _name(type_: Any) -> str:
@@ -126,7 +127,7 @@ def _strict(data: bytes) -> bytes:
 
 
 class _Normaliser:
-    """One pass over the tokens: knows where a key is due, and quotes what stands there."""
+    """One pass over the tokens: knows where a key is due, and quotes what stands there bare."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = []

@@ -38,13 +38,16 @@ def decode_properties(text: str) -> dict[str, str]:
 
 def find_property(text: str, name: str) -> str | None:
     """One value, without decoding the others; for hot paths that need one or two."""
-    needle = name + "\x01"
-    start = 0 if text.startswith(needle) else text.find("\x02" + needle) + 1
-    if start == 0 and not text.startswith(needle):
+    marker = f"\x02{name}\x01"
+    at = text.rfind(marker)
+    if at < 0 and not text.startswith(marker[1:]):
         return None
-    start += len(needle)
+    # The first entry has no separator before it: it stands as if at -1.
+    start = at + len(marker)
     end = text.find("\x02", start)
-    return (text[start:] if end < 0 else text[start:end]) or None
+    value = text[start:] if end < 0 else text[start:end]
+    # An entry without value does not count, an earlier one of the same name may.
+    return value or decode_properties(text).get(name)
 
 
 def _separator_error(properties: Mapping[str, str]) -> IllegalArgumentError:

@@ -36,6 +36,7 @@ from cometmq.protocol.command import (
     response,
 )
 from cometmq.protocol.frame import MAX_FRAME_LENGTH, Frame, FrameDecoder, SerializeType
+from cometmq.protocol.ids import pack_host
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
 
@@ -79,6 +80,7 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.peer_ip = ""
         self.peer_port = 0
+        self.packed_peer = b""
         self.local_ip = ""
         self.closed = False
         self.last_active = 0.0
@@ -105,6 +107,8 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_high)
         self.peer_ip, self.peer_port = _endpoint(transport.get_extra_info("peername"))
         self.peer = f"{self.peer_ip}:{self.peer_port}"
+        # A scope (`fe80::1%eth0`) is a matter of this host and has no place in a record.
+        self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
         self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))
         self.last_active = self._loop.time()
         if self._on_connect is not None:

@@ -25,7 +25,7 @@ class Handlers:
         self._handlers: dict[int, Handler[Any]] = {}
 
     def register(self, code: int, header_type: type[HeaderT], handler: Handler[HeaderT]) -> None:
-        """Serve `code` with `handler`. Every code has one handler."""
+        """Serve `code` with `handler`. Every code has one."""
         assert code not in self._handlers, f"request code {code} is registered twice"
         header: type[Header] = header_type
         self.decoder.register(code, header)

@@ -54,19 +54,33 @@ class RemotingServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; known after `start`."""
-        assert self._server is not None, "the server is not started"
+        """The port of the socket; known after `bind`."""
+        assert self._server is not None, "the server is not bound"
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def start(self) -> None:
-        """Listen. Raises ConfigError when the address is taken or not ours."""
+    async def bind(self) -> None:
+        """Take the port without listening yet: what needs its number can be made ready first.
+
+        Raises ConfigError when the address is taken or not ours.
+        """
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._new_connection, self._host, self._port, backlog=self._backlog
+                self._new_connection,
+                self._host,
+                self._port,
+                backlog=self._backlog,
+                start_serving=False,
             )
         except OSError as error:
             raise ConfigError(_listen_fault(self._host, self._port, error)) from error
+
+    async def start(self) -> None:
+        """Listen; binds first if `bind` was not called."""
+        if self._server is None:
+            await self.bind()
+        assert self._server is not None
+        await self._server.start_serving()
         self._owner.every(
             min(10.0, self._idle_timeout_s / 4), self._close_idle_connections, "idle-sweep"
         )

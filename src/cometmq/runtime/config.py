@@ -18,7 +18,6 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -86,7 +85,7 @@ def from_properties(
     return cls(**_values(cls, properties, source))
 
 
-def to_properties(config: Any) -> dict[str, str]:
+def to_properties(config: object) -> dict[str, str]:
     """The texts of a config's fields by key; fields that are None are left out."""
     texts = {}
     for key, setting in _settings(type(config)).items():
@@ -164,8 +163,7 @@ class _Setting:
     optional: bool
 
 
-@cache
-def _settings(cls: Any) -> dict[str, _Setting]:
+def _settings(cls: type) -> dict[str, _Setting]:
     assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
     hints = typing.get_type_hints(cls)
     settings = {}

@@ -65,7 +65,7 @@ async function produce(args) {
       msgId: result.msgId,
       topic: args.topic,
       brokerName: result.messageQueue.brokerName,
-      queueId: result.messageQueue.queueId,
+      queueId: Number(result.messageQueue.queueId),
       queueOffset: Number(result.queueOffset),
     });
   }

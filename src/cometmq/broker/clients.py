@@ -1,0 +1,163 @@
+"""Who is connected: the members of producer and consumer groups.
+
+Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from cometmq.model.subscription import ConsumerData, SubscriptionData
+from cometmq.remoting.connection import Connection
+from cometmq.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group. `last_update_ms` is the time of its last heartbeat."""
+
+    client_id: str
+    connection: Connection
+    language: str
+    version: int
+    last_update_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The live members of a consumer group and what they subscribe to."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    members: dict[str, Member] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+
+    @property
+    def broadcasting(self) -> bool:
+        return self.message_model == "BROADCASTING"
+
+    def update_subscriptions(self, subscriptions: list[SubscriptionData]) -> bool:
+        """Take over a heartbeat's subscriptions; True when a topic came or went.
+
+        A newer version of a known subscription replaces it; topics that are no longer named go.
+        """
+        wanted = {data.topic: data for data in subscriptions}
+        changed = wanted.keys() != self.subscriptions.keys()
+        for topic in self.subscriptions.keys() - wanted.keys():
+            del self.subscriptions[topic]
+        for topic, data in wanted.items():
+            known = self.subscriptions.get(topic)
+            if known is None or data.sub_version > known.sub_version:
+                self.subscriptions[topic] = data
+        return changed
+
+
+class ClientManager:
+    """Members of all groups by heartbeat.
+
+    The functions in `on_members_changed` are called with a consumer group's name and its remaining
+    members whenever somebody joins or leaves or the set of topics changes. For the loop's thread
+    only.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.on_members_changed: list[Callable[[str, list[Member]], None]] = []
+        self._clock = clock
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[str, Member]] = {}
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """The group if a member is online."""
+        return self._consumers.get(group)
+
+    def consumer_ids(self, group: str) -> list[str]:
+        info = self._consumers.get(group)
+        return list(info.members) if info is not None else []
+
+    def producers(self, group: str) -> list[Member]:
+        return list(self._producers.get(group, {}).values())
+
+    def register_consumer(self, member: Member, data: ConsumerData) -> None:
+        """Take in one group of a consumer's heartbeat."""
+        group = self._consumers.get(data.group_name)
+        if group is None:
+            group = ConsumerGroup(
+                data.group_name, data.consume_type, data.message_model, data.consume_from_where
+            )
+            self._consumers[data.group_name] = group
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        joined = self._join(group.members, member, data.group_name)
+        if group.update_subscriptions(data.subscription_data_set) or joined:
+            self._members_changed(group)
+
+    def register_producer(self, member: Member, group: str) -> None:
+        """Take in one group of a producer's heartbeat."""
+        self._join(self._producers.setdefault(group, {}), member, group)
+
+    def unregister_consumer(self, group: str, client_id: str) -> None:
+        info = self._consumers.get(group)
+        if info is not None and info.members.pop(client_id, None) is not None:
+            log.info("consumer left", group=group, client_id=client_id)
+            self._members_changed(info)
+
+    def unregister_producer(self, group: str, client_id: str) -> None:
+        members = self._producers.get(group)
+        if members is not None and members.pop(client_id, None) is not None and not members:
+            del self._producers[group]
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Remove every member that came over this connection."""
+        self._remove(lambda member: member.connection is connection, "connection closed")
+
+    def remove_expired(self, timeout_ms: int) -> None:
+        """Remove members without a heartbeat for `timeout_ms` and close their connections."""
+        limit = self._clock.now_ms() - timeout_ms
+
+        def expired(member: Member) -> bool:
+            return member.last_update_ms < limit
+
+        for member in self._remove(expired, "no heartbeat"):
+            member.connection.close()
+
+    def _remove(self, doomed: Callable[[Member], bool], reason: str) -> list[Member]:
+        removed: list[Member] = []
+        for group in list(self._consumers.values()):
+            gone = [member for member in group.members.values() if doomed(member)]
+            for member in gone:
+                del group.members[member.client_id]
+                log.info(
+                    "consumer left", group=group.name, client_id=member.client_id, reason=reason
+                )
+            if gone:
+                removed += gone
+                self._members_changed(group)
+        for name, members in list(self._producers.items()):
+            for member in [member for member in members.values() if doomed(member)]:
+                removed.append(member)
+                self.unregister_producer(name, member.client_id)
+        return removed
+
+    def _join(self, members: dict[str, Member], member: Member, group: str) -> bool:
+        known = members.get(member.client_id)
+        members[member.client_id] = member
+        if known is None:
+            log.info("client joined", group=group, client_id=member.client_id)
+            return True
+        if known.connection is not member.connection:
+            log.info("client came over another connection", group=group, client_id=member.client_id)
+        return False
+
+    def _members_changed(self, group: ConsumerGroup) -> None:
+        if not group.members:
+            del self._consumers[group.name]
+        for callback in self.on_members_changed:
+            callback(group.name, list(group.members.values()))

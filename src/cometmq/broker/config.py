@@ -1,0 +1,82 @@
+"""The broker's own settings; the store's are `cometmq.store.config.StoreConfig`.
+
+Java: BrokerConfig, NettyServerConfig, BrokerStartup. Keys are RocketMQ's.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+from cometmq.model.sysflag import PERM_RW
+from cometmq.protocol.frame import MAX_FRAME_LENGTH
+
+
+def _host_name() -> str:
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+def local_ip() -> str:
+    """The address of the interface that leads outside, else loopback (Java: localAddress)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # No packet is sent: connecting a datagram socket only chooses the interface.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+@dataclass
+class BrokerConfig:
+    broker_name: str = field(default_factory=_host_name)
+    broker_cluster_name: str = "DefaultCluster"
+    broker_id: int = field(default=0, metadata={"min": 0})
+    broker_ip1: str = field(default_factory=local_ip, metadata={"key": "brokerIP1"})
+    broker_ip2: str | None = field(default=None, metadata={"key": "brokerIP2"})
+    bind_address: str = "0.0.0.0"  # noqa: S104 - as Netty binds; loopback is a choice
+    listen_port: int = field(default=10911, metadata={"min": 0, "max": 65535})
+    namesrv_addr: str | None = None
+    region_id: str = "DefaultRegion"
+
+    broker_permission: int = PERM_RW
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    default_topic_queue_nums: int = field(default=8, metadata={"min": 1})
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    trace_on: bool = True
+
+    register_name_server_period: int = field(default=30_000, metadata={"min": 1})
+    register_broker_timeout_mills: int = field(default=24_000, metadata={"min": 1})
+    force_register: bool = True
+    compressed_register: bool = False
+    flush_consumer_offset_interval: int = field(default=5_000, metadata={"min": 1})
+    channel_expired_timeout: int = field(default=120_000, metadata={"min": 1})
+
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = field(default=1_000, metadata={"min": 1})
+    lite_pull_message_enable: bool = True
+    slave_read_enable: bool = False
+    notify_consumer_ids_changed_enable: bool = True
+    enable_property_filter: bool = False
+    reject_transaction_message: bool = False
+
+    server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
+    server_socket_backlog: int = field(default=1024, metadata={"min": 1})
+    max_frame_length: int = field(
+        default=MAX_FRAME_LENGTH,
+        metadata={"key": "com.rocketmq.remoting.frameMaxLength", "min": 1024},
+    )
+    # CometMQ's own: how many pulls may wait for messages at once.
+    max_held_pulls: int = field(default=100_000, metadata={"min": 0})
+
+    def registration_period_s(self) -> float:
+        """10 to 60 seconds, whatever is configured (Java: BrokerController.start)."""
+        return max(10_000, min(self.register_name_server_period, 60_000)) / 1000
+
+    def name_servers(self) -> list[str]:
+        """The addresses in `namesrvAddr`, a list separated by semicolons."""
+        return [part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip()]

@@ -1,0 +1,83 @@
+"""The broker's table of consumer groups (Java: SubscriptionGroupManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.model import names
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.protocol.bodies import SubscriptionGroupWrapper
+from cometmq.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+
+class GroupManager:
+    """Groups by name. `on_change` is called after each change. For the loop's thread only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        on_change: Callable[[], None],
+        table: SubscriptionGroupWrapper | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._on_change = on_change
+        self.table = table or SubscriptionGroupWrapper()
+        for name in names.BUILT_IN_GROUPS:
+            self.table.subscription_group_table.setdefault(name, _new_group(name))
+
+    def all(self) -> Iterable[SubscriptionGroupConfig]:
+        return self.table.subscription_group_table.values()
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group as it is, without making it."""
+        return self.table.subscription_group_table.get(group)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group, made now if groups may be made by use (Java: findSubscriptionGroupConfig)."""
+        existing = self.table.subscription_group_table.get(group)
+        if existing is not None:
+            return existing
+        allowed = self._config.auto_create_subscription_group or names.is_system_group(group)
+        if not allowed or names.group_fault(group) is not None:
+            return None
+        created = _new_group(group)
+        self.put(created)
+        return created
+
+    def put(self, group: SubscriptionGroupConfig) -> None:
+        """Make or change a group."""
+        if self.get(group.group_name) == group:
+            return
+        self.table.subscription_group_table[group.group_name] = group
+        self.table.data_version.next(self._clock.now_ms())
+        log.info("consumer group set", group=group.group_name)
+        self._on_change()
+
+    def remove(self, group: str) -> bool:
+        """Forget a group; its offsets are the caller's matter."""
+        if self.table.subscription_group_table.pop(group, None) is None:
+            return False
+        self.table.forbidden_table.pop(group, None)
+        self.table.data_version.next(self._clock.now_ms())
+        self._on_change()
+        return True
+
+    def unknown(self, group: str) -> str:
+        """The remark for a group that does not exist."""
+        if fault := names.group_fault(group):
+            return fault
+        return (
+            f"subscription group [{group}] does not exist and autoCreateSubscriptionGroup is "
+            "false; create the group first"
+        )
+
+
+def _new_group(name: str) -> SubscriptionGroupConfig:
+    return SubscriptionGroupConfig(group_name=name)

@@ -1,0 +1,117 @@
+"""Pulls that wait for a message (Java: PullRequestHoldService, NotifyMessageArrivingListener)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cometmq.remoting.connection import Connection
+
+TagMatcher = Callable[[int], bool]
+
+
+@dataclass(slots=True, eq=False)
+class HeldPull:
+    """A pull of `topic`/`queue_id` that found nothing at `offset`.
+
+    `deadline` is a time of the loop; `answer` serves the pull once more, and for good.
+    """
+
+    connection: Connection
+    topic: str
+    queue_id: int
+    offset: int
+    deadline: float
+    matches: TagMatcher | None
+    answer: Callable[[], None]
+
+
+class LongPolling:
+    """Holds pulls by queue and lets them go on arrival, time-out or loss of the connection.
+
+    Arrivals of one turn of the loop wake a pull once, at the end of the turn, so that it finds all
+    of them. For the loop's thread only.
+    """
+
+    def __init__(self, max_held: int) -> None:
+        self._max_held = max_held
+        self._held: dict[tuple[str, int], list[HeldPull]] = {}
+        self._count = 0
+        self._woken: list[HeldPull] = []
+
+    @property
+    def count(self) -> int:
+        """How many pulls wait."""
+        return self._count
+
+    def hold(self, pull: HeldPull) -> bool:
+        """Let `pull` wait; False when `max_held` others do, and it is to be answered now."""
+        if self._count >= self._max_held:
+            return False
+        self._held.setdefault((pull.topic, pull.queue_id), []).append(pull)
+        self._count += 1
+        return True
+
+    def arrived(
+        self, topic: str, queue_id: int, next_offset: int, tags_code: int, *_details: object
+    ) -> None:
+        """A message was put at `next_offset - 1`: wake the pulls that want it.
+
+        A pull whose tags do not match stays; it learns of what it skipped when it is answered.
+        """
+        key = (topic, queue_id)
+        waiting = self._held.get(key)
+        if not waiting:
+            return
+        kept = []
+        for pull in waiting:
+            if next_offset > pull.offset and (pull.matches is None or pull.matches(tags_code)):
+                self._wake(pull)
+            else:
+                kept.append(pull)
+        self._keep(key, waiting, kept)
+
+    def sweep(self, now: float) -> None:
+        """Answer what has waited long enough; `now` is a time of the loop."""
+        self._release(lambda pull: pull.deadline <= now, wake=True)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget the pulls of a connection."""
+        self._release(lambda pull: pull.connection is connection, wake=False)
+
+    def release_all(self) -> None:
+        """Answer every pull now: the broker stops."""
+        self._release(lambda _: True, wake=True)
+
+    def release_topic(self, topic: str) -> None:
+        """Answer every pull of a topic now: it was removed or changed."""
+        self._release(lambda pull: pull.topic == topic, wake=True)
+
+    def _release(self, wanted: Callable[[HeldPull], bool], *, wake: bool) -> None:
+        for key, waiting in list(self._held.items()):
+            kept = []
+            for pull in waiting:
+                if not wanted(pull):
+                    kept.append(pull)
+                elif wake:
+                    self._wake(pull)
+            self._keep(key, waiting, kept)
+
+    def _keep(self, key: tuple[str, int], waiting: list[HeldPull], kept: list[HeldPull]) -> None:
+        self._count -= len(waiting) - len(kept)
+        if kept:
+            self._held[key] = kept
+        else:
+            del self._held[key]
+
+    def _wake(self, pull: HeldPull) -> None:
+        if not self._woken:
+            asyncio.get_running_loop().call_soon(self._answer_woken)
+        self._woken.append(pull)
+
+    def _answer_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        for pull in woken:
+            if not pull.connection.closed:
+                pull.answer()

@@ -1,0 +1,153 @@
+"""Offsets of groups and queues: codes 14, 15, 29, 30, 31 and 32.
+
+Java: ConsumerManageProcessor, AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+from cometmq.broker.groups import GroupManager
+from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.refusal import Refused
+from cometmq.broker.topics import TopicManager
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.headers import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.store.store import Boundary, MessageStore
+
+
+class OffsetHandlers:
+    """For the loop's thread only."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicManager,
+        groups: GroupManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(
+            RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, self.query
+        )
+        handlers.register(
+            RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, self.update
+        )
+        handlers.register(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, self.max_offset)
+        handlers.register(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader, self.min_offset)
+        handlers.register(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, self.search
+        )
+        handlers.register(
+            RequestCode.GET_EARLIEST_MSG_STORETIME,
+            GetEarliestMsgStoretimeRequestHeader,
+            self.earliest_store_time,
+        )
+
+    def query(
+        self, _connection: Connection, call: Request[QueryConsumerOffsetRequestHeader]
+    ) -> RemotingCommand:
+        """A group's stored offset; a group new to a young queue begins at its start."""
+        header = call.header
+        assert header is not None
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset < 0:
+            if header.set_zero_if_not_found is False or not self._begins_in_memory(
+                header.topic, header.queue_id
+            ):
+                return response(  # no refusal: every group's first start passes here
+                    ResponseCode.QUERY_NOT_FOUND,
+                    f"Not found, group {header.consumer_group} has no offset for "
+                    f"{header.topic} queue {header.queue_id}; it begins by its own policy",
+                )
+            offset = 0
+        return response(ResponseCode.SUCCESS, header=OffsetResponseHeader(offset=offset))
+
+    def _begins_in_memory(self, topic: str, queue_id: int) -> bool:
+        return self._store.min_offset(topic, queue_id) <= 0 and self._store.is_in_memory(
+            topic, queue_id, 0
+        )
+
+    def update(
+        self, _connection: Connection, call: Request[UpdateConsumerOffsetRequestHeader]
+    ) -> RemotingCommand:
+        """Store a group's offset."""
+        header = call.header
+        assert header is not None
+        if self._groups.get(header.consumer_group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                self._groups.unknown(header.consumer_group),
+            )
+        self._need_topic(header.topic)
+        self._offsets.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        )
+        return response(ResponseCode.SUCCESS)
+
+    def max_offset(
+        self, _connection: Connection, call: Request[GetMaxOffsetRequestHeader]
+    ) -> RemotingCommand:
+        header = call.header
+        assert header is not None
+        return _offset(self._store.max_offset(header.topic, header.queue_id))
+
+    def min_offset(
+        self, _connection: Connection, call: Request[GetMinOffsetRequestHeader]
+    ) -> RemotingCommand:
+        header = call.header
+        assert header is not None
+        return _offset(self._store.min_offset(header.topic, header.queue_id))
+
+    def search(
+        self, _connection: Connection, call: Request[SearchOffsetRequestHeader]
+    ) -> RemotingCommand:
+        """The offset at a store time; the boundary says which end of equal times is meant."""
+        header = call.header
+        assert header is not None
+        upper = (header.boundary_type or "").lower() == Boundary.UPPER.value
+        return _offset(
+            self._store.offset_by_time(
+                header.topic,
+                header.queue_id,
+                header.timestamp,
+                Boundary.UPPER if upper else Boundary.LOWER,
+            )
+        )
+
+    def earliest_store_time(
+        self, _connection: Connection, call: Request[GetEarliestMsgStoretimeRequestHeader]
+    ) -> RemotingCommand:
+        """When the oldest message of a queue was stored, ms; -1 for an empty queue."""
+        header = call.header
+        assert header is not None
+        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        return response(
+            ResponseCode.SUCCESS,
+            header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp),
+        )
+
+    def _need_topic(self, topic: str) -> None:
+        if self._topics.get(topic) is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+
+
+def _offset(offset: int) -> RemotingCommand:
+    return response(ResponseCode.SUCCESS, header=OffsetResponseHeader(offset=offset))

@@ -1,0 +1,285 @@
+"""Handing messages out: codes 11 and 361.
+
+Java: PullMessageProcessor, DefaultPullMessageResultHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from cometmq.broker.clients import ClientManager
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.groups import GroupManager
+from cometmq.broker.long_polling import HeldPull, LongPolling
+from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.refusal import Refused
+from cometmq.broker.topics import TopicManager
+from cometmq.errors import IllegalArgumentError
+from cometmq.filtering.tags import TagMatcher, build_subscription, tag_matcher
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.route import MASTER_ID
+from cometmq.model.subscription import EXPRESSION_TAG, SubscriptionData
+from cometmq.model.sysflag import (
+    PERM_READ,
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+)
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, encode_success, response
+from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.store.get import MAX_PULL_BYTES, GetResult, GetStatus
+from cometmq.store.store import MessageStore
+
+PullRequest = Request[PullMessageRequestHeader]
+
+# What a store status becomes on the wire; PULL_OFFSET_MOVED only when the client asked for more
+# than the beginning, because an empty queue is no error (Java: DefaultPullMessageResultHandler).
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+
+class PullHandler:
+    """Serves the pulls of one broker. For the loop's thread only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicManager,
+        groups: GroupManager,
+        clients: ClientManager,
+        offsets: ConsumerOffsetManager,
+        long_polling: LongPolling,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._long_polling = long_polling
+
+    def register(self, handlers: Handlers) -> None:
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            handlers.register(code, PullMessageRequestHeader, self.pull)
+
+    def pull(self, connection: Connection, request: PullRequest) -> RemotingCommand | None:
+        """Answer with messages, or let the pull wait for some."""
+        return self._serve(connection, request, may_wait=True)
+
+    def _serve(
+        self, connection: Connection, request: PullRequest, *, may_wait: bool
+    ) -> RemotingCommand | None:
+        header = request.header
+        assert header is not None
+        group, _topic = self._check(request.code, header)
+        subscription = self._subscription(header, group)
+        matches = tag_matcher(subscription)
+        result = self._store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            matches=matches,
+            max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
+        )
+        code = _CODES[result.status]
+        if result.status in _EMPTY_QUEUE and header.queue_offset == 0:
+            code = ResponseCode.PULL_NOT_FOUND
+        if may_wait and header.sys_flag & PULL_COMMIT_OFFSET:
+            self._offsets.commit(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+        if result.status is GetStatus.FOUND:
+            self._send_found(connection, request, result, group)
+            return None
+        if (
+            may_wait
+            and code == ResponseCode.PULL_NOT_FOUND
+            and header.sys_flag & PULL_SUSPEND
+            and self._hold(connection, request, header, matches)
+        ):
+            return None
+        return response(
+            code,
+            result.status.name,
+            header=PullMessageResponseHeader(
+                suggest_which_broker_id=self._suggested_broker(result, group),
+                next_begin_offset=result.next_begin_offset,
+                min_offset=result.min_offset,
+                max_offset=result.max_offset,
+            ),
+        )
+
+    def _send_found(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        result: GetResult,
+        group: SubscriptionGroupConfig,
+    ) -> None:
+        ext = (
+            b'"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d","suggestWhichBrokerId":"%d"'
+            % (
+                result.max_offset,
+                result.min_offset,
+                result.next_begin_offset,
+                self._suggested_broker(result, group),
+            )
+        )
+        # The records leave as they lie in the mapped log: nothing is copied or decoded.
+        connection.write(
+            encode_success(request.opaque, ext, body_length=result.byte_count, remark=b"FOUND"),
+            *result.slices,
+        )
+
+    def _hold(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        header: PullMessageRequestHeader,
+        matches: TagMatcher | None,
+    ) -> bool:
+        wait_ms = header.suspend_timeout_millis
+        if not self._config.long_polling_enable:
+            wait_ms = self._config.short_polling_time_mills
+        return self._long_polling.hold(
+            HeldPull(
+                connection,
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                asyncio.get_running_loop().time() + wait_ms / 1000,
+                matches,
+                lambda: self._answer_held(connection, request),
+            )
+        )
+
+    def _answer_held(self, connection: Connection, request: PullRequest) -> None:
+        try:
+            answer = self._serve(connection, request, may_wait=False)
+        except Refused as refusal:  # the topic or the group went while the pull waited
+            answer = response(refusal.code or ResponseCode.SYSTEM_ERROR, str(refusal))
+        if answer is not None:
+            connection.reply(request, answer)
+
+    def _check(
+        self, code: int, header: PullMessageRequestHeader
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        """Group and topic of a pull, refused in Java's order."""
+        if not self._config.broker_permission & PERM_READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] pulling message is forbidden: "
+                f"brokerPermission is {self._config.broker_permission}",
+            )
+        if code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull_message_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] for lite pull consumer is forbidden: "
+                "litePullMessageEnable is false",
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                self._groups.unknown(header.consumer_group),
+            )
+        if not group.consume_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {group.group_name}: consumeEnable is false",
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not topic.readable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden: perm is {topic.perm}",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group, topic
+
+    def _subscription(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        """What the pull selects: stated in the request, or known from the group's heartbeat."""
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            try:
+                subscription = build_subscription(
+                    header.topic, header.subscription, header.expression_type
+                )
+            except IllegalArgumentError as error:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"parse the consumer's subscription failed: {error}",
+                ) from error
+        else:
+            subscription = self._known_subscription(header, group)
+        if subscription.expression_type not in (EXPRESSION_TAG, None):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}; subscribe by tags",
+            )
+        return subscription
+
+    def _known_subscription(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        online = self._clients.consumer_group(header.consumer_group)
+        if online is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist: no member of {header.consumer_group} is "
+                "online; send a heartbeat first",
+            )
+        if online.broadcasting and not group.consume_broadcast_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = online.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {header.consumer_group} does not "
+                f"subscribe to {header.topic}; all its members must subscribe to the same topics",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: the broker has {subscription.sub_version}"
+                f", the pull {header.sub_version}; send a heartbeat first",
+            )
+        return subscription
+
+    def _suggested_broker(self, result: GetResult, group: SubscriptionGroupConfig) -> int:
+        """The broker id to pull from next: a slave's when the reader is far behind."""
+        if not self._config.slave_read_enable:
+            return MASTER_ID
+        return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id

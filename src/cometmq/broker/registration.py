@@ -1,0 +1,167 @@
+"""Telling name servers about this broker: codes 103 and 104.
+
+Java: BrokerOuterAPI, BrokerController.registerBrokerAll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.topics import TopicManager
+from cometmq.errors import CometMQError
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import request
+from cometmq.protocol.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from cometmq.protocol.register_body import body_crc, encode_register_body
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import Connection
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+_UNREGISTER_TIMEOUT_S = 3.0
+_RETRY_PERIOD_S = 1.0
+
+
+class Registration:
+    """Registers with every name server at `start`, periodically, and at each topic change.
+
+    `address` is where clients reach the broker, `ha_address` where slaves do. Name servers are
+    independent: one that does not answer delays no other. For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicManager,
+        *,
+        address: str,
+        ha_address: str,
+        tasks: TaskOwner,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._address = address
+        self._ha_address = ha_address
+        self._tasks = tasks
+        self._client = RemotingClient(on_connect=self._connected)
+        self._changed: dict[str, TopicConfig] = {}
+        self._all_due = False
+        self._registered: set[str] = set()
+        self._coming_back: set[str] = set()
+        self._closing = False
+
+    async def start(self) -> None:
+        """Register once, then keep it up."""
+        await self.register_all()
+        # Java comes back after 10 s whatever the period is.
+        self._tasks.every(
+            self._config.registration_period_s(), self.register_all, "register", first_s=10.0
+        )
+
+    async def close(self) -> None:
+        """Tell the name servers that the broker goes."""
+        self._closing = True
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._config.broker_cluster_name,
+            broker_id=self._config.broker_id,
+        )
+        await asyncio.gather(
+            *(self._unregister(server, header) for server in sorted(self._registered))
+        )
+        await self._client.close()
+
+    async def register_all(self) -> None:
+        """Send the whole topic table to every name server."""
+        await self._register(self._topics.all(), self._config.name_servers())
+
+    def topics_changed(self, topics: Iterable[TopicConfig]) -> None:
+        """Send changed topics soon; none named means that the whole table is to be sent."""
+        if not self._changed and not self._all_due:
+            self._tasks.spawn(self._register_changes(), "register-changes")
+        changed = {topic.topic_name: topic for topic in topics}
+        self._changed.update(changed)
+        self._all_due = self._all_due or not changed
+
+    async def _register_changes(self) -> None:
+        # The task starts in the loop's next turn: what changed in this one goes together.
+        changed, self._changed = self._changed, {}
+        all_due, self._all_due = self._all_due, False
+        topics = self._topics.all() if all_due else changed.values()
+        await self._register(topics, self._config.name_servers())
+
+    def _connected(self, server: str, connection: Connection) -> None:
+        connection.on_close.append(lambda _: self._come_back(server))
+
+    def _come_back(self, server: str) -> None:
+        """A name server that restarts has forgotten us: try until it knows us again."""
+        self._registered.discard(server)
+        if not self._closing and server not in self._coming_back:
+            self._coming_back.add(server)
+            self._tasks.spawn(self._register_again(server), f"register-again-{server}")
+
+    async def _register_again(self, server: str) -> None:
+        try:
+            while server not in self._registered:
+                await asyncio.sleep(_RETRY_PERIOD_S)
+                await self._register(self._topics.all(), [server])
+        finally:
+            self._coming_back.discard(server)
+
+    async def _register(self, topics: Iterable[TopicConfig], servers: Iterable[str]) -> None:
+        body = RegisterBrokerBody(
+            topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
+                data_version=self._topics.data_version,
+                topic_config_table={
+                    topic.topic_name: self._topics.registered(topic) for topic in topics
+                },
+            )
+        )
+        compressed = self._config.compressed_register
+        data = encode_register_body(body, compressed=compressed)
+        header = RegisterBrokerRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._config.broker_cluster_name,
+            ha_server_addr=self._ha_address,
+            broker_id=self._config.broker_id,
+            compressed=compressed,
+            body_crc32=body_crc(data),
+        )
+        await asyncio.gather(*(self._register_with(server, header, data) for server in servers))
+
+    async def _register_with(
+        self, server: str, header: RegisterBrokerRequestHeader, body: bytes
+    ) -> None:
+        try:
+            answer = await self._client.call(
+                server,
+                request(RequestCode.REGISTER_BROKER, header, body),
+                self._config.register_broker_timeout_mills / 1000,
+            )
+        except CometMQError as error:
+            if server not in self._coming_back:  # one line for an outage, not one for each try
+                log.warning("not registered", name_server=server, reason=str(error))
+            self._come_back(server)
+            return
+        if answer.code != ResponseCode.SUCCESS:
+            log.warning("registration refused", name_server=server, reason=answer.remark)
+        elif server not in self._registered:
+            self._registered.add(server)
+            log.info("registered", name_server=server, broker=self._config.broker_name)
+
+    async def _unregister(self, server: str, header: UnRegisterBrokerRequestHeader) -> None:
+        try:
+            await self._client.call(
+                server, request(RequestCode.UNREGISTER_BROKER, header), _UNREGISTER_TIMEOUT_S
+            )
+        except CometMQError as error:  # it will notice by the closed connection
+            log.warning("not unregistered", name_server=server, reason=str(error))

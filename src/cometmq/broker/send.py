@@ -1,0 +1,312 @@
+"""Taking messages in: codes 10, 310 and 320 (Java: SendMessageProcessor).
+
+This is the broker's hot path: everything that depends on the topic alone is worked out once and
+kept until the topic changes, and the common message costs no dict and no await.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final, NoReturn
+
+import msgspec
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.groups import GroupManager
+from cometmq.broker.refusal import Refused
+from cometmq.broker.topics import TopicManager
+from cometmq.errors import ProtocolError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.hashing import java_hash
+from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol.batch import decode_batch
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import Request, encode_success
+from cometmq.protocol.headers import (
+    SendMessageHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from cometmq.protocol.ids import UniqueIdGenerator
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    encode_properties,
+    find_property,
+)
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.store import MessageStore
+
+SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHeaderV2]
+
+_DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
+
+
+class _Target:
+    """A topic that messages may be sent to: its queues, opened when first used."""
+
+    __slots__ = ("name", "queue_limit", "queues", "sys_flag", "write_queue_nums")
+
+    def __init__(self, topic: TopicConfig) -> None:
+        self.name = topic.topic_name
+        self.write_queue_nums = topic.write_queue_nums
+        self.queue_limit = max(topic.write_queue_nums, topic.read_queue_nums)
+        self.sys_flag = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
+        self.queues: list[ConsumeQueue | None] = [None] * self.queue_limit
+
+
+class SendHandler:
+    """Serves the sends of one broker. `packed_store_host` stands in every offset id.
+
+    For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicManager,
+        groups: GroupManager,
+        packed_store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._max_message_size = store.config.max_message_size
+        self._targets: dict[str, _Target] = {}
+        self._unique_ids = UniqueIdGenerator(packed_store_host[:-4])
+        self._host_hex = packed_store_host.hex().upper().encode()
+        self._own_properties = {
+            p.CLUSTER: config.broker_cluster_name,
+            p.MSG_REGION: config.region_id,
+            p.TRACE_SWITCH: "true" if config.trace_on else "false",
+        }
+        self._own_properties_text = encode_properties(self._own_properties)
+        self._own_ext = b'"MSG_REGION":%b,"TRACE_ON":"%b",' % (
+            msgspec.json.encode(config.region_id),
+            self._own_properties[p.TRACE_SWITCH].encode(),
+        )
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(RequestCode.SEND_MESSAGE, SendMessageRequestHeader, self.send)
+        handlers.register(RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2, self.send)
+        handlers.register(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2, self.send)
+
+    def topic_changed(self, topic: str) -> None:
+        """Forget what was worked out for `topic`."""
+        self._targets.pop(topic, None)
+
+    def send(self, connection: Connection, request: SendRequest) -> bytes:
+        """Store one message, or a batch of them, and answer where it lies."""
+        header = request.header
+        assert header is not None
+        target = self._targets.get(header.topic) or self._open_target(header)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = random.randrange(target.write_queue_nums)
+        elif queue_id >= target.queue_limit:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic [{target.name}] has "
+                f"{target.queue_limit} queues (0..{target.queue_limit - 1})",
+            )
+        queue = target.queues[queue_id]
+        if queue is None:
+            queue = target.queues[queue_id] = self._store.queue(target.name, queue_id)
+        if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
+            return self._send_batch(connection, request, header, queue)
+
+        body = request.frame.body
+        if not 0 < len(body) <= self._max_message_size:
+            self._refuse_body(len(body))
+        properties, unique_id, tags_code = self._stored_properties(header.properties or "")
+        queue_offset, physical_offset = self._store.append(
+            queue,
+            body,
+            properties,
+            tags_code,
+            header.born_timestamp,
+            connection.packed_peer,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        return encode_success(
+            request.opaque,
+            b'%b"msgId":"%b%016X","queueId":"%d","queueOffset":"%d","transactionId":%b'
+            % (
+                self._own_ext,
+                self._host_hex,
+                physical_offset,
+                queue_id,
+                queue_offset,
+                _quoted(unique_id),
+            ),
+        )
+
+    def _stored_properties(self, text: str) -> tuple[bytes, str, int]:
+        """The properties as they are stored, the unique id and the tags code."""
+        # Substrings first: only a message that may be special pays for a closer look.
+        if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG" in text or "CLUSTER\x01" in text:
+            text = self._special_properties(text)
+        unique_id = find_property(text, p.UNIQ_CLIENT_MESSAGE_ID)
+        tags = find_property(text, p.TAGS)
+        if text and not text.endswith(PROPERTY_SEPARATOR):
+            text += PROPERTY_SEPARATOR
+        if unique_id is None:
+            unique_id = self._unique_ids.next()
+            text += encode_properties({p.UNIQ_CLIENT_MESSAGE_ID: unique_id})
+        stored = (text + self._own_properties_text).encode()
+        if len(stored) > MAX_PROPERTIES_LENGTH:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message's properties take {len(stored)} bytes, the limit is "
+                f"{MAX_PROPERTIES_LENGTH}, those of the broker included",
+            )
+        return stored, unique_id, java_hash(tags) if tags else 0
+
+    def _special_properties(self, text: str) -> str:
+        """The properties without what the broker sets itself; refuses what it cannot honour."""
+        properties = decode_properties(text)
+        if properties.get(p.TRANSACTION_PREPARED, "").lower() == "true":
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden: "
+                "this release stores no half messages",
+            )
+        delay = properties.get(p.DELAY_TIME_LEVEL, "0")
+        if delay.lstrip("-").isdigit() and int(delay) > 0:
+            self._refuse_delay(p.DELAY_TIME_LEVEL, delay)
+        for name in _DELAY_PROPERTIES:
+            if name in properties:
+                self._refuse_delay(name, properties[name])
+        for name in self._own_properties:
+            properties.pop(name, None)
+        return encode_properties(properties)
+
+    def _refuse_delay(self, name: str, value: str) -> NoReturn:
+        # Storing it for delivery now would break the sender's promise to its consumers.
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"property {name}={value}: this release delivers no delayed messages; send without it",
+        )
+
+    def _send_batch(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        header: SendMessageHeader,
+        queue: ConsumeQueue,
+    ) -> bytes:
+        body = request.frame.body
+        if not 0 < len(body) <= self._max_message_size:
+            self._refuse_body(len(body))
+        if names.is_retry_topic(header.topic):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group [{header.topic}]",
+            )
+        try:
+            entries = decode_batch(body)
+        except ProtocolError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        tags_codes = []
+        for entry in entries:
+            properties = entry.properties.decode("utf-8", "surrogateescape")
+            self._refuse_special(properties)
+            if not entry.body:
+                self._refuse_body(0)
+            tags = find_property(properties, p.TAGS)
+            tags_codes.append(java_hash(tags) if tags else 0)
+        first_queue_offset, physical_offsets = self._store.append_batch(
+            queue,
+            entries,
+            tags_codes,
+            header.born_timestamp,
+            connection.packed_peer,
+            sys_flag=header.sys_flag,
+        )
+        unique_id = find_property(header.properties or "", p.UNIQ_CLIENT_MESSAGE_ID)
+        quoted_id = _quoted(unique_id or self._unique_ids.next())
+        return encode_success(
+            request.opaque,
+            b'%b"batchUniqId":%b,"msgId":"%b","queueId":"%d","queueOffset":"%d",'
+            b'"transactionId":%b'
+            % (
+                self._own_ext,
+                quoted_id,
+                b",".join(b"%b%016X" % (self._host_hex, offset) for offset in physical_offsets),
+                queue.queue_id,
+                first_queue_offset,
+                quoted_id,
+            ),
+        )
+
+    def _refuse_special(self, text: str) -> None:
+        """A message of a batch has neither delay nor transaction (Java: MessageBatch)."""
+        if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG" in text:
+            for name, value in decode_properties(text).items():
+                delayed = name in _DELAY_PROPERTIES or (name == p.DELAY_TIME_LEVEL and value != "0")
+                if delayed or (name == p.TRANSACTION_PREPARED and value == "true"):
+                    raise Refused(
+                        ResponseCode.MESSAGE_ILLEGAL,
+                        f"property {name}={value}: a batch carries no delayed or transactional "
+                        "messages; send them one by one",
+                    )
+
+    def _open_target(self, header: SendMessageHeader) -> _Target:
+        """Check all that depends on the topic, in Java's order, making the topic if allowed."""
+        name = header.topic
+        if fault := names.topic_fault(name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if name in names.FORBIDDEN_SEND_TOPICS:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+            )
+        topic = self._topics.create_on_send(
+            name, header.default_topic, header.default_topic_queue_nums
+        )
+        if names.is_retry_topic(name):
+            group = name.removeprefix(names.RETRY_PREFIX)
+            if self._groups.find(group) is None:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(group)
+                )
+            topic = topic or self._topics.create_for_group(name, 1)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! It is made on the first send only "
+                f"when autoCreateTopicEnable is true and {header.default_topic} may be inherited",
+            )
+        if topic.write_queue_nums < 1 or not topic.perm & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"topic[{name}] takes no messages: perm={topic.perm}, "
+                f"write queues={topic.write_queue_nums}",
+            )
+        target = self._targets[name] = _Target(topic)
+        return target
+
+    def _refuse_body(self, length: int) -> NoReturn:
+        if length == 0:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "the message body is empty; send at least one byte"
+            )
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message body has {length} bytes, the limit is {self._max_message_size} "
+            "(maxMessageSize)",
+        )
+
+
+def _quoted(text: str) -> bytes:
+    """`text` as a JSON string."""
+    # Unique ids are hex digits; a client may have put anything else there.
+    return b'"%b"' % text.encode() if text.isalnum() else msgspec.json.encode(text)

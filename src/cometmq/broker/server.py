@@ -1,0 +1,253 @@
+"""One broker process: what it consists of and the order in which it starts and stops.
+
+Java: BrokerController. Nothing here serves a request; see the handler modules beside this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+
+from cometmq.broker.client_handlers import ClientHandlers
+from cometmq.broker.clients import ClientManager
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.flushing import FlushTimers
+from cometmq.broker.groups import GroupManager
+from cometmq.broker.long_polling import LongPolling
+from cometmq.broker.offset_handlers import OffsetHandlers
+from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.pull import PullHandler
+from cometmq.broker.registration import Registration
+from cometmq.broker.send import SendHandler
+from cometmq.broker.state import StateWriter
+from cometmq.broker.topics import TopicManager
+from cometmq.errors import ConfigError
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from cometmq.protocol.ids import pack_host
+from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.remoting.connection import Connection, ConnectionLimits
+from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.server import RemotingServer
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.tasks import TaskOwner
+from cometmq.store.config import StoreConfig
+from cometmq.store.disk import Disk
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+_CLIENT_SCAN_PERIOD_S = 10.0
+_LONG_POLLING_SWEEP_PERIOD_S = 0.5
+
+
+class Broker:
+    """A broker on the running loop. `start` once, `close` once; for that loop's thread only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        disk: Disk | None = None,
+    ) -> None:
+        self.config = config
+        self.store_config = store_config
+        self._clock = clock
+        self._disk = disk or Disk()
+        self._tasks = TaskOwner("broker")
+        self._state = StateWriter()
+        self._handlers = Handlers()
+        self._remoting = RemotingServer(
+            config.bind_address,
+            config.listen_port,
+            self._handlers,
+            limits=ConnectionLimits(max_frame_length=config.max_frame_length),
+            idle_timeout_s=config.server_channel_max_idle_time_seconds,
+            backlog=config.server_socket_backlog,
+            on_disconnect=self._disconnected,
+        )
+        self._long_polling = LongPolling(config.max_held_pulls)
+        self._store: MessageStore | None = None
+        self._registration: Registration | None = None
+        self._flush_timers: FlushTimers | None = None
+
+    @property
+    def port(self) -> int:
+        return self._remoting.port
+
+    @property
+    def address(self) -> str:
+        """Where clients reach this broker, as name servers hand it out."""
+        return f"{self.config.broker_ip1}:{self.port}"
+
+    @property
+    def store(self) -> MessageStore:
+        assert self._store is not None, "the broker is not started"
+        return self._store
+
+    async def start(self) -> None:
+        """Open the store, listen, register. Raises ConfigError or StoreError; then nothing runs."""
+        try:
+            await self._remoting.bind()
+            await self._open()
+            await self._remoting.start()
+            assert self._registration is not None
+            await self._registration.start()
+        except BaseException:
+            await self.close()
+            raise
+        log.info("broker started", name=self.config.broker_name, address=self.address)
+
+    async def close(self) -> None:
+        """Unregister, answer what waits, persist and flush everything, release the store."""
+        if self._registration is not None:
+            await self._registration.close()
+        self._long_polling.release_all()
+        await asyncio.sleep(0)  # the released pulls are answered in the next turn of the loop
+        await self._remoting.close()
+        await self._tasks.close()
+        if self._flush_timers is not None:
+            self._flush_timers.close()
+        if self._store is not None:
+            self._save_all()
+            self._state.close()
+            self._store.close()
+            log.info("broker stopped", name=self.config.broker_name)
+        else:
+            self._state.close()
+
+    async def _open(self) -> None:
+        packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
+        store = MessageStore(
+            self.store_config,
+            clock=self._clock,
+            disk=self._disk,
+            store_host=packed_host,
+            on_arrival=self._long_polling.arrived,
+        )
+        store.open()
+        self._store = store
+        self._load_tables()
+        self._registration = Registration(
+            self.config,
+            self.topics,
+            address=self.address,
+            ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
+            tasks=self._tasks,
+        )
+        self._register_handlers(store, packed_host)
+        self._flush_timers = FlushTimers(store, self._clock, self._tasks)
+        self._flush_timers.start()
+        self._start_timers()
+
+    def _load_tables(self) -> None:
+        self._topics_file = self._table_file("topics.json")
+        self._groups_file = self._table_file("subscriptionGroup.json")
+        self._offsets_file = self._table_file("consumerOffset.json")
+        self.topics = TopicManager(
+            self.config,
+            self._clock,
+            self._topics_changed,
+            _load(self._topics_file, TopicConfigSerializeWrapper),
+        )
+        self.groups = GroupManager(
+            self.config,
+            self._clock,
+            self._save_groups,
+            _load(self._groups_file, SubscriptionGroupWrapper),
+        )
+        self.offsets = ConsumerOffsetManager(
+            _load(self._offsets_file, ConsumerOffsetSerializeWrapper)
+        )
+
+    def _register_handlers(self, store: MessageStore, packed_host: bytes) -> None:
+        self._send = SendHandler(self.config, store, self.topics, self.groups, packed_host)
+        self.clients = ClientManager(self._clock)
+        client_handlers = ClientHandlers(
+            self.config, self._clock, self.clients, self.groups, self.topics
+        )
+        self._send.register(self._handlers)
+        PullHandler(
+            self.config,
+            store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self._long_polling,
+        ).register(self._handlers)
+        client_handlers.register(self._handlers)
+        OffsetHandlers(store, self.topics, self.groups, self.offsets).register(self._handlers)
+
+    def _start_timers(self) -> None:
+        loop = asyncio.get_running_loop()
+        config = self.config
+        self._tasks.every(
+            _LONG_POLLING_SWEEP_PERIOD_S,
+            lambda: self._long_polling.sweep(loop.time()),
+            "long-polling-sweep",
+        )
+        self._tasks.every(
+            _CLIENT_SCAN_PERIOD_S,
+            lambda: self.clients.remove_expired(config.channel_expired_timeout),
+            "client-scan",
+        )
+        self._tasks.every(
+            config.flush_consumer_offset_interval / 1000, self._save_offsets, "save-offsets"
+        )
+
+    def _disconnected(self, connection: Connection) -> None:
+        self._long_polling.connection_closed(connection)
+        if self._store is not None:
+            self.clients.connection_closed(connection)
+
+    def _topics_changed(self, topics: list[TopicConfig]) -> None:
+        for topic in topics:
+            self._send.topic_changed(topic.topic_name)
+        self._state.soon(self._topics_file, lambda: pretty(self.topics.table))
+        if self._registration is not None:
+            self._registration.topics_changed(topics)
+
+    def _save_groups(self) -> None:
+        self._state.soon(self._groups_file, lambda: pretty(self.groups.table))
+
+    def _save_offsets(self) -> None:
+        if self.offsets.changed:
+            self.offsets.changed = False
+            self._state.soon(self._offsets_file, lambda: pretty(self.offsets.table))
+
+    def _save_all(self) -> None:
+        self._state.soon(self._topics_file, lambda: pretty(self.topics.table))
+        self._save_groups()
+        self._save_offsets()
+
+    def _table_file(self, name: str) -> JsonFile:
+        return JsonFile(self.store_config.store_path_root_dir / "config" / name)
+
+
+def _load(file: JsonFile, type_: type[T]) -> T | None:
+    decode: Callable[[str], T] = lambda text: decode_body(text.encode(), type_)  # noqa: E731
+    return file.read(decode)
+
+
+async def _resolve(host: str) -> str:
+    """The IP address of `host`, which stands in every message id."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"brokerIP1={host} is no address of this host: {error}") from error
+    return str(found[0][4][0])

@@ -1,0 +1,156 @@
+"""The broker's table of topics (Java: TopicConfigManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.model import names
+from cometmq.model.sysflag import PERM_INHERIT, PERM_READ, PERM_RW, PERM_WRITE
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol.bodies import TopicConfigSerializeWrapper
+from cometmq.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+# Java: TopicConfigManager and MixAll; perm INHERIT lets new topics be made after the model.
+_PERM_ALL = PERM_RW | PERM_INHERIT
+_DEFAULT_QUEUE_NUMS_OF_CLUSTER_TOPIC = 16
+_BENCHMARK_QUEUE_NUMS = 1024
+
+
+class TopicManager:
+    """Topics by name. `on_change` is called with the configs that were made or changed.
+
+    For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        on_change: Callable[[list[TopicConfig]], None],
+        table: TopicConfigSerializeWrapper | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._on_change = on_change
+        self.table = table or TopicConfigSerializeWrapper()
+        self._system = self._add_system_topics()
+
+    @property
+    def data_version(self) -> DataVersion:
+        return self.table.data_version
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self.table.topic_config_table.get(topic)
+
+    def all(self) -> Iterable[TopicConfig]:
+        return self.table.topic_config_table.values()
+
+    def is_system(self, topic: str) -> bool:
+        """Made by the broker itself at every start."""
+        return topic in self._system
+
+    def put(self, topic: TopicConfig) -> None:
+        """Make or change a topic. A config equal to the stored one changes nothing."""
+        if self.get(topic.topic_name) == topic:
+            return
+        self.table.topic_config_table[topic.topic_name] = topic
+        self.data_version.next(self._clock.now_ms())
+        log.info(
+            "topic set",
+            topic=topic.topic_name,
+            read_queues=topic.read_queue_nums,
+            write_queues=topic.write_queue_nums,
+            perm=topic.perm,
+        )
+        self._on_change([topic])
+
+    def remove(self, topic: str) -> TopicConfig | None:
+        """Take a topic out of the table; the caller sees to its queues and offsets."""
+        removed = self.table.topic_config_table.pop(topic, None)
+        if removed is not None:
+            self.data_version.next(self._clock.now_ms())
+            self._on_change([])
+        return removed
+
+    def create_on_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
+        """The topic, made after `default_topic` if that may be inherited from, else None.
+
+        Java: createTopicInSendMessageMethod. The number of queues is the smaller of what the client
+        asks for and the model has.
+        """
+        if (existing := self.get(topic)) is not None:
+            return existing
+        model = self.get(default_topic)
+        if model is None:
+            return None
+        if default_topic == names.AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+            return None
+        if not model.perm & PERM_INHERIT:
+            return None
+        count = max(0, min(queue_nums, model.write_queue_nums))
+        created = TopicConfig(
+            topic_name=topic,
+            perm=model.perm & ~PERM_INHERIT,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            topic_filter_type=model.topic_filter_type,
+            topic_sys_flag=model.topic_sys_flag,
+        )
+        self.put(created)
+        return created
+
+    def create_for_group(self, topic: str, queue_nums: int, perm: int = PERM_RW) -> TopicConfig:
+        """A retry topic, made on demand (Java: createTopicInSendMessageBackMethod)."""
+        if (existing := self.get(topic)) is not None:
+            return existing
+        created = TopicConfig(
+            topic_name=topic, perm=perm, read_queue_nums=queue_nums, write_queue_nums=queue_nums
+        )
+        self.put(created)
+        return created
+
+    def registered(self, topic: TopicConfig) -> TopicConfig:
+        """The config as name servers see it: the broker's own permission limits the topic's."""
+        if self._config.broker_permission & PERM_RW == PERM_RW:
+            return topic
+        return msgspec.structs.replace(topic, perm=topic.perm & self._config.broker_permission)
+
+    def _add_system_topics(self) -> frozenset[str]:
+        """Make the built-in topics that are missing; what a file changed in them is kept."""
+        config = self._config
+        inherit = PERM_INHERIT if config.auto_create_topic_enable else 0
+        topics = [
+            _topic(names.SELF_TEST_TOPIC, 1),
+            _topic(names.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, PERM_RW | inherit),
+            _topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUE_NUMS),
+            _topic(
+                config.broker_cluster_name,
+                _DEFAULT_QUEUE_NUMS_OF_CLUSTER_TOPIC,
+                _PERM_ALL if config.cluster_topic_enable else PERM_INHERIT,
+            ),
+            _topic(
+                config.broker_name, 1, _PERM_ALL if config.broker_topic_enable else PERM_INHERIT
+            ),
+            _topic(names.OFFSET_MOVED_EVENT_TOPIC, 1),
+            _topic(names.SCHEDULE_TOPIC, 18),
+            _topic(f"{config.broker_cluster_name}_{names.REPLY_TOPIC_POSTFIX}", 1),
+            _topic(names.TRANS_HALF_TOPIC, 1),
+            _topic(names.TRANS_OP_HALF_TOPIC, 1),
+        ]
+        if config.trace_topic_enable:
+            topics.append(_topic(config.msg_trace_topic_name, 1))
+        for topic in topics:
+            self.table.topic_config_table.setdefault(topic.topic_name, topic)
+        return frozenset(topic.topic_name for topic in topics)
+
+
+def _topic(name: str, queue_nums: int, perm: int = PERM_READ | PERM_WRITE) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name, perm=perm, read_queue_nums=queue_nums, write_queue_nums=queue_nums
+    )

@@ -1,0 +1,180 @@
+"""Typed calls to brokers (Java: MQClientAPIImpl).
+
+Every call raises RemotingError when the exchange fails, RemoteError when the broker refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.errors import RemoteError
+from cometmq.model.message import MessageExt
+from cometmq.model.names import retry_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import PullStatus
+from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetMaxOffsetRequestHeader,
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.remoting.client import RemotingClient
+
+TIMEOUT_S: Final = 3.0
+SEND_BACK_TIMEOUT_S: Final = 5.0
+
+_PULL_STATUS: Final = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PullAnswer:
+    """A pull's answer with its records still encoded."""
+
+    status: PullStatus
+    header: PullMessageResponseHeader
+    records: bytes
+
+
+class BrokerApi:
+    def __init__(self, remoting: RemotingClient) -> None:
+        self._remoting = remoting
+
+    async def pull(
+        self, address: str, header: PullMessageRequestHeader, timeout_s: float
+    ) -> PullAnswer:
+        command = request(RequestCode.PULL_MESSAGE, header)
+        answer = await self._remoting.call(address, command, timeout_s)
+        status = _PULL_STATUS.get(answer.code)  # type: ignore[call-overload]  # an IntEnum's value
+        if status is None:
+            raise refusal(answer, address, f"the pull from {header.topic}:{header.queue_id}")
+        return PullAnswer(status, answer.header(PullMessageResponseHeader), bytes(answer.body))
+
+    async def consumer_ids(self, address: str, group: str) -> list[str]:
+        """The client ids of a group's members. RemoteError (code 1) when none is online."""
+        header = GetConsumerListByGroupRequestHeader(consumer_group=group)
+        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+        answer = await self._call(address, command, f"the member list of group {group}")
+        body = decode_body(bytes(answer.body), GetConsumerListByGroupResponseBody)
+        return body.consumer_id_list
+
+    async def query_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue
+    ) -> int | None:
+        """The group's stored offset of a queue, None when there is none."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+        )
+        command = request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        answer = await self._remoting.call(address, command, TIMEOUT_S)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal(answer, address, f"the offset of group {group} at {queue}")
+        return answer.header(OffsetResponseHeader).offset
+
+    async def update_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, offset: int
+    ) -> None:
+        """Store a group's offset and wait until the broker has it."""
+        command = _offset_update(group, queue, offset)
+        await self._call(address, command, f"the offset {offset} of group {group} at {queue}")
+
+    async def update_consumer_offset_oneway(
+        self, address: str, group: str, queue: MessageQueue, offset: int
+    ) -> None:
+        await self._remoting.send_oneway(address, _offset_update(group, queue, offset))
+
+    async def max_offset(self, address: str, queue: MessageQueue) -> int:
+        """The offset the queue's next message will get."""
+        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        command = request(RequestCode.GET_MAX_OFFSET, header)
+        answer = await self._call(address, command, f"the max offset of {queue}")
+        return answer.header(OffsetResponseHeader).offset
+
+    async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset whose message was stored at or after `timestamp_ms`."""
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        )
+        command = request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        answer = await self._call(address, command, f"the offset of {queue} at {timestamp_ms}")
+        return answer.header(OffsetResponseHeader).offset
+
+    async def heartbeat(self, address: str, data: HeartbeatData) -> None:
+        command = request(RequestCode.HEART_BEAT, body=encode_body(data))
+        await self._call(address, command, "the heartbeat")
+
+    async def unregister(
+        self,
+        address: str,
+        client_id: str,
+        *,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+    ) -> None:
+        header = UnregisterClientRequestHeader(
+            client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        command = request(RequestCode.UNREGISTER_CLIENT, header)
+        await self._call(address, command, "the request to unregister")
+
+    async def send_back(
+        self, address: str, group: str, message: MessageExt, max_reconsume_times: int
+    ) -> None:
+        """Have the broker deliver `message` to the group again later, or give it up (code 36)."""
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.commit_log_offset,
+            group=group,
+            delay_level=0,
+            origin_msg_id=message.msg_id,
+            origin_topic=message.topic,
+            unit_mode=False,
+            max_reconsume_times=max_reconsume_times,
+        )
+        command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+        answer = await self._remoting.call(address, command, SEND_BACK_TIMEOUT_S)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal(answer, address, f"sending back to {retry_topic(group)}")
+
+    async def _call(self, address: str, command: RemotingCommand, what: str) -> RemotingCommand:
+        answer = await self._remoting.call(address, command, TIMEOUT_S)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal(answer, address, what)
+        return answer
+
+
+def refusal(answer: RemotingCommand, address: str, what: str) -> RemoteError:
+    """The error for an answer whose code is not success."""
+    try:
+        name = ResponseCode(answer.code).name
+    except ValueError:
+        name = "unknown to this client"
+    return RemoteError(
+        f"{what} was refused by {address} with code {answer.code} ({name}): {answer.remark}",
+        code=answer.code,
+        remark=answer.remark,
+        address=address,
+    )
+
+
+def _offset_update(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+    )
+    return request(RequestCode.UPDATE_CONSUMER_OFFSET, header)

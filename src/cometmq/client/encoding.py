@@ -1,0 +1,170 @@
+"""From messages to send requests (Java: DefaultMQProducerImpl.sendKernelImpl, MessageBatch)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cometmq.errors import IllegalArgumentError
+from cometmq.model import properties as p
+from cometmq.model.message import Message
+from cometmq.model.names import AUTO_CREATE_TOPIC
+from cometmq.model.queue import MessageQueue
+from cometmq.protocol.batch import BatchEntry, batch_entry_size, encode_batch
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.compression import CompressionType, compress
+from cometmq.protocol.ids import UniqueIdGenerator
+from cometmq.protocol.properties import encode_properties
+
+from .limits import MAX_MESSAGE_SIZE_BYTES, check_properties_text
+
+COMPRESS_OVER_BYTES: Final = 4096
+# A body this large is compressed in a thread, so that the loop stays free (zlib and its kin release
+# the interpreter lock); below it the way to the thread costs more than the work.
+_COMPRESS_IN_THREAD_BYTES: Final = 128 * 1024
+_WAIT_TRUE: Final = f"{p.WAIT_STORE_MSG_OK}\x01true\x02"
+# What sending adds to a message's properties: its unique id (56 characters with IPv6) and WAIT.
+_ADDED_PROPERTIES_BYTES: Final = len(p.UNIQ_CLIENT_MESSAGE_ID) + 2 + 56 + len(_WAIT_TRUE)
+
+
+class Outgoing:
+    """A message or batch ready to be addressed to a queue; the same for every attempt."""
+
+    __slots__ = ("body", "code", "ext", "topic", "unique_id")
+
+    def __init__(self, topic: str, code: int, ext: dict[str, str], body: bytes, uid: str) -> None:
+        self.topic = topic
+        self.code = code
+        self.ext = ext
+        self.body = body
+        self.unique_id = uid
+
+    def command(self, queue: MessageQueue) -> RemotingCommand:
+        ext = self.ext.copy()
+        ext["e"] = str(queue.queue_id)
+        return RemotingCommand(self.code, ext=ext, body=self.body)
+
+
+class MessageEncoder:
+    """Encodes what one producer group sends.
+
+    The ext fields are written here by their letters (SendMessageRequestHeaderV2) rather than through
+    the header record: this is the producer's hot path, and most of them never change.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        unique_ids: UniqueIdGenerator,
+        *,
+        default_topic_queue_nums: int = 4,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        compression: CompressionType = CompressionType.ZLIB,
+    ) -> None:
+        self._unique_ids = unique_ids
+        self._compress_over_bytes = compress_over_bytes
+        self._compression = compression
+        self._common: Final = {
+            "a": group,
+            "c": AUTO_CREATE_TOPIC,
+            "d": str(default_topic_queue_nums),
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+
+    async def encode(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
+        """One message; gives it a unique id unless it has one. `extra` are further ext fields."""
+        unique_id = self._identify(message)
+        text = _properties_text(message)
+        body = message.body
+        sys_flag = 0
+        if len(body) >= self._compress_over_bytes:
+            body, sys_flag = await self._compress(body)
+        ext = self._ext(message.topic, text, message.flag, sys_flag)
+        if extra:
+            ext.update(extra)
+        return Outgoing(message.topic, RequestCode.SEND_MESSAGE_V2, ext, body, unique_id)
+
+    def encode_batch(self, messages: Sequence[Message]) -> Outgoing:
+        """A batch; never compressed. Its messages are told apart by their own unique ids."""
+        unique_ids = [self._identify(message) for message in messages]
+        first = messages[0]
+        body = encode_batch(
+            BatchEntry(message.flag, message.body, _properties_text(message).encode())
+            for message in messages
+        )
+        wait = "true" if first.wait_store_ok else "false"
+        properties = {p.WAIT_STORE_MSG_OK: wait, p.UNIQ_CLIENT_MESSAGE_ID: self._unique_ids.next()}
+        ext = self._ext(first.topic, encode_properties(properties), 0, 0)
+        ext["m"] = "true"
+        return Outgoing(
+            first.topic, RequestCode.SEND_BATCH_MESSAGE, ext, body, ",".join(unique_ids)
+        )
+
+    def _identify(self, message: Message) -> str:
+        properties = message.properties
+        unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
+        if unique_id is None:
+            unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._unique_ids.next()
+        return unique_id
+
+    def _ext(self, topic: str, properties: str, flag: int, sys_flag: int) -> dict[str, str]:
+        ext = self._common.copy()
+        ext["b"] = topic
+        ext["f"] = str(sys_flag)
+        ext["g"] = str(time.time_ns() // 1_000_000)
+        ext["h"] = str(flag)
+        ext["i"] = properties
+        return ext
+
+    async def _compress(self, body: bytes) -> tuple[bytes, int]:
+        if len(body) >= _COMPRESS_IN_THREAD_BYTES:
+            packed = await asyncio.to_thread(compress, body, self._compression)
+        else:
+            packed = compress(body, self._compression)
+        if len(packed) >= len(body):
+            return body, 0
+        return packed, self._compression.sys_flag
+
+
+def batch_size(message: Message) -> int:
+    """At most so many bytes does `message` take in the body of a batch."""
+    length = len(encode_properties(message.properties).encode()) + _ADDED_PROPERTIES_BYTES
+    return batch_entry_size(len(message.body), length)
+
+
+def split_batches(
+    messages: Iterable[Message], max_bytes: int = MAX_MESSAGE_SIZE_BYTES
+) -> list[list[Message]]:
+    """`messages` in order, cut into batches whose encoded bodies take at most `max_bytes` each.
+
+    Raises IllegalArgumentError when a single message takes more.
+    """
+    batches: list[list[Message]] = []
+    room = 0
+    for message in messages:
+        size = batch_size(message)
+        if size > max_bytes:
+            raise IllegalArgumentError(
+                f"a message to {message.topic} takes {size} bytes in a batch, the limit max_bytes "
+                f"is {max_bytes}; send it alone"
+            )
+        if size > room:
+            batches.append([])
+            room = max_bytes
+        batches[-1].append(message)
+        room -= size
+    return batches
+
+
+def _properties_text(message: Message) -> str:
+    properties = message.properties
+    text = encode_properties(properties)
+    if p.WAIT_STORE_MSG_OK not in properties:
+        text += _WAIT_TRUE
+    check_properties_text(text, message.topic)
+    return text

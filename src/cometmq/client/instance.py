@@ -1,0 +1,236 @@
+"""What the clients of one client id on one loop share (Java: MQClientInstance, MQClientManager)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import structlog
+
+from cometmq.errors import (
+    ClientStateError,
+    CometMQError,
+    ConnectError,
+    ConnectionLostError,
+    RouteNotFoundError,
+)
+from cometmq.model.subscription import ConsumerData, ProducerData
+from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import Request
+from cometmq.protocol.headers import NotifyConsumerIdsChangedRequestHeader
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.tasks import TaskOwner
+
+from .broker_api import BrokerApi
+from .heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
+from .identity import client_id, local_address, unique_ids
+from .namesrv_api import NamesrvApi
+from .routes import REFRESH_INTERVAL_S, RouteCache
+
+log = structlog.get_logger(__name__)
+
+UNREGISTER_TIMEOUT_S: Final = 1.0
+
+
+class ConsumerMember(Protocol):
+    """A consumer group's member as its instance sees it."""
+
+    @property
+    def group(self) -> str: ...
+
+    def consumer_data(self) -> ConsumerData:
+        """The membership as heartbeats state it."""
+
+    def rebalance_soon(self) -> None:
+        """Queues or members may have changed."""
+
+
+class ClientInstance:
+    """Connections, routes and heartbeats of one client id. For the loop that created it.
+
+    `acquire` and `release` count the producers and consumers that use it; the last one closes it.
+    """
+
+    def __init__(self, name: str, address: str, namesrv: Sequence[str]) -> None:
+        self.client_id = name
+        self.unique_ids = unique_ids(address)
+        self.namesrv = list(namesrv)
+        self.tasks = TaskOwner(f"client-{name}")
+        self.remoting = RemotingClient(self._handlers(), on_connect=self._on_connect)
+        self.brokers = BrokerApi(self.remoting)
+        self.routes = RouteCache(
+            NamesrvApi(self.remoting, namesrv), self.tasks, random.randrange, self._on_route_change
+        )
+        self.heartbeats = Heartbeats(
+            self.brokers, self.routes, self.tasks, self._heartbeat_data, self._on_reached
+        )
+        self.users = 0
+        self._producers: set[str] = set()
+        self._consumers: dict[str, ConsumerMember] = {}
+
+    def start(self) -> None:
+        self.tasks.every(REFRESH_INTERVAL_S, self.routes.refresh_all, "routes")
+        self.tasks.every(HEARTBEAT_INTERVAL_S, self.heartbeats.beat_all, "heartbeats")
+
+    async def close(self) -> None:
+        self.routes.close()
+        self.heartbeats.close()
+        await self.tasks.close()
+        await self.remoting.close()
+
+    # Groups
+
+    def add_producer(self, group: str) -> None:
+        """Raises ClientStateError when this client id has a producer of the group already."""
+        if group in self._producers:
+            raise _taken("producer", group, self.client_id)
+        self._producers.add(group)
+        self.heartbeats.beat_new()
+
+    async def remove_producer(self, group: str) -> None:
+        self._producers.discard(group)
+        await self._unregister(producer_group=group)
+
+    def add_consumer(self, member: ConsumerMember) -> None:
+        """Raises ClientStateError when this client id is a member of the group already."""
+        if member.group in self._consumers:
+            raise _taken("consumer", member.group, self.client_id)
+        self._consumers[member.group] = member
+
+    async def remove_consumer(self, group: str) -> None:
+        del self._consumers[group]
+        await self._unregister(consumer_group=group)
+
+    # What went wrong
+
+    def report_failure(self, error: CometMQError, topic: str, address: str | None) -> None:
+        """A call on the way to `topic` failed: renew the route, and reach for the broker again."""
+        if error.refresh_route:
+            self.routes.refresh_soon(topic)
+        if address is not None and isinstance(error, (ConnectError, ConnectionLostError)):
+            self.heartbeats.revive(address)
+
+    def need_master(self, broker_name: str, topic: str) -> str:
+        """The address of a broker's master. Raises RouteNotFoundError when none is known."""
+        address = self.routes.master_address(broker_name)
+        if address is None:
+            raise RouteNotFoundError(
+                f"the route of topic {topic} names no master of broker {broker_name}"
+            )
+        return address
+
+    # Inside
+
+    def _handlers(self) -> Handlers:
+        handlers = Handlers()
+        handlers.register(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            NotifyConsumerIdsChangedRequestHeader,
+            self._on_consumer_ids_changed,
+        )
+        return handlers
+
+    def _on_consumer_ids_changed(
+        self, _connection: Connection, request: Request[NotifyConsumerIdsChangedRequestHeader]
+    ) -> None:
+        assert request.header is not None, "the decoder fills it"
+        member = self._consumers.get(request.header.consumer_group)
+        if member is not None:
+            member.rebalance_soon()
+
+    def _on_connect(self, address: str, connection: Connection) -> None:
+        self.heartbeats.on_connect(address, connection)
+
+    def _on_reached(self, _address: str) -> None:
+        self._rebalance_all()
+
+    def _on_route_change(self, _topic: str) -> None:
+        self.heartbeats.beat_new()
+        self._rebalance_all()
+
+    def _rebalance_all(self) -> None:
+        for member in self._consumers.values():
+            member.rebalance_soon()
+
+    def _heartbeat_data(self) -> HeartbeatData | None:
+        if not self._producers and not self._consumers:
+            return None
+        return HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group) for group in sorted(self._producers)],
+            consumer_data_set=[member.consumer_data() for member in self._consumers.values()],
+        )
+
+    async def _unregister(
+        self, *, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        """Tell every broker we are connected to; the others forget us by themselves."""
+        calls = [
+            self.brokers.unregister(
+                address,
+                self.client_id,
+                producer_group=producer_group,
+                consumer_group=consumer_group,
+            )
+            for address in self.routes.addresses(masters_only=False)
+            if self.remoting.connected(address) is not None
+        ]
+        try:
+            async with asyncio.timeout(UNREGISTER_TIMEOUT_S):
+                outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        except TimeoutError:
+            log.warning("a broker did not answer the request to unregister", client=self.client_id)
+            return
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                log.debug("not unregistered", client=self.client_id, reason=str(outcome))
+
+
+_instances: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientInstance]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def acquire_instance(
+    namesrv: Sequence[str], instance_name: str, unit_name: str | None
+) -> ClientInstance:
+    """The running loop's instance of that name, made and started if it is new.
+
+    Raises ClientStateError when it exists with other name servers.
+    """
+    address = local_address(namesrv[0])
+    name = client_id(address, instance_name, unit_name)
+    instances = _instances.setdefault(asyncio.get_running_loop(), {})
+    instance = instances.get(name)
+    if instance is None:
+        instance = instances[name] = ClientInstance(name, address, namesrv)
+        instance.start()
+    elif instance.namesrv != list(namesrv):
+        raise ClientStateError(
+            f"client id {name} is in use with the name servers {';'.join(instance.namesrv)}, not "
+            f"{';'.join(namesrv)}; give this client another instance_name"
+        )
+    instance.users += 1
+    return instance
+
+
+async def release_instance(instance: ClientInstance) -> None:
+    """Give an instance back; the last user closes it."""
+    instance.users -= 1
+    if instance.users == 0:
+        instances: dict[str, Any] = _instances.get(asyncio.get_running_loop(), {})
+        instances.pop(instance.client_id, None)
+        await instance.close()
+
+
+def _taken(kind: str, group: str, name: str) -> ClientStateError:
+    return ClientStateError(
+        f"client id {name} has a {kind} of group {group} already; "
+        "use another group or another instance_name"
+    )

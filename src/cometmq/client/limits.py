@@ -1,0 +1,146 @@
+"""What is checked before anything is sent (Java: Validators, DefaultMQProducerImpl)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cometmq.errors import IllegalArgumentError
+from cometmq.model import properties as p
+from cometmq.model.message import Message
+from cometmq.model.names import (
+    DEFAULT_CONSUMER_GROUP,
+    DEFAULT_PRODUCER_GROUP,
+    FORBIDDEN_SEND_TOPICS,
+    check_group,
+    check_topic,
+    is_retry_topic,
+)
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
+
+MAX_MESSAGE_SIZE_BYTES: Final = 4 * 1024 * 1024
+MAX_ADDRESSES: Final = 64
+
+# The producer sets the unique id itself, and a message sent twice carries it already.
+_NOT_FOR_USERS: Final = p.RESERVED - {p.UNIQ_CLIENT_MESSAGE_ID}
+_DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
+# A UTF-16 unit takes at most this many bytes in UTF-8, so shorter texts need no encoding.
+_UTF8_FACTOR: Final = 4
+
+
+class MessageChecks:
+    """The rules one producer applies to every message; remembers the topics it found legal."""
+
+    def __init__(self, max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES) -> None:
+        if not 1 <= max_message_size_bytes <= 16 * 1024 * 1024:
+            raise IllegalArgumentError(
+                f"max_message_size_bytes {max_message_size_bytes} is outside 1..{16 * 1024 * 1024}"
+            )
+        self.max_message_size_bytes = max_message_size_bytes
+        self._legal_topics: set[str] = set()
+
+    def check(self, message: Message) -> None:
+        """Raise IllegalArgumentError naming the value, the limit and the remedy."""
+        if message.topic not in self._legal_topics:
+            self._check_topic(message.topic)
+        self.check_body(message.body, message.topic)
+        if not _NOT_FOR_USERS.isdisjoint(message.properties):
+            names = sorted(_NOT_FOR_USERS.intersection(message.properties))
+            raise IllegalArgumentError(
+                f"the properties {', '.join(names)} belong to brokers and clients; "
+                "pass on only properties of your own"
+            )
+
+    def check_body(self, body: bytes, topic: str) -> None:
+        if not isinstance(body, bytes):
+            raise IllegalArgumentError(
+                f"the body of a message to {topic} is a {type(body).__name__}; pass bytes, "
+                "for text text.encode()"
+            )
+        if not body:
+            raise IllegalArgumentError(
+                f"the body of a message to {topic} is empty; it needs at least one byte"
+            )
+        if len(body) > self.max_message_size_bytes:
+            raise IllegalArgumentError(
+                f"the body of a message to {topic} has {len(body)} bytes, the limit "
+                f"max_message_size_bytes is {self.max_message_size_bytes}; send a smaller body, "
+                "or raise the limit here and maxMessageSize at the broker"
+            )
+
+    def check_batch(self, messages: Sequence[Message]) -> None:
+        """One topic, one WAIT, no delay, not a retry topic (Java: MessageBatch)."""
+        if not messages:
+            raise IllegalArgumentError("a batch needs at least one message")
+        first = messages[0]
+        if is_retry_topic(first.topic):
+            raise IllegalArgumentError(f"a batch may not go to the retry topic {first.topic}")
+        for message in messages:
+            self.check(message)
+            if message.topic != first.topic:
+                raise IllegalArgumentError(
+                    f"a batch goes to one topic, this one names {first.topic} and "
+                    f"{message.topic}; send one batch for each"
+                )
+            if message.wait_store_ok != first.wait_store_ok:
+                raise IllegalArgumentError(
+                    "the messages of a batch must agree on wait_store_ok; send one batch for each"
+                )
+            for name in _DELAYS:
+                if name in message.properties:
+                    raise IllegalArgumentError(
+                        f"a message of a batch has the property {name}; "
+                        "delayed messages cannot be sent in batches"
+                    )
+
+    def _check_topic(self, topic: str) -> None:
+        check_topic(topic)
+        if topic in FORBIDDEN_SEND_TOPICS:
+            raise IllegalArgumentError(
+                f"topic {topic} is the broker's own, clients may not send to it"
+            )
+        if len(self._legal_topics) >= 10_000:  # a bound, not an expected size
+            self._legal_topics.clear()
+        self._legal_topics.add(topic)
+
+
+def check_properties_text(text: str, topic: str) -> None:
+    """Raise IllegalArgumentError when the encoded properties exceed what a record can hold."""
+    if len(text) * _UTF8_FACTOR <= MAX_PROPERTIES_LENGTH:
+        return
+    length = len(text.encode())
+    if length > MAX_PROPERTIES_LENGTH:
+        raise IllegalArgumentError(
+            f"the properties of a message to {topic} take {length} bytes, the limit is "
+            f"{MAX_PROPERTIES_LENGTH}; move large values into the body"
+        )
+
+
+def check_client_group(group: str) -> None:
+    """Raise IllegalArgumentError unless `group` may be used by a producer or consumer."""
+    check_group(group)
+    if group in (DEFAULT_PRODUCER_GROUP, DEFAULT_CONSUMER_GROUP):
+        raise IllegalArgumentError(f"the group name {group} is reserved; choose one of your own")
+
+
+def check_range(name: str, value: int, low: int, high: int) -> None:
+    """Raise IllegalArgumentError unless `low` ≤ `value` ≤ `high`."""
+    if not low <= value <= high:
+        raise IllegalArgumentError(f"{name} is {value}, it must lie in {low}..{high}")
+
+
+def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
+    """Name-server addresses `host:port`, given as a list or as text joined by `;` or `,`."""
+    parts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else namesrv
+    addresses = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not addresses:
+        raise IllegalArgumentError("no name-server address given; pass namesrv='host:9876'")
+    if len(addresses) > MAX_ADDRESSES:
+        raise IllegalArgumentError(f"{len(addresses)} name servers, the limit is {MAX_ADDRESSES}")
+    for address in addresses:
+        host, separator, port = address.rpartition(":")
+        if not separator or not host or not port.isdigit() or not 0 < int(port) <= 65535:
+            raise IllegalArgumentError(
+                f"{address!r} is no name-server address of the form host:port"
+            )
+    return addresses

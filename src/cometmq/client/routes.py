@@ -1,0 +1,233 @@
+"""Routes of the topics a client uses, refreshed periodically and at once after a failure.
+
+Java: MQClientInstance.updateTopicRouteInfoFromNameServer. A route that cannot be renewed stays in
+use: brokers outlive name servers, and a broker that restarts is missing from the route for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from cometmq.errors import CometMQError, RouteNotFoundError
+from cometmq.model.names import AUTO_CREATE_TOPIC
+from cometmq.model.queue import MessageQueue
+from cometmq.model.route import MASTER_ID, TopicRouteData
+from cometmq.runtime.tasks import TaskOwner
+
+from .namesrv_api import NamesrvApi
+
+log = structlog.get_logger(__name__)
+
+REFRESH_INTERVAL_S: Final = 30.0
+# A topic that failed is asked for again after these seconds, growing from the first to the last.
+RETRY_FIRST_S: Final = 0.1
+RETRY_LAST_S: Final = 1.0
+
+
+class PublishRoute:
+    """The queues a producer may send to, with a round-robin position (Java: TopicPublishInfo)."""
+
+    __slots__ = ("_next", "created_on_demand", "queues")
+
+    def __init__(
+        self, queues: list[MessageQueue], first: int, *, created_on_demand: bool = False
+    ) -> None:
+        self.queues = queues
+        # The topic did not exist: these are the default topic's queues, and the broker will create
+        # the topic when the first message comes.
+        self.created_on_demand = created_on_demand
+        self._next = first
+
+    def choose(self, avoid: str | None = None) -> MessageQueue:
+        """The next queue in turn, on another broker than `avoid` if there is one."""
+        queues = self.queues
+        count = len(queues)
+        for _ in range(count):
+            self._next = (self._next + 1) % count
+            queue = queues[self._next]
+            if queue.broker_name != avoid:
+                return queue
+        self._next = (self._next + 1) % count
+        return queues[self._next]
+
+    def has_other_broker(self, broker_name: str) -> bool:
+        return any(queue.broker_name != broker_name for queue in self.queues)
+
+
+class RouteCache:
+    """Routes by topic and broker addresses by name. For the loop's thread.
+
+    `on_change` is called with the topic whenever a route differs from the one before.
+    """
+
+    def __init__(
+        self,
+        namesrv: NamesrvApi,
+        owner: TaskOwner,
+        choose_first: Callable[[int], int],
+        on_change: Callable[[str], None],
+    ) -> None:
+        self._namesrv = namesrv
+        self._owner = owner
+        self._choose_first = choose_first
+        self._on_change = on_change
+        self._routes: dict[str, TopicRouteData] = {}
+        self._publish: dict[str, PublishRoute] = {}
+        self._brokers: dict[str, dict[int, str]] = {}
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+        self._retrying: set[str] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """Begin no further refresh; those under way end with the owner of their tasks."""
+        self._closed = True
+
+    # Reading
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        return self._routes.get(topic)
+
+    def publish_route(self, topic: str) -> PublishRoute | None:
+        return self._publish.get(topic)
+
+    def master_address(self, broker_name: str) -> str | None:
+        return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def pull_address(self, broker_name: str, broker_id: int) -> str | None:
+        """The broker with that id, else the slave after it, else any (Java: findBrokerAddress…)."""
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        found = addresses.get(broker_id)
+        if found is None and broker_id != MASTER_ID:
+            found = addresses.get(broker_id + 1)
+        return found or addresses[min(addresses)]
+
+    def topics_at(self, address: str) -> list[str]:
+        """The topics whose route names this broker address."""
+        return [
+            topic
+            for topic, route in self._routes.items()
+            if any(address in data.broker_addrs.values() for data in route.broker_datas)
+        ]
+
+    def addresses(self, *, masters_only: bool) -> set[str]:
+        """Every broker address known, or those of masters."""
+        return {
+            address
+            for addresses in self._brokers.values()
+            for broker_id, address in addresses.items()
+            if broker_id == MASTER_ID or not masters_only
+        }
+
+    # Renewing
+
+    async def need_publish_route(self, topic: str, default_queue_nums: int) -> PublishRoute:
+        """The publish route of `topic`, fetched if unknown; for a topic that does not exist the
+        default topic's, cut to `default_queue_nums` queues for each broker.
+
+        Raises RouteNotFoundError when there is neither, RemotingError when no name server answers.
+        """
+        known = self._publish.get(topic)
+        if known is not None:
+            return known
+        try:
+            await self.refresh(topic)
+        except RouteNotFoundError as not_found:
+            try:
+                await self.refresh(AUTO_CREATE_TOPIC)
+            except RouteNotFoundError:
+                raise not_found from None
+            self._take_default(topic, default_queue_nums)
+        found = self._publish.get(topic)
+        if found is None:
+            raise RouteNotFoundError(
+                f"the route of topic {topic} has no queue that may be written to: every broker "
+                "lacks its master or the topic lacks write permission"
+            )
+        return found
+
+    async def refresh(self, topic: str) -> None:
+        """Fetch the route now; callers at the same time share one request. Raises as NamesrvApi."""
+        task = self._fetching.get(topic)
+        if task is None:
+            task = self._owner.spawn(self._fetch(topic), f"route-{topic}", log_failure=False)
+            self._fetching[topic] = task
+            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+        await asyncio.shield(task)
+
+    def refresh_soon(self, topic: str) -> None:
+        """Fetch the route in the background until it succeeds, with a short capped back-off."""
+        if topic not in self._retrying and not self._closed:
+            self._retrying.add(topic)
+            self._owner.spawn(self._refresh_until_known(topic), f"refresh-{topic}")
+
+    async def refresh_all(self) -> None:
+        """Renew every route in use; the failure of one does not keep the others from it."""
+        for topic in [*self._routes, *(self._publish.keys() - self._routes.keys())]:
+            try:
+                await self.refresh(topic)
+            except CometMQError as error:
+                log.debug("route not renewed", topic=topic, reason=str(error))
+
+    async def _refresh_until_known(self, topic: str) -> None:
+        delay_s = RETRY_FIRST_S
+        try:
+            while True:
+                try:
+                    await self.refresh(topic)
+                except CometMQError as error:
+                    log.debug("route not renewed", topic=topic, reason=str(error))
+                else:
+                    return
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, RETRY_LAST_S)
+        finally:
+            self._retrying.discard(topic)
+
+    async def _fetch(self, topic: str) -> None:
+        self._take(topic, await self._namesrv.topic_route(topic))
+
+    def _take(self, topic: str, route: TopicRouteData) -> None:
+        route.broker_datas.sort(key=lambda data: data.broker_name)
+        route.queue_datas.sort(key=lambda data: data.broker_name)
+        if route == self._routes.get(topic):
+            return
+        self._routes[topic] = route
+        self._forget_unused_brokers()
+        for data in route.broker_datas:
+            self._brokers[data.broker_name] = dict(data.broker_addrs)
+        queues = route.publish_queues(topic)
+        if queues:
+            self._publish[topic] = PublishRoute(queues, self._choose_first(len(queues)))
+        else:
+            self._publish.pop(topic, None)
+        log.debug("route changed", topic=topic, brokers=[d.broker_name for d in route.broker_datas])
+        self._on_change(topic)
+
+    def _take_default(self, topic: str, default_queue_nums: int) -> None:
+        default = self._routes[AUTO_CREATE_TOPIC]
+        # Java caps by the read queues and writes the result to both counts.
+        counts = {
+            data.broker_name: min(default_queue_nums, data.read_queue_nums)
+            for data in default.queue_datas
+        }
+        queues = [
+            MessageQueue(topic, queue.broker_name, queue.queue_id)
+            for queue in default.publish_queues(AUTO_CREATE_TOPIC)
+            if queue.queue_id < counts[queue.broker_name]
+        ]
+        if queues:
+            first = self._choose_first(len(queues))
+            self._publish[topic] = PublishRoute(queues, first, created_on_demand=True)
+
+    def _forget_unused_brokers(self) -> None:
+        used = {
+            data.broker_name for route in self._routes.values() for data in route.broker_datas
+        }
+        for name in self._brokers.keys() - used:
+            del self._brokers[name]

@@ -1,0 +1,39 @@
+"""Choosing the queue by a key (Java: MessageQueueSelector, SelectMessageQueueByHash)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cometmq.errors import IllegalArgumentError
+from cometmq.model.hashing import java_hash
+from cometmq.model.message import Message
+from cometmq.model.queue import MessageQueue
+
+# Called with the topic's queues in order, the message and the caller's key.
+QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
+
+
+def select_by_hash(queues: Sequence[MessageQueue], _message: Message, key: Any) -> MessageQueue:
+    """The same key, the same queue, as long as the number of queues stays the same.
+
+    Text keys and 32-bit integers land where a Java producer's land; other keys by their text.
+    """
+    if isinstance(key, int) and -(2**31) <= key < 2**31:
+        value = key
+    else:
+        value = java_hash(key if isinstance(key, str) else str(key))
+    return queues[abs(value) % len(queues)]
+
+
+def select_queue(
+    selector: QueueSelector | None, queues: Sequence[MessageQueue], message: Message, key: Any
+) -> MessageQueue:
+    """The selector's choice. Raises IllegalArgumentError when it is none of `queues`."""
+    queue = (selector or select_by_hash)(queues, message, key)
+    if queue not in queues:
+        raise IllegalArgumentError(
+            f"the queue selector returned {queue!r}, which is none of the {len(queues)} queues of "
+            f"topic {message.topic}"
+        )
+    return queue

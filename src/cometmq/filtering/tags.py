@@ -1,0 +1,72 @@
+"""Selection by tag: `TagA || TagB` (Java: FilterAPI, ExpressionMessageFilter).
+
+A broker compares hash codes, which lie beside the offsets in the consume queue; a client then
+compares the texts, because two tags may share a code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cometmq.errors import IllegalArgumentError
+from cometmq.model.hashing import java_hash
+from cometmq.model.subscription import EXPRESSION_TAG, SUB_ALL, SubscriptionData
+
+TagMatcher = Callable[[int], bool]
+
+
+def build_subscription(
+    topic: str,
+    expression: str | None,
+    expression_type: str | None = EXPRESSION_TAG,
+    sub_version: int = 0,
+) -> SubscriptionData:
+    """The subscription of a group to `topic`; `sub_version` are milliseconds, 0 = unversioned.
+
+    A tag expression that is None, empty or `*` selects every message; else `||` separates the tags
+    to select. An expression of another type (`SQL92`) is carried as it stands.
+
+    Raises IllegalArgumentError for `||` without a tag, and for an empty expression of another type.
+    """
+    if not is_tag_type(expression_type):
+        if not expression:
+            raise IllegalArgumentError(f"an expression of type {expression_type} may not be empty")
+        return SubscriptionData(
+            topic, expression, sub_version=sub_version, expression_type=str(expression_type)
+        )
+    if not expression or expression == SUB_ALL:
+        return SubscriptionData(topic, SUB_ALL, sub_version=sub_version)
+    # A dict, not a set: the tags keep the order in which they were written.
+    tags = list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
+    if not tags:
+        raise IllegalArgumentError(
+            f"the tag expression {expression!r} names no tag; use '*' for all or 'TagA || TagB'"
+        )
+    codes = list(dict.fromkeys(java_hash(tag) for tag in tags))
+    return SubscriptionData(topic, expression, tags, codes, sub_version)
+
+
+def tag_matcher(subscription: SubscriptionData) -> TagMatcher | None:
+    """The broker's test on a tag code as it stands in the consume queue; None when all pass.
+
+    Expressions of other types pass here: what they select does not show in the tag code.
+    """
+    if selects_all(subscription) or not is_tag_type(subscription.expression_type):
+        return None
+    return frozenset(subscription.code_set).__contains__
+
+
+def accepts(subscription: SubscriptionData, tag: str | None) -> bool:
+    """The client's test on a message's tag, by the texts."""
+    if selects_all(subscription) or not subscription.tags_set:
+        return True
+    return tag is not None and tag in subscription.tags_set
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Old clients leave the type out or empty (Java: ExpressionType.isTagType)."""
+    return not expression_type or expression_type == EXPRESSION_TAG
+
+
+def selects_all(subscription: SubscriptionData) -> bool:
+    return subscription.sub_string == SUB_ALL

@@ -1,0 +1,283 @@
+"""What operators ask: lists, permissions, topics, key-value and own configuration.
+
+Java: DefaultRequestProcessor.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from cometmq.errors import CometMQError, ConfigError
+from cometmq.model.route import TopicRouteData
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.kv_config import KvConfig
+from cometmq.namesrv.route_handlers import success
+from cometmq.namesrv.route_json import cluster_info_json
+from cometmq.namesrv.route_table import FLAG_UNIT, FLAG_UNIT_SUB, RouteTable
+from cometmq.protocol import headers
+from cometmq.protocol.bodies import KVTable, TopicList
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.config import Configuration, parse_properties
+from cometmq.runtime.json_file import JsonFile
+
+log = structlog.get_logger(__name__)
+
+
+class AdminHandlers:
+    """The codes that change or show the whole name server."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        table: RouteTable,
+        kv_config: KvConfig,
+        configuration: Configuration,
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._kv_config = kv_config
+        self._configuration = configuration
+        self._config_file = JsonFile(config.config_store_path)
+
+    def register(self, handlers: Handlers) -> None:
+        """Take the codes of this class in `handlers`."""
+        code = RequestCode
+        handlers.register(code.GET_BROKER_CLUSTER_INFO, NoHeader, self._cluster_info)
+        handlers.register(
+            code.WIPE_WRITE_PERM_OF_BROKER,
+            headers.WipeWritePermOfBrokerRequestHeader,
+            self._wipe_write_perm,
+        )
+        handlers.register(
+            code.ADD_WRITE_PERM_OF_BROKER,
+            headers.AddWritePermOfBrokerRequestHeader,
+            self._add_write_perm,
+        )
+        handlers.register(code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader, self._all_topics)
+        handlers.register(
+            code.GET_TOPICS_BY_CLUSTER,
+            headers.GetTopicsByClusterRequestHeader,
+            self._topics_of_cluster,
+        )
+        handlers.register(code.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader, self._system_topics)
+        handlers.register(code.GET_UNIT_TOPIC_LIST, NoHeader, self._unit_topics)
+        handlers.register(code.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader, self._unit_sub_topics)
+        handlers.register(
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoHeader, self._unit_sub_ununit_topics
+        )
+        handlers.register(
+            code.DELETE_TOPIC_IN_NAMESRV,
+            headers.DeleteTopicFromNamesrvRequestHeader,
+            self._delete_topic,
+        )
+        handlers.register(
+            code.REGISTER_TOPIC_IN_NAMESRV, headers.RegisterTopicRequestHeader, self._register_topic
+        )
+        handlers.register(code.PUT_KV_CONFIG, headers.PutKVConfigRequestHeader, self._put_kv)
+        handlers.register(code.GET_KV_CONFIG, headers.GetKVConfigRequestHeader, self._get_kv)
+        handlers.register(
+            code.DELETE_KV_CONFIG, headers.DeleteKVConfigRequestHeader, self._delete_kv
+        )
+        handlers.register(
+            code.GET_KVLIST_BY_NAMESPACE, headers.GetKVListByNamespaceRequestHeader, self._list_kv
+        )
+        handlers.register(code.UPDATE_NAMESRV_CONFIG, NoHeader, self._update_config)
+        handlers.register(code.GET_NAMESRV_CONFIG, NoHeader, self._get_config)
+
+    def _cluster_info(
+        self, _connection: Connection, _request: Request[NoHeader]
+    ) -> RemotingCommand:
+        return success(cluster_info_json(self._table.cluster_info()))
+
+    def _wipe_write_perm(
+        self,
+        connection: Connection,
+        request: Request[headers.WipeWritePermOfBrokerRequestHeader],
+    ) -> RemotingCommand:
+        assert request.header is not None
+        name = request.header.broker_name
+        count = self._table.wipe_write_perm(name)
+        log.info("write permission wiped", broker=name, topics=count, by=connection.peer)
+        return response(
+            ResponseCode.SUCCESS,
+            header=headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count),
+        )
+
+    def _add_write_perm(
+        self, connection: Connection, request: Request[headers.AddWritePermOfBrokerRequestHeader]
+    ) -> RemotingCommand:
+        assert request.header is not None
+        name = request.header.broker_name
+        count = self._table.add_write_perm(name)
+        log.info("write permission added", broker=name, topics=count, by=connection.peer)
+        return response(
+            ResponseCode.SUCCESS,
+            header=headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count),
+        )
+
+    # Topics
+
+    def _topic_list(
+        self, topics: list[str], *, enabled: bool, address: str | None = None
+    ) -> RemotingCommand:
+        if not enabled:
+            return response(ResponseCode.SYSTEM_ERROR, "disable")
+        return success(encode_body(TopicList(broker_addr=address, topic_list=topics)))
+
+    def _all_topics(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
+        return self._topic_list(self._table.topics(), enabled=self._config.enable_all_topic_list)
+
+    def _topics_of_cluster(
+        self, _connection: Connection, request: Request[headers.GetTopicsByClusterRequestHeader]
+    ) -> RemotingCommand:
+        assert request.header is not None
+        topics = self._table.topics_of_cluster(request.header.cluster)
+        return self._topic_list(topics, enabled=self._config.enable_topic_list)
+
+    def _system_topics(
+        self, _connection: Connection, _request: Request[NoHeader]
+    ) -> RemotingCommand:
+        topics = self._table.system_topics()
+        return self._topic_list(topics, enabled=True, address=self._table.some_address())
+
+    def _unit_topics(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
+        topics = self._table.topics_by_flag(required=FLAG_UNIT)
+        return self._topic_list(topics, enabled=self._config.enable_topic_list)
+
+    def _unit_sub_topics(
+        self, _connection: Connection, _request: Request[NoHeader]
+    ) -> RemotingCommand:
+        topics = self._table.topics_by_flag(required=FLAG_UNIT_SUB)
+        return self._topic_list(topics, enabled=self._config.enable_topic_list)
+
+    def _unit_sub_ununit_topics(
+        self, _connection: Connection, _request: Request[NoHeader]
+    ) -> RemotingCommand:
+        topics = self._table.topics_by_flag(required=FLAG_UNIT_SUB, excluded=FLAG_UNIT)
+        return self._topic_list(topics, enabled=self._config.enable_topic_list)
+
+    def _delete_topic(
+        self,
+        connection: Connection,
+        request: Request[headers.DeleteTopicFromNamesrvRequestHeader],
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        if self._table.delete_topic(header.topic, header.cluster_name):
+            log.info(
+                "topic deleted",
+                topic=header.topic,
+                cluster=header.cluster_name or "every cluster",
+                by=connection.peer,
+            )
+        return success()
+
+    def _register_topic(
+        self, connection: Connection, request: Request[headers.RegisterTopicRequestHeader]
+    ) -> RemotingCommand:
+        assert request.header is not None
+        topic = request.header.topic
+        route = decode_body(request.body, TopicRouteData) if request.body else TopicRouteData()
+        stranger = self._table.register_topic(topic, route.queue_datas)
+        if stranger is not None:
+            # Success all the same, as Java answers.
+            log.warning("topic not set: unknown broker", topic=topic, broker=stranger)
+        elif route.queue_datas:
+            log.info("topic set", topic=topic, by=connection.peer)
+        return success()
+
+    # Key-value configuration
+
+    async def _put_kv(
+        self, connection: Connection, request: Request[headers.PutKVConfigRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        try:
+            await self._kv_config.put(header.namespace, header.key, header.value)
+        except OSError as error:
+            raise _not_saved(self._config.kv_config_path, error) from error
+        log.info(
+            "key-value entry set",
+            namespace=header.namespace,
+            key=header.key,
+            value=header.value,
+            by=connection.peer,
+        )
+        return success()
+
+    def _get_kv(
+        self, _connection: Connection, request: Request[headers.GetKVConfigRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        value = self._kv_config.get(header.namespace, header.key)
+        if value is None:
+            return response(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return response(ResponseCode.SUCCESS, header=headers.GetKVConfigResponseHeader(value=value))
+
+    async def _delete_kv(
+        self, connection: Connection, request: Request[headers.DeleteKVConfigRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        try:
+            await self._kv_config.delete(header.namespace, header.key)
+        except OSError as error:
+            raise _not_saved(self._config.kv_config_path, error) from error
+        log.info(
+            "key-value entry deleted",
+            namespace=header.namespace,
+            key=header.key,
+            by=connection.peer,
+        )
+        return success()
+
+    def _list_kv(
+        self, _connection: Connection, request: Request[headers.GetKVListByNamespaceRequestHeader]
+    ) -> RemotingCommand:
+        assert request.header is not None
+        namespace = request.header.namespace
+        entries = self._kv_config.namespace(namespace)
+        if entries is None:
+            return response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return success(encode_body(KVTable(entries)))
+
+    # Own configuration
+
+    async def _update_config(
+        self, connection: Connection, request: Request[NoHeader]
+    ) -> RemotingCommand:
+        if not request.body:
+            return success()
+        source = f"the update from {connection.peer}"
+        try:
+            changes = parse_properties(request.body.decode(), source)
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{source} is not UTF-8: {error}") from error
+        if self._config.refused_keys() & changes.keys():
+            return response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        changed = self._configuration.update(changes, source)
+        try:
+            await self._config_file.save(self._configuration.text())
+        except OSError as error:
+            raise _not_saved(self._config.config_store_path, error) from error
+        log.info("configuration updated", changed=changed, by=connection.peer)
+        return success()
+
+    def _get_config(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
+        return success(self._configuration.text().encode())
+
+
+def _not_saved(path: object, error: OSError) -> CometMQError:
+    return CometMQError(
+        f"the change is in force but {path} could not be written: {error.strerror or error}"
+    )

@@ -1,0 +1,43 @@
+"""What a name server can be told, under RocketMQ's keys (Java: NamesrvConfig, NettyServerConfig)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DEFAULT_PORT = 9876
+
+# Never changed by a request, whatever configBlackList says (Java: DefaultRequestProcessor).
+FIXED_KEYS = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+
+
+def _home(name: str) -> Path:
+    return Path.home() / "namesrv" / name
+
+
+@dataclass
+class NamesrvConfig:
+    """Durations are milliseconds unless the key says seconds."""
+
+    listen_port: int = field(default=DEFAULT_PORT, metadata={"min": 0, "max": 65535})
+    bind_address: str = "0.0.0.0"  # noqa: S104 - as Java does; set it to listen on one address
+    server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
+    server_socket_backlog: int = field(default=1024, metadata={"min": 1})
+    kv_config_path: Path = field(default_factory=lambda: _home("kvConfig.json"))
+    config_store_path: Path = field(default_factory=lambda: _home("namesrv.properties"))
+    # Semicolons part the keys that UPDATE_NAMESRV_CONFIG refuses to change.
+    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    scan_not_active_broker_interval: int = field(default=5000, metadata={"min": 1})
+    order_message_enable: bool = False
+    return_order_topic_config_to_broker: bool = True
+    support_acting_master: bool = False
+    enable_all_topic_list: bool = True
+    enable_topic_list: bool = True
+    delete_topic_with_broker_registration: bool = False
+    # Refuse to answer routes for that long after a start, until the brokers have come back.
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: int = field(default=45, metadata={"min": 0})
+
+    def refused_keys(self) -> frozenset[str]:
+        """The keys that no request may change."""
+        return FIXED_KEYS | frozenset(filter(None, self.config_black_list.split(";")))

@@ -1,0 +1,191 @@
+"""What clients and brokers ask all the time: routes, registrations, heartbeats.
+
+Java: ClientRequestProcessor, DefaultRequestProcessor. What RouteTable reports of a change is logged
+here, one line each; heartbeats that change nothing leave none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cometmq.model.topic import DataVersion
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
+from cometmq.namesrv.route_json import member_group_json, route_json
+from cometmq.namesrv.route_table import BrokerKey, Registration, RouteTable
+from cometmq.protocol import headers
+from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
+from cometmq.protocol.codes import MQVersion, RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.json_dialect import decode_body, encode_body, encode_strict_sorted
+from cometmq.protocol.register_body import check_body_crc, decode_register_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+_ZONE_NAME: Final = "__ZONE_NAME"
+
+
+def success(body: bytes = b"") -> RemotingCommand:
+    return response(ResponseCode.SUCCESS, body=body)
+
+
+class RouteHandlers:
+    """Codes 103 to 105, 322, 901 and 904."""
+
+    def __init__(
+        self, config: NamesrvConfig, table: RouteTable, kv_config: KvConfig, clock: Clock
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._kv_config = kv_config
+        self._clock = clock
+        self._started_s = clock.monotonic()
+
+    def register(self, handlers: Handlers) -> None:
+        """Take the codes of this class in `handlers`."""
+        handlers.register(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader, self._route
+        )
+        handlers.register(
+            RequestCode.REGISTER_BROKER, headers.RegisterBrokerRequestHeader, self._register_broker
+        )
+        handlers.register(
+            RequestCode.UNREGISTER_BROKER,
+            headers.UnRegisterBrokerRequestHeader,
+            self._unregister_broker,
+        )
+        handlers.register(
+            RequestCode.QUERY_DATA_VERSION,
+            headers.QueryDataVersionRequestHeader,
+            self._query_data_version,
+        )
+        handlers.register(
+            RequestCode.BROKER_HEARTBEAT,
+            headers.BrokerHeartbeatRequestHeader,
+            self._broker_heartbeat,
+        )
+        handlers.register(
+            RequestCode.GET_BROKER_MEMBER_GROUP,
+            headers.GetBrokerMemberGroupRequestHeader,
+            self._member_group,
+        )
+
+    def _route(
+        self, _connection: Connection, request: Request[headers.GetRouteInfoRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        if self._is_waiting():
+            return response(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        route = self._table.route(header.topic)
+        if route is None:
+            return response(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}",
+            )
+        if self._config.order_message_enable:
+            route.order_topic_conf = self._kv_config.get(ORDER_TOPIC_NAMESPACE, header.topic)
+        strict = request.version >= MQVersion.V4_9_4 or bool(header.accept_standard_json_only)
+        return success(encode_strict_sorted(route) if strict else route_json(route))
+
+    def _is_waiting(self) -> bool:
+        if not self._config.need_wait_for_service:
+            return False
+        up_s = self._clock.monotonic() - self._started_s
+        return up_s < self._config.wait_seconds_for_service
+
+    def _register_broker(
+        self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        check_body_crc(request.body, header.body_crc32)
+        body = RegisterBrokerBody()
+        if request.body:
+            body = decode_register_body(
+                request.body, compressed=header.compressed, version=request.version
+            )
+        registration = Registration(
+            header.cluster_name,
+            header.broker_name,
+            header.broker_addr,
+            header.broker_id,
+            header.ha_server_addr,
+            request.ext().get(_ZONE_NAME),
+            header.heartbeat_timeout_millis,
+            header.enable_acting_master,
+            body.topic_config_serialize_wrapper,
+            body.filter_server_list,
+        )
+        result = self._table.register(registration, connection)
+        about = {
+            "broker": header.broker_name,
+            "broker_id": header.broker_id,
+            "address": header.broker_addr,
+            "cluster": header.cluster_name,
+        }
+        if result is None:
+            log.warning("a single topic came before its broker was registered", **about)
+            return response(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if not result.accepted:
+            log.warning("registration ignored: the id is held by a later state version", **about)
+        elif result.is_new:
+            log.info("broker registered", topics=result.changed_topics, **about)
+        elif result.changed_topics:
+            log.info("topics changed", topics=result.changed_topics, **about)
+        answer = headers.RegisterBrokerResponseHeader(
+            ha_server_addr=result.ha_address, master_addr=result.master_address
+        )
+        return response(ResponseCode.SUCCESS, header=answer, body=self._order_topics())
+
+    def _order_topics(self) -> bytes:
+        if not self._config.return_order_topic_config_to_broker:
+            return b""
+        entries = self._kv_config.namespace(ORDER_TOPIC_NAMESPACE)
+        return b"" if entries is None else encode_body(KVTable(entries))
+
+    def _unregister_broker(
+        self, _connection: Connection, request: Request[headers.UnRegisterBrokerRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        key = BrokerKey(header.cluster_name, header.broker_addr)
+        if self._table.unregister(header.broker_name, key):
+            log.info("broker unregistered", broker=header.broker_name, address=header.broker_addr)
+        return success()
+
+    def _query_data_version(
+        self, _connection: Connection, request: Request[headers.QueryDataVersionRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        key = BrokerKey(header.cluster_name, header.broker_addr)
+        theirs = decode_body(request.body, DataVersion) if request.body else None
+        ours = self._table.data_version(key)
+        self._table.touch(key)
+        return response(
+            ResponseCode.SUCCESS,
+            header=headers.QueryDataVersionResponseHeader(changed=ours != theirs),
+            body=b"" if ours is None else encode_body(ours),
+        )
+
+    def _broker_heartbeat(
+        self, _connection: Connection, request: Request[headers.BrokerHeartbeatRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        self._table.touch(BrokerKey(header.cluster_name, header.broker_addr))
+        return success()
+
+    def _member_group(
+        self, _connection: Connection, request: Request[headers.GetBrokerMemberGroupRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        assert header is not None
+        group = self._table.member_group(header.cluster_name, header.broker_name)
+        return success(member_group_json(group))

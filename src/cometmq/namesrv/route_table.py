@@ -1,0 +1,414 @@
+"""Which broker is alive at which address, and which queues of which topic it holds.
+
+The rules of Java's RouteInfoManager without its locks, sockets and log lines: every method is one
+step on plain tables, tells by its result what happened, and reads time from the clock alone. Two
+states that Java can get into do not arise here: a broker name without any address (Java creates
+one when it refuses a first registration of a single topic), and a live entry that no scan removes
+(Java's stay when another broker took over the id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from cometmq.model.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
+from cometmq.model.sysflag import PERM_RW, PERM_WRITE
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.protocol.bodies import BrokerMemberGroup, TopicConfigSerializeWrapper
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+
+DEFAULT_LIVE_TIMEOUT_MS: Final = 120_000
+
+# Java: TopicSysFlag
+FLAG_UNIT: Final = 0x1
+FLAG_UNIT_SUB: Final = 0x2
+
+# Its route shows the members of a broker group as they are, without an acting master.
+_SYNC_MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+class Link(Protocol):
+    """The connection that brought a registration. Its identity is what counts."""
+
+    def close(self) -> None: ...
+
+
+class BrokerKey(NamedTuple):
+    """What a live broker is known by."""
+
+    cluster: str
+    address: str
+
+
+@dataclass
+class Registration:
+    """What a broker says of itself (header and body of code 103).
+
+    `enable_acting_master` is None from brokers that do not know of it (4.x).
+    """
+
+    cluster: str
+    broker_name: str
+    address: str
+    broker_id: int
+    ha_address: str = ""
+    zone_name: str | None = None
+    timeout_ms: int | None = None
+    enable_acting_master: bool | None = None
+    topics: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
+    filter_servers: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> BrokerKey:
+        return BrokerKey(self.cluster, self.address)
+
+
+class RegisterResult(NamedTuple):
+    """What came of a registration; the addresses are those of a live master, for its slaves."""
+
+    accepted: bool = True
+    is_new: bool = False
+    changed_topics: int = 0
+    master_address: str | None = None
+    ha_address: str | None = None
+
+
+@dataclass
+class LiveBroker:
+    """One entry of the live table. `seen_ms` is a reading of the monotonic clock."""
+
+    key: BrokerKey
+    broker_name: str
+    broker_id: int
+    ha_address: str
+    data_version: DataVersion
+    timeout_ms: int
+    seen_ms: float
+    link: Link
+
+
+class RouteTable:
+    """See the module. For one thread; flags of `config` are read anew at every step."""
+
+    def __init__(self, config: NamesrvConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._config = config
+        self._clock = clock
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
+        self._live: dict[BrokerKey, LiveBroker] = {}
+        self._filter_servers: dict[BrokerKey, list[str]] = {}
+
+    # Brokers come
+
+    def register(self, registration: Registration, link: Link) -> RegisterResult | None:
+        """Take in a full or incremental registration.
+
+        None means that a single topic came before its broker was known: the broker has to send all
+        of them first. A result that is not `accepted` means that the id is held by a broker of a
+        later state version; its sender is not told (Java answers with success).
+        """
+        name = registration.broker_name
+        topics = registration.topics.topic_config_table
+        known = self._brokers.get(name)
+        if len(topics) == 1 and (known is None or registration.broker_id not in known.broker_addrs):
+            return None
+        self._leave_former_place(registration)
+        broker = self._brokers.setdefault(name, BrokerData(name, registration.cluster, {}))
+        broker.enable_acting_master = bool(registration.enable_acting_master)
+        broker.zone_name = registration.zone_name
+        addresses = broker.broker_addrs
+        for other_id in [i for i, a in addresses.items() if a == registration.address]:
+            if other_id != registration.broker_id:
+                del addresses[other_id]
+        if self._held_by_later_state(registration, addresses):
+            self._forget_live(registration.key)
+            return RegisterResult(accepted=False)
+        self._clusters.setdefault(registration.cluster, set()).add(name)
+        is_first = not addresses.get(registration.broker_id)
+        addresses[registration.broker_id] = registration.address
+        changed = self._take_topics(registration, broker, is_first)
+        is_new = registration.key not in self._live
+        self._set_live(registration, link)
+        master_address, ha_address = self._master_for(registration, addresses)
+        return RegisterResult(True, is_new, changed, master_address, ha_address)
+
+    def touch(self, key: BrokerKey) -> None:
+        """A sign of life other than a registration (codes 322 and 904)."""
+        if (live := self._live.get(key)) is not None:
+            live.seen_ms = self._now_ms()
+
+    def data_version(self, key: BrokerKey) -> DataVersion | None:
+        """The version of the topics that the broker registered last."""
+        live = self._live.get(key)
+        return live.data_version if live else None
+
+    # Brokers go
+
+    def unregister(self, broker_name: str, key: BrokerKey) -> bool:
+        """Remove one address of a broker name, with its queues when it was the last one."""
+        known = self._forget_live(key) is not None
+        return self._remove_address(broker_name, key.address) or known
+
+    def expire(self) -> list[LiveBroker]:
+        """Remove and return the brokers that were silent for longer than they may."""
+        now_ms = self._now_ms()
+        return self._remove(
+            live for live in self._live.values() if live.seen_ms + live.timeout_ms < now_ms
+        )
+
+    def link_closed(self, link: Link) -> list[LiveBroker]:
+        """Remove and return the brokers whose last registration came over `link`."""
+        return self._remove(live for live in self._live.values() if live.link is link)
+
+    # Questions
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """A copy of the topic's route for the caller to complete; None when nobody serves it."""
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        brokers = [msgspec.structs.replace(self._brokers[name]) for name in sorted(queues)]
+        for broker in brokers:
+            broker.broker_addrs = dict(sorted(broker.broker_addrs.items()))
+        filter_servers = {
+            address: servers
+            for broker in brokers
+            for address in broker.broker_addrs.values()
+            if (servers := self._filter_servers.get(BrokerKey(broker.cluster, address)))
+        }
+        if self._config.support_acting_master and not topic.startswith(_SYNC_MEMBERS_PREFIX):
+            for broker in brokers:
+                _appoint_acting_master(broker, queues[broker.broker_name])
+        return TopicRouteData(
+            broker_datas=brokers,
+            queue_datas=[queues[broker.broker_name] for broker in brokers],
+            filter_server_table=filter_servers,
+            topic_queue_mapping_by_broker=self._mappings.get(topic),
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            self._brokers, {cluster: sorted(names) for cluster, names in self._clusters.items()}
+        )
+
+    def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
+        broker = self._brokers.get(broker_name)
+        return BrokerMemberGroup(broker_name, cluster, broker.broker_addrs if broker else {})
+
+    def topics(self) -> list[str]:
+        return sorted(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        names = self._clusters.get(cluster, set())
+        return sorted(topic for topic, queues in self._topics.items() if names & queues.keys())
+
+    def topics_by_flag(self, *, required: int, excluded: int = 0) -> list[str]:
+        """Topics with all `required` and no `excluded` bits of FLAG_* on their first broker."""
+        flags = {
+            topic: next(iter(queues.values())).topic_sys_flag
+            for topic, queues in self._topics.items()
+        }
+        return sorted(
+            topic
+            for topic, flag in flags.items()
+            if flag & required == required and not flag & excluded
+        )
+
+    def system_topics(self) -> list[str]:
+        """Brokers serve topics named after every cluster and broker."""
+        return sorted({*self._clusters, *self._brokers})
+
+    def some_address(self) -> str | None:
+        """The address of any broker."""
+        return next((broker.any_address() for broker in self._brokers.values()), None)
+
+    # Operators' orders
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Stop sends to a broker; the number of topics that it serves."""
+        return self._set_perm(broker_name, keep=~PERM_WRITE, add=0)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Allow reads and sends again; the number of topics that it serves."""
+        return self._set_perm(broker_name, keep=0, add=PERM_RW)
+
+    def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> str | None:
+        """Set queues of a topic; the name of an unknown broker when nothing was set for it."""
+        datas = list(queue_datas)
+        for data in datas:
+            if data.broker_name not in self._brokers:
+                return data.broker_name
+        if datas:
+            self._topics.setdefault(topic, {}).update({data.broker_name: data for data in datas})
+        return None
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
+        """Drop the topic's queues, those on the brokers of `cluster` if one is given."""
+        queues = self._topics.get(topic, {})
+        names = set(queues) if not cluster else queues.keys() & self._clusters.get(cluster, set())
+        for name in names:
+            self._drop_queues(topic, name)
+        return bool(names)
+
+    # Inside
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1000
+
+    def _leave_former_place(self, registration: Registration) -> None:
+        """Remove what a broker left behind that restarted under another name or in another cluster.
+
+        Java keeps it, and then loses the broker when the former entry expires.
+        """
+        key, name = registration.key, registration.broker_name
+        former = [
+            live
+            for live in self._live.values()
+            if live.key.address == key.address and (live.key == key) != (live.broker_name == name)
+        ]
+        self._remove(former)
+
+    def _held_by_later_state(self, registration: Registration, addresses: dict[int, str]) -> bool:
+        held = addresses.get(registration.broker_id)
+        if held is None or held == registration.address:
+            return False
+        live = self._live.get(BrokerKey(registration.cluster, held))
+        version = registration.topics.data_version.state_version
+        return live is not None and live.data_version.state_version > version
+
+    def _take_topics(self, registration: Registration, broker: BrokerData, is_first: bool) -> int:
+        """Topics come from the master, or from the lowest id where acting masters are known."""
+        is_prime_slave = (
+            registration.broker_id != MASTER_ID
+            and registration.enable_acting_master is not None
+            and registration.broker_id == min(broker.broker_addrs)
+        )
+        if registration.broker_id != MASTER_ID and not is_prime_slave:
+            return 0
+        name = broker.broker_name
+        wrapper = registration.topics
+        mappings = wrapper.topic_queue_mapping_info_map or {}
+        if self._config.delete_topic_with_broker_registration and not mappings:
+            gone = self._topics_of(name) - wrapper.topic_config_table.keys()
+            for topic in gone:
+                self._drop_queues(topic, name)
+        is_newer = is_first or self.data_version(registration.key) != wrapper.data_version
+        drop_perm = PERM_WRITE if is_prime_slave and broker.enable_acting_master else 0
+        changed = 0
+        for key, config in wrapper.topic_config_table.items():
+            topic = config.topic_name or key
+            if is_newer or name not in self._topics.get(topic, {}):
+                changed += self._set_queues(topic, name, config, drop_perm)
+        if is_newer:
+            for topic, mapping in mappings.items():
+                self._mappings.setdefault(topic, {})[str(mapping.get("bname", name))] = mapping
+        return changed
+
+    def _set_queues(self, topic: str, name: str, config: TopicConfig, drop_perm: int) -> bool:
+        data = QueueData(
+            name,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm & ~drop_perm,
+            config.topic_sys_flag,
+        )
+        queues = self._topics.setdefault(topic, {})
+        is_changed = queues.get(name) != data
+        queues[name] = data
+        return is_changed
+
+    def _set_live(self, registration: Registration, link: Link) -> None:
+        key = registration.key
+        timeout_ms = registration.timeout_ms
+        self._live[key] = LiveBroker(
+            key,
+            registration.broker_name,
+            registration.broker_id,
+            registration.ha_address,
+            registration.topics.data_version,
+            DEFAULT_LIVE_TIMEOUT_MS if timeout_ms is None else timeout_ms,
+            self._now_ms(),
+            link,
+        )
+        if registration.filter_servers:
+            self._filter_servers[key] = registration.filter_servers
+        else:
+            self._filter_servers.pop(key, None)
+
+    def _master_for(
+        self, registration: Registration, addresses: dict[int, str]
+    ) -> tuple[str | None, str | None]:
+        address = addresses.get(MASTER_ID)
+        if registration.broker_id == MASTER_ID or address is None:
+            return None, None
+        live = self._live.get(BrokerKey(registration.cluster, address))
+        return (address, live.ha_address) if live else (None, None)
+
+    def _remove(self, gone: Iterable[LiveBroker]) -> list[LiveBroker]:
+        removed = list(gone)
+        for live in removed:
+            self._forget_live(live.key)
+            self._remove_address(live.broker_name, live.key.address)
+        return removed
+
+    def _forget_live(self, key: BrokerKey) -> LiveBroker | None:
+        self._filter_servers.pop(key, None)
+        return self._live.pop(key, None)
+
+    def _remove_address(self, broker_name: str, address: str) -> bool:
+        broker = self._brokers.get(broker_name)
+        if broker is None:
+            return False
+        ids = [broker_id for broker_id, a in broker.broker_addrs.items() if a == address]
+        for broker_id in ids:
+            del broker.broker_addrs[broker_id]
+        if not broker.broker_addrs:
+            self._remove_broker(broker_name)
+        elif broker.enable_acting_master and MASTER_ID not in broker.broker_addrs:
+            # The slaves that are left serve reads.
+            self._set_perm(broker_name, keep=~PERM_WRITE, add=0)
+        return bool(ids)
+
+    def _remove_broker(self, broker_name: str) -> None:
+        del self._brokers[broker_name]
+        for cluster in [c for c, names in self._clusters.items() if broker_name in names]:
+            self._clusters[cluster].discard(broker_name)
+            if not self._clusters[cluster]:
+                del self._clusters[cluster]
+        for topic in self._topics_of(broker_name):
+            self._drop_queues(topic, broker_name)
+        for topic in [t for t, brokers in self._mappings.items() if broker_name in brokers]:
+            del self._mappings[topic][broker_name]
+            if not self._mappings[topic]:
+                del self._mappings[topic]
+
+    def _topics_of(self, broker_name: str) -> set[str]:
+        return {topic for topic, queues in self._topics.items() if broker_name in queues}
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        queues = self._topics[topic]
+        del queues[broker_name]
+        if not queues:
+            del self._topics[topic]
+
+    def _set_perm(self, broker_name: str, *, keep: int, add: int) -> int:
+        topics = self._topics_of(broker_name)
+        for topic in topics:
+            data = self._topics[topic][broker_name]
+            data.perm = data.perm & keep | add
+        return len(topics)
+
+
+def _appoint_acting_master(broker: BrokerData, queues: QueueData) -> None:
+    """Show the lowest slave of a broker without master as its master, for reads."""
+    addresses = broker.broker_addrs
+    if not broker.enable_acting_master or MASTER_ID in addresses or queues.perm & PERM_WRITE:
+        return
+    addresses[MASTER_ID] = addresses.pop(min(addresses))

@@ -1,0 +1,99 @@
+"""One name server: listens, answers, and forgets brokers that fell silent (Java: NamesrvController).
+
+Name servers do not know of each other: brokers register with each, clients ask any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from cometmq.namesrv.admin_handlers import AdminHandlers
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.kv_config import KvConfig
+from cometmq.namesrv.route_handlers import RouteHandlers
+from cometmq.namesrv.route_table import RouteTable
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.server import RemotingServer
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.config import Configuration
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+
+class NameServer:
+    """Start it, close it; for one loop. `properties` are the entries of its configuration file.
+
+    Those that `config` does not know are shown by GET_NAMESRV_CONFIG all the same.
+    """
+
+    def __init__(
+        self,
+        config: NamesrvConfig | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.config = config or NamesrvConfig()
+        self.table = RouteTable(self.config, clock)
+        self._kv_config = KvConfig(self.config.kv_config_path)
+        configuration = Configuration([self.config], properties)
+        handlers = Handlers()
+        RouteHandlers(self.config, self.table, self._kv_config, clock).register(handlers)
+        AdminHandlers(self.config, self.table, self._kv_config, configuration).register(handlers)
+        self._server = RemotingServer(
+            self.config.bind_address,
+            self.config.listen_port,
+            handlers,
+            idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
+            backlog=self.config.server_socket_backlog,
+            on_disconnect=self._disconnected,
+        )
+        self._tasks = TaskOwner("namesrv")
+        self._closing = False
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; known after `start`."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Load the key-value configuration and listen. Raises ConfigError."""
+        await asyncio.get_running_loop().run_in_executor(None, self._kv_config.load)
+        await self._server.start()
+        period_s = self.config.scan_not_active_broker_interval / 1000
+        self._tasks.every(period_s, self.scan, "scan")
+        log.info("name server listens", address=self.config.bind_address, port=self.port)
+
+    async def close(self) -> None:
+        """Stop listening and close every connection. Idempotent."""
+        self._closing = True
+        await self._tasks.close()
+        await self._server.close()
+
+    def scan(self) -> None:
+        """Drop the brokers that were silent for too long, and their connections."""
+        for live in self.table.expire():
+            log.warning(
+                "broker expired",
+                broker=live.broker_name,
+                broker_id=live.broker_id,
+                address=live.key.address,
+                timeout_ms=live.timeout_ms,
+            )
+            live.link.close()
+
+    def _disconnected(self, connection: Connection) -> None:
+        for live in self.table.link_closed(connection):
+            if self._closing:
+                continue
+            log.warning(
+                "broker gone: its connection closed",
+                broker=live.broker_name,
+                broker_id=live.broker_id,
+                address=live.key.address,
+            )

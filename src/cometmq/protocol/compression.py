@@ -1,0 +1,119 @@
+"""Compression of message bodies (Java: CompressionType, CompressorFactory, MessageSysFlag).
+
+Bit 0 of a message's sys flag says that the body is compressed, bits 8 to 10 by what: 1 LZ4 (frame
+format), 2 ZSTD, 3 ZLIB. 0 is ZLIB too: releases before 4.9.4 knew nothing else.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from typing import Final, Protocol
+
+import lz4.frame
+import zstandard
+
+from cometmq.errors import ProtocolError
+from cometmq.model.sysflag import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_MASK,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+)
+
+DEFAULT_LEVEL: Final = 5
+
+
+class CompressionType(IntEnum):
+    """The values are the bits of the sys flag."""
+
+    LZ4 = COMPRESSION_LZ4
+    ZSTD = COMPRESSION_ZSTD
+    ZLIB = COMPRESSION_ZLIB
+
+    @property
+    def sys_flag(self) -> int:
+        """What a compressed message adds to its sys flag."""
+        return COMPRESSED | self.value
+
+
+def compress(
+    body: bytes, type_: CompressionType = CompressionType.ZLIB, level: int = DEFAULT_LEVEL
+) -> bytes:
+    """The compressed body. `level` is zlib's and zstd's; LZ4 has one level, as in Java."""
+    if type_ is CompressionType.ZLIB:
+        return zlib.compress(body, level)
+    if type_ is CompressionType.ZSTD:
+        return zstandard.ZstdCompressor(level=level).compress(body)
+    packed: bytes = lz4.frame.compress(body, store_size=False)
+    return packed
+
+
+def decompress(body: bytes, sys_flag: int, *, max_length: int) -> bytes:
+    """The body as its producer gave it; `body` itself when `sys_flag` says it is not compressed.
+
+    Raises ProtocolError when it is damaged, breaks off, would exceed `max_length` bytes, or is of an
+    unknown type. No more than `max_length` bytes are ever allocated, whatever the data declares.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    kind = sys_flag & COMPRESSION_MASK
+    if kind in (0, COMPRESSION_ZLIB):
+        return inflate(body, max_length=max_length)
+    try:
+        if kind == COMPRESSION_LZ4:
+            return _drain("LZ4", lz4.frame.LZ4FrameDecompressor(), body, max_length)
+        if kind == COMPRESSION_ZSTD:
+            return _unzstd(body, max_length)
+    except (zstandard.ZstdError, RuntimeError) as error:
+        raise ProtocolError(f"a compressed body is damaged: {error}") from error
+    raise ProtocolError(f"compression type {kind >> 8} of a message is unknown")
+
+
+def inflate(data: bytes, *, max_length: int) -> bytes:
+    """The content of a zlib stream, under the same rules as `decompress`."""
+    try:
+        return _drain("ZLIB", zlib.decompressobj(), data, max_length)
+    except zlib.error as error:
+        raise ProtocolError(f"ZLIB data are damaged: {error}") from error
+
+
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+def _drain(name: str, decompressor: _Decompressor, data: bytes, max_length: int) -> bytes:
+    # One byte more than allowed is asked for: so a body of just the limit is told from a larger one.
+    content = decompressor.decompress(data, max_length + 1)
+    if len(content) > max_length:
+        raise _too_long(name, max_length)
+    if not decompressor.eof:
+        raise ProtocolError(f"{name} data of {len(data)} bytes break off")
+    return content
+
+
+def _unzstd(data: bytes, max_length: int) -> bytes:
+    # A frame that declares its content's length is taken at its word when memory is allocated, so
+    # the word is checked first; one that does not (Java's) may take `max_output_size`.
+    declared = zstandard.get_frame_parameters(data).content_size
+    if declared != zstandard.CONTENTSIZE_UNKNOWN and declared > max_length:
+        raise _too_long("ZSTD", max_length)
+    try:
+        content = zstandard.ZstdDecompressor().decompress(data, max_output_size=max_length + 1)
+    except zstandard.ZstdError as error:
+        raise ProtocolError(
+            f"ZSTD data are damaged or decompress to more than {max_length} bytes: {error}"
+        ) from error
+    if len(content) > max_length:
+        raise _too_long("ZSTD", max_length)
+    return content
+
+
+def _too_long(name: str, max_length: int) -> ProtocolError:
+    return ProtocolError(
+        f"{name} data decompress to more than {max_length} bytes, which is the limit"
+    )

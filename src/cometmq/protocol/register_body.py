@@ -1,0 +1,158 @@
+"""The body of a broker's registration, code 103 (Java: RegisterBrokerBody).
+
+Plain: the JSON of `bodies.RegisterBrokerBody`; from brokers before 3.0.11 that of the topic wrapper
+alone. Compressed: a zlib stream of the following, integers big-endian:
+
+    size    field
+    4+n     length, data version as JSON
+    4       number of topics
+            per topic, 4+n: length, text
+            `name readQueues writeQueues perm filterType attributes`, the last as JSON, from 5.0 on
+    4+n     length, filter servers as JSON list
+    4       from 5.0 on: number of static-topic mappings
+            per mapping, 4+n: length, JSON
+
+The compressed form does not carry a topic's order flag, sys flag and 4.x attributes; they take their
+defaults, as they do in Java.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+from cometmq.errors import ProtocolError
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.codes import MQVersion
+from cometmq.protocol.compression import inflate
+from cometmq.protocol.json_dialect import decode_body, encode_body
+
+CRC_MASK: Final = 0x7FFFFFFF
+_COMPRESSION_LEVEL: Final = 9
+# About 600,000 topics.
+MAX_INFLATED_LENGTH: Final = 64 * 1024 * 1024
+
+
+def body_crc(data: bytes) -> int:
+    """What header field `bodyCrc32` says of the transmitted bytes."""
+    return zlib.crc32(data) & CRC_MASK
+
+
+def check_body_crc(data: bytes, expected: int) -> None:
+    """Raises ProtocolError unless the bytes have that CRC; 0 stands for no check."""
+    if expected != 0 and body_crc(data) != expected:
+        raise ProtocolError("crc32 not match")
+
+
+def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
+    """The bytes to transmit, in the form of 5.x. Raises ProtocolError for a blank in a topic name."""
+    if not compressed:
+        return encode_body(body)
+    wrapper = body.topic_config_serialize_wrapper
+    mappings = wrapper.topic_queue_mapping_info_map or {}
+    topics = [_encode_topic(config) for config in wrapper.topic_config_table.values()]
+    parts = [
+        _sized(encode_body(wrapper.data_version)),
+        _int32(len(topics)),
+        *map(_sized, topics),
+        _sized(encode_body(body.filter_server_list)),
+        _int32(len(mappings)),
+        *[_sized(encode_body(mapping)) for mapping in mappings.values()],
+    ]
+    return zlib.compress(b"".join(parts), _COMPRESSION_LEVEL)
+
+
+def decode_register_body(data: bytes, *, compressed: bool, version: int) -> RegisterBrokerBody:
+    """The registration of a broker whose requests carry `version` (an MQVersion ordinal).
+
+    Raises ProtocolError for bytes of another form, and when the stream inflates to more than
+    MAX_INFLATED_LENGTH bytes.
+    """
+    if version < MQVersion.V3_0_11:
+        return RegisterBrokerBody([], decode_body(data, TopicConfigSerializeWrapper))
+    if not compressed:
+        return decode_body(data, RegisterBrokerBody)
+    reader = _Reader(inflate(data, max_length=MAX_INFLATED_LENGTH))
+    wrapper = TopicConfigSerializeWrapper(decode_body(reader.sized(), DataVersion))
+    for _ in range(reader.count()):
+        config = _decode_topic(reader.sized())
+        wrapper.topic_config_table[config.topic_name] = config
+    filter_servers = decode_body(reader.sized(), list[str])
+    if version >= MQVersion.V5_0_0:
+        mappings: dict[str, dict[str, Any]] = {}
+        for _ in range(reader.count()):
+            mapping = decode_body(reader.sized(), dict[str, Any])
+            mappings[str(mapping.get("topic"))] = mapping
+        wrapper.topic_queue_mapping_info_map = mappings
+    return RegisterBrokerBody(filter_servers, wrapper)
+
+
+def _encode_topic(config: TopicConfig) -> bytes:
+    if " " in config.topic_name:
+        raise ProtocolError(f"the topic name {config.topic_name!r} holds a blank")
+    fields = (
+        config.topic_name,
+        config.read_queue_nums,
+        config.write_queue_nums,
+        config.perm,
+        config.topic_filter_type,
+        encode_body(config.attributes).decode(),
+    )
+    return " ".join(map(str, fields)).encode()
+
+
+def _decode_topic(data: bytes) -> TopicConfig:
+    # The attributes' JSON may hold blanks itself, hence the limit on the split.
+    try:
+        name, read_queues, write_queues, perm, filter_type, *rest = data.decode().split(" ", 5)
+        return TopicConfig(
+            topic_name=name,
+            read_queue_nums=int(read_queues),
+            write_queue_nums=int(write_queues),
+            perm=int(perm),
+            topic_filter_type=filter_type,
+            attributes=decode_body(rest[0].encode(), dict[str, str]) if rest and rest[0] else {},
+        )
+    except ValueError as error:
+        raise ProtocolError(f"a registered topic does not decode: {data[:80]!r}") from error
+
+
+def _int32(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+def _sized(data: bytes) -> bytes:
+    return _int32(len(data)) + data
+
+
+class _Reader:
+    """Takes sized fields off the inflated bytes; a length is checked before it is used."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def count(self) -> int:
+        """A number of entries; each takes four bytes at least, which bounds it."""
+        number = int.from_bytes(self._take(4), "big")
+        if number > (len(self._data) - self._position) // 4:
+            raise ProtocolError(
+                f"a registration declares {number} entries, "
+                f"{len(self._data) - self._position} bytes are left"
+            )
+        return number
+
+    def sized(self) -> bytes:
+        return self._take(int.from_bytes(self._take(4), "big"))
+
+    def _take(self, length: int) -> bytes:
+        end = self._position + length
+        if end > len(self._data):
+            raise ProtocolError(
+                f"a registration declares a field of {length} bytes at {self._position} "
+                f"of {len(self._data)}"
+            )
+        data = self._data[self._position : end]
+        self._position = end
+        return data

@@ -1,0 +1,23 @@
+"""The event loop of a process: uvloop where it is installed, else asyncio's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` on a loop of its own and close the loop. Not for a thread that runs one."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)

@@ -1,0 +1,113 @@
+"""A background thread with an event loop, for callers that have none (the blocking facade)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from cometmq.errors import ClientStateError
+from cometmq.runtime.loop import new_event_loop
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines on its own loop while other threads wait for them.
+
+    The thread is a daemon: it does not keep an interpreter alive. It belongs to the process that
+    started it; a fork has no such thread and is told so. Methods are for any other thread.
+    """
+
+    def __init__(self, name: str = "cometmq-loop") -> None:
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._pid = 0
+        self._stopping = False
+        # Orders submissions before the stop, so that none is left in a loop that has ended.
+        self._submitting = threading.Lock()
+
+    @property
+    def running(self) -> bool:
+        """Whether `call` works here: started, not stopped, and not inherited by a fork."""
+        return self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
+
+    def start(self) -> None:
+        """Start the thread and wait until its loop runs. Raises ClientStateError if it does."""
+        if self.running:
+            raise ClientStateError(f"the loop thread {self._name} is started already")
+        ready = threading.Event()
+        self._pid = os.getpid()
+        self._stopping = False
+        self._submitting = threading.Lock()
+        self._thread = threading.Thread(
+            target=self._run, args=(ready,), name=self._name, daemon=True
+        )
+        self._thread.start()
+        ready.wait()
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run `coroutine` on the loop and return its result or raise its error.
+
+        TimeoutError is raised when it takes longer than `timeout_s`, ClientStateError when the loop
+        does not run, ends meanwhile, or the caller is on it. A caller that stops waiting (timeout,
+        KeyboardInterrupt) cancels the coroutine.
+        """
+        future = self._submit(coroutine)
+        try:
+            return future.result(timeout_s)
+        except CancelledError as error:
+            raise ClientStateError(f"the loop thread {self._name} was stopped") from error
+        finally:
+            future.cancel()
+
+    def stop(self) -> None:
+        """Cancel what still runs, close the loop and end the thread. Idempotent."""
+        thread = self._thread
+        if thread is None or not self.running:
+            return
+        with self._submitting:
+            if not self._stopping:
+                self._stopping = True
+                assert self._loop is not None
+                assert self._stop is not None
+                self._loop.call_soon_threadsafe(self._stop.set)
+        thread.join()
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        fault = self._call_fault()
+        if fault is None:
+            with self._submitting:
+                if not self._stopping:
+                    assert self._loop is not None
+                    return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            fault = f"the loop thread {self._name} was stopped"
+        coroutine.close()
+        raise ClientStateError(fault)
+
+    def _run(self, ready: threading.Event) -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self._main(ready))
+
+    async def _main(self, ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        ready.set()
+        await self._stop.wait()
+
+    def _call_fault(self) -> str | None:
+        if self._thread is threading.current_thread():
+            return (
+                f"a blocking call on the loop thread {self._name} would wait for itself; "
+                "use cometmq.aio there"
+            )
+        if self._pid not in (0, os.getpid()):
+            return f"the loop thread {self._name} belongs to process {self._pid}, not to this fork"
+        if not self.running:
+            return f"the loop thread {self._name} does not run"
+        return None

@@ -1,0 +1,263 @@
+"""The way in: a message becomes a record of the commit log and a unit of its consume queue.
+
+Both in one call, so whoever reads the queue next sees the message (Java does the second part a
+millisecond later, in another thread). Java: CommitLog.asyncPutMessage, MessageExtEncoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+from zlib import crc32
+
+from cometmq.errors import MessageIllegalError, StoreError
+from cometmq.model.sysflag import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NOT,
+)
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
+from cometmq.protocol.record import CRC_MASK, FIXED_V4, encode_record
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
+
+# Java allows this much beside the body for the other fields of a record.
+_BEYOND_BODY: Final = 64 * 1024
+
+Arrival = Callable[[str, int, int, int, int, bytes], None]
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall time, ms since the epoch."""
+
+
+class BatchEntry(Protocol):
+    """A sub-message; `cometmq.protocol.batch.BatchEntry` is one."""
+
+    @property
+    def flag(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def properties(self) -> bytes: ...
+
+
+class Appender:
+    """Appends to one commit log. For the thread that owns the store.
+
+    `refusal`, when set, is raised instead of appending: the store is closed, or the disk failed.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_log",
+        "_max_body_size",
+        "_on_arrival",
+        "_store_host",
+        "_v4",
+        "appended_count",
+        "refusal",
+    )
+
+    def __init__(
+        self,
+        log: CommitLog,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        store_host: bytes,
+        on_arrival: Arrival | None,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._store_host = store_host
+        self._v4 = len(store_host) == 8
+        self._max_body_size = config.max_message_size
+        self._on_arrival = on_arrival
+        self.refusal: StoreError | None = None
+        self.appended_count = 0
+
+    def append(
+        self,
+        queue: ConsumeQueue,
+        body: bytes | memoryview,
+        properties: bytes,
+        tags_code: int,
+        born_timestamp: int,
+        born_host: bytes,
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        now_ms: int = 0,
+    ) -> tuple[int, int]:
+        """Store one message; returns its queue offset and its commit-log offset.
+
+        `born_host` is packed (8 or 20 bytes); `now_ms` spares reading the clock when the caller
+        just did. Raises MessageIllegalError for a message that breaks a limit, StoreFullError when
+        the next file cannot be made, StoreError when the store takes no messages; nothing is then
+        stored.
+        """
+        log = self._log
+        body_length = len(body)
+        properties_length = len(properties)
+        size = queue.record_overhead + body_length + properties_length
+        physical_offset = log.end
+        end = physical_offset + size
+        if (
+            self.refusal is not None
+            or body_length > self._max_body_size
+            or properties_length > MAX_PROPERTIES_LENGTH
+            or end > log.limit
+            or queue.is_full_file
+            or sys_flag & TRANSACTION_MASK
+            or not self._v4
+            or len(born_host) != 8
+        ):
+            return self._append_with_care(
+                queue, body, properties, tags_code, born_timestamp, born_host,
+                flag, sys_flag, reconsume_times, prepared_transaction_offset, now_ms,
+            )  # fmt: skip
+        now = now_ms or self._clock.now_ms()
+        if now < log.last_store_timestamp:  # noqa: PLR1730 - max() takes longer
+            now = log.last_store_timestamp
+        queue_offset = queue.next_offset
+        position = physical_offset - log.base
+        target = log.map
+        FIXED_V4.pack_into(
+            target, position, size, queue.magic, crc32(body) & CRC_MASK, queue.queue_id, flag,
+            queue_offset, physical_offset, sys_flag, born_timestamp, born_host, now,
+            self._store_host, reconsume_times, prepared_transaction_offset, body_length,
+        )  # fmt: skip
+        start = position + 88
+        place = start + body_length
+        target[start:place] = body
+        target[place : position + size] = (
+            queue.sized_topic + properties_length.to_bytes(2, "big") + properties
+        )
+        log.last_store_timestamp = now
+        log.end = end
+        queue.put(physical_offset, size, tags_code)
+        self.appended_count += 1
+        if self._on_arrival is not None:
+            self._on_arrival(
+                queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties
+            )
+        return queue_offset, physical_offset
+
+    def append_batch(
+        self,
+        queue: ConsumeQueue,
+        entries: Sequence[BatchEntry],
+        tags_codes: Sequence[int],
+        born_timestamp: int,
+        born_host: bytes,
+        *,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        now_ms: int = 0,
+    ) -> tuple[int, list[int]]:
+        """Store messages with consecutive queue offsets, in one file, one record after the other.
+
+        Returns the first queue offset and the commit-log offsets. All are stored or none; raises
+        as `append` does.
+        """
+        if sys_flag & TRANSACTION_MASK:
+            raise MessageIllegalError("a batch cannot be part of a transaction")
+        if not entries:
+            raise MessageIllegalError("a batch without messages")
+        wider = len(born_host) + len(self._store_host) - 16
+        total = 0
+        for entry in entries:
+            self._check(len(entry.body), len(entry.properties))
+            total += queue.record_overhead + wider + len(entry.body) + len(entry.properties)
+        if total > self._max_body_size + _BEYOND_BODY:
+            raise MessageIllegalError(
+                f"a batch of {total} bytes, the limit is maxMessageSize={self._max_body_size} "
+                f"and {_BEYOND_BODY} more"
+            )
+        queue.reserve(len(entries))
+        self._log.make_room(total)
+        now = now_ms or self._clock.now_ms()
+        first = queue.next_offset
+        physical_offsets = [
+            self.append(
+                queue, entry.body, entry.properties, tags_code, born_timestamp, born_host,
+                flag=entry.flag, sys_flag=sys_flag, reconsume_times=reconsume_times, now_ms=now,
+            )[1]
+            for entry, tags_code in zip(entries, tags_codes, strict=True)
+        ]  # fmt: skip
+        return first, physical_offsets
+
+    def _check(self, body_length: int, properties_length: int) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        if body_length > self._max_body_size:
+            raise MessageIllegalError(
+                f"a body of {body_length} bytes, the limit is maxMessageSize={self._max_body_size}"
+            )
+        if properties_length > MAX_PROPERTIES_LENGTH:
+            raise MessageIllegalError(
+                f"properties of {properties_length} bytes, the limit is {MAX_PROPERTIES_LENGTH}"
+            )
+
+    def _append_with_care(
+        self,
+        queue: ConsumeQueue,
+        body: bytes | memoryview,
+        properties: bytes,
+        tags_code: int,
+        born_timestamp: int,
+        born_host: bytes,
+        flag: int,
+        sys_flag: int,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        now_ms: int,
+    ) -> tuple[int, int]:
+        """All that is not the common case: limits, new files, transactions, IPv6 hosts."""
+        self._check(len(body), len(properties))
+        log = self._log
+        wider = len(born_host) + len(self._store_host) - 16
+        size = queue.record_overhead + wider + len(body) + len(properties)
+        transaction = sys_flag & TRANSACTION_MASK
+        queued = transaction in (TRANSACTION_NOT, TRANSACTION_COMMIT)
+        # Both files before either is written: a full disk then leaves no record without its unit.
+        if queued:
+            queue.reserve(1)
+        log.make_room(size)
+        now = max(now_ms or self._clock.now_ms(), log.last_store_timestamp)
+        physical_offset = log.end
+        position = physical_offset - log.base
+        queue_offset = queue.next_offset if queued else 0
+        log.map[position : position + size] = encode_record(
+            topic=queue.topic.encode(),
+            body=body,
+            properties=properties,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            sys_flag=sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6),
+            born_timestamp=born_timestamp,
+            born_host=born_host,
+            store_timestamp=now,
+            store_host=self._store_host,
+            flag=flag,
+            reconsume_times=reconsume_times,
+            prepared_transaction_offset=prepared_transaction_offset,
+        )
+        log.last_store_timestamp = now
+        log.end = physical_offset + size
+        self.appended_count += 1
+        if queued:
+            queue.put(physical_offset, size, tags_code)
+            if self._on_arrival is not None:
+                self._on_arrival(
+                    queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties
+                )
+        return queue_offset, physical_offset

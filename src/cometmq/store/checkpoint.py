@@ -1,0 +1,66 @@
+"""How far the parts of the store are on disk, by store timestamp (Java: StoreCheckpoint).
+
+A file of 4096 bytes, of which are used:
+
+offset  size    field
+0       8       store timestamp of the last flushed message of the commit log
+8       8       … of the last message whose consume-queue unit is flushed
+16      8       … of the last message in a full index file
+24      8       flushed offset of the master, 5.x
+32      8       confirmed offset, 5.x
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final
+
+from cometmq.store.disk import Disk
+
+SIZE: Final = 4096
+_FIELDS: Final = struct.Struct(">qqqqq")
+# A timestamp is taken when a flush begins, and clocks are coarse.
+_MARGIN_MS: Final = 3000
+
+
+class Checkpoint:
+    """The values of the file; a missing or short file reads as zeros, which trusts nothing."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self.physic_msg_timestamp = 0
+        self.logics_msg_timestamp = 0
+        self.index_msg_timestamp = 0
+        self.master_flushed_offset = 0
+        self.confirm_physical_offset = 0
+
+    def load(self) -> None:
+        size = self._disk.size(self._path)
+        data = self._disk.read(self._path) if size is not None else b""
+        if len(data) < _FIELDS.size:
+            return
+        (
+            self.physic_msg_timestamp,
+            self.logics_msg_timestamp,
+            self.index_msg_timestamp,
+            self.master_flushed_offset,
+            self.confirm_physical_offset,
+        ) = _FIELDS.unpack_from(data)
+
+    def flush(self) -> None:
+        """Write and sync. The fields lie in one sector, so a crash leaves old or new values."""
+        fields = _FIELDS.pack(
+            self.physic_msg_timestamp,
+            self.logics_msg_timestamp,
+            self.index_msg_timestamp,
+            self.master_flushed_offset,
+            self.confirm_physical_offset,
+        )
+        self._disk.overwrite(self._path, fields, SIZE)
+
+    @property
+    def min_timestamp(self) -> int:
+        """Every message stored before this is in the flushed log and in flushed consume queues."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS)

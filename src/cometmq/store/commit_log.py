@@ -1,0 +1,133 @@
+"""The commit log: every message of every topic, one record after the other (Java: CommitLog).
+
+A record never crosses a file's end. One that would leave less than 8 bytes behind it goes to the
+next file, and the rest of this one is declared by a blank record: int32 bytes left (these 8
+included), int32 magic 0xCBD43194.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from contextlib import suppress
+from typing import Final
+
+from cometmq.errors import StoreError
+from cometmq.model.sysflag import BORN_HOST_V6
+from cometmq.protocol.record import (
+    MAGIC_BLANK,
+    MIN_RECORD_SIZE,
+    STORE_TIMESTAMP_OFFSET_V4,
+    SYS_FLAG_OFFSET,
+)
+from cometmq.store.mapped_file import MappedFile
+from cometmq.store.mapped_file_queue import MappedFileQueue
+
+BLANK: Final = struct.Struct(">iI")
+BLANK_SIZE: Final = BLANK.size
+assert BLANK_SIZE == 8
+
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+
+
+class CommitLog:
+    """Reading by offset, and the write cursor.
+
+    The cursor is open for `Appender`, as a method call for each field would cost more than the
+    append: `end`, the offset of the next record, which another thread may read at any time; `map`
+    and `base`, the mapping being written and the offset of its first byte; `limit`, the offset at
+    which a record must end at the latest to leave room for a blank record.
+    """
+
+    __slots__ = ("base", "end", "file_size", "files", "last_store_timestamp", "limit", "map")
+
+    map: mmap.mmap
+
+    def __init__(self, files: MappedFileQueue) -> None:
+        self.files = files
+        self.file_size = files.file_size
+        self.last_store_timestamp = 0
+        self.base = self.end = self.limit = 0
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte still there."""
+        return self.files.min_offset
+
+    def start_writing_at(self, offset: int, last_store_timestamp: int) -> None:
+        """Set the cursor; `offset` is the recovered end, the timestamp that of the last record."""
+        self.last_store_timestamp = last_store_timestamp
+        file = self.files.find(offset)
+        if file is None:
+            # Right behind the last file, or no file at all: the next record makes one.
+            self.base = self.limit = offset
+        else:
+            self._write_to(file)
+        self.end = offset
+
+    def _write_to(self, file: MappedFile) -> None:
+        self.map = file.map
+        self.base = file.base
+        self.limit = file.end - BLANK_SIZE
+
+    def make_room(self, size: int) -> None:
+        """Move the cursor to a file in which `size` bytes and a blank record have room.
+
+        Raises StoreError when no file can have it, StoreFullError when the disk is full; the
+        cursor is then as before.
+        """
+        if size + BLANK_SIZE > self.file_size:
+            raise StoreError(
+                f"{size} bytes must lie in one file: set mappedFileSizeCommitLog to at least "
+                f"{size + BLANK_SIZE}, it is {self.file_size}"
+            )
+        if self.end + size <= self.limit:
+            return
+        file = self.files.append_file()
+        # Mapped before the blank record is written: a failure then changes nothing.
+        self.files.files[-1].map  # noqa: B018
+        left = file.base - self.end
+        if left > 0:
+            BLANK.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)
+        self._write_to(file)
+        self.end = file.base
+
+    def release(self) -> None:
+        """Let go of all mappings; views of them stay readable. Nothing can be appended after it."""
+        self.limit = self.end
+        with suppress(AttributeError):
+            del self.map
+        self.files.release()
+
+    def read(self, offset: int, size: int) -> memoryview | None:
+        """`size` bytes at `offset`, as they lie; None unless they lie in one file below the end."""
+        if offset + size > self.end:
+            return None
+        file = self.files.find(offset)
+        if file is None or offset + size > file.end:
+            return None
+        position = offset - file.base
+        return file.view[position : position + size]
+
+    def record_at(self, offset: int) -> memoryview | None:
+        """The whole record that begins at `offset`, by the size it declares; None if none can."""
+        size = self.read(offset, 4)
+        if size is None:
+            return None
+        (declared,) = _INT32.unpack(size)
+        return self.read(offset, declared) if declared >= MIN_RECORD_SIZE else None
+
+    def store_timestamp_at(self, offset: int) -> int:
+        """Store timestamp, ms, of the record at `offset`; -1 when it cannot be read."""
+        record = self.read(offset, MIN_RECORD_SIZE)
+        if record is None:
+            return -1
+        (sys_flag,) = _INT32.unpack_from(record, SYS_FLAG_OFFSET)
+        wider = 12 if sys_flag & BORN_HOST_V6 else 0
+        (timestamp,) = _INT64.unpack_from(record, STORE_TIMESTAMP_OFFSET_V4 + wider)
+        return int(timestamp)
+
+    def next_file_start(self, offset: int) -> int:
+        """First offset of the file after the one that `offset` falls into."""
+        return offset - offset % self.file_size + self.file_size

@@ -1,0 +1,216 @@
+"""A consume queue: where in the commit log the messages of one queue lie (Java: ConsumeQueue).
+
+A file is an array of units; unit k of the queue is the message with queue offset k.
+
+offset  size    field
+0       8       commit-log offset
+8       4       size of the record
+12      8       tags code: hash of the tags, or the deliver timestamp in the schedule topic
+
+A unit (0, 0x7FFFFFFF, 0) stands where no message is: before the first one of a queue that does not
+begin at 0. A unit with size 0 was never written.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
+from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE
+from cometmq.store.mapped_file import MappedFile
+from cometmq.store.mapped_file_queue import MappedFileQueue
+
+UNIT: Final = struct.Struct(">qiq")
+UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
+assert UNIT.size == UNIT_SIZE
+
+PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
+# Of a record with two IPv4 hosts: fixed fields up to the body, and the length of the properties.
+_FIXED_RECORD_BYTES: Final = 88 + 2
+
+
+class Unit(NamedTuple):
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class ConsumeQueue:
+    """One queue of one topic. `next_offset` is the queue offset of the next message.
+
+    `magic`, `sized_topic` and `record_overhead` are what the appender needs of every record of
+    this queue. Mappings are made when first needed: an idle queue costs a few hundred bytes.
+    """
+
+    __slots__ = (
+        "_limit",
+        "_map",
+        "_position",
+        "files",
+        "magic",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "record_overhead",
+        "sized_topic",
+        "topic",
+    )
+
+    def __init__(self, topic: str, queue_id: int, files: MappedFileQueue) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = files
+        encoded = topic.encode()
+        v2 = len(encoded) > MAX_TOPIC_LENGTH_V1
+        self.magic = MAGIC_V2 if v2 else MAGIC_V1
+        self.sized_topic = len(encoded).to_bytes(2 if v2 else 1, "big") + encoded
+        self.record_overhead = _FIXED_RECORD_BYTES + len(self.sized_topic)
+        self.next_offset = 0
+        self.min_offset = 0
+        self._close_cursor()
+
+    def _close_cursor(self) -> None:
+        self._map: object = None
+        self._position = self._limit = 0
+
+    # -- writing --
+
+    def reserve(self, count: int) -> None:
+        """Make sure that the next `count` units have files. Raises StoreFullError."""
+        end = (self.next_offset + count) * UNIT_SIZE
+        while self.files.end < end:
+            self.files.append_file(first_base=self._file_base(self.next_offset))
+        if self._position == self._limit:
+            self._open_cursor()
+
+    def _open_cursor(self) -> None:
+        place = self.next_offset * UNIT_SIZE
+        file = self.files.find(place)
+        if file is None:
+            file = self.files.append_file(first_base=self._file_base(self.next_offset))
+        self._map = file.map
+        self._position = place - file.base
+        self._limit = file.size
+
+    def put(self, physical_offset: int, size: int, tags_code: int) -> None:
+        """Append one unit. Raises StoreFullError unless `reserve` made sure of the place."""
+        if self._position == self._limit:
+            self._open_cursor()
+        UNIT.pack_into(self._map, self._position, physical_offset, size, tags_code)  # type: ignore[arg-type]
+        self._position += UNIT_SIZE
+        self.next_offset += 1
+
+    def fill_to(self, queue_offset: int) -> None:
+        """Put placeholders below `queue_offset`; in an empty queue only from its file's start."""
+        if not self.files.files and self.next_offset == 0:
+            self.next_offset = self._file_base(queue_offset) // UNIT_SIZE
+        while self.next_offset < queue_offset:
+            self.put(0, PLACEHOLDER_SIZE, 0)
+
+    def _file_base(self, queue_offset: int) -> int:
+        return queue_offset * UNIT_SIZE // self.files.file_size * self.files.file_size
+
+    # -- reading --
+
+    @property
+    def is_full_file(self) -> bool:
+        """Whether the next unit needs another file: `reserve` then does work."""
+        return self._position == self._limit
+
+    def unit(self, queue_offset: int) -> Unit | None:
+        """The unit at `queue_offset`, None outside of the queue."""
+        if not self.first_offset <= queue_offset < self.next_offset:
+            return None
+        place = queue_offset * UNIT_SIZE
+        file = self.files.find(place)
+        return Unit(*UNIT.unpack_from(file.map, place - file.base)) if file else None
+
+    def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
+        """Up to `count` units from `queue_offset` on, within one file; None if it has no file."""
+        place = queue_offset * UNIT_SIZE
+        file = self.files.find(place)
+        if file is None:
+            return None
+        end = min(place + count * UNIT_SIZE, self.next_offset * UNIT_SIZE, file.end)
+        return UNIT.iter_unpack(file.view[place - file.base : end - file.base])
+
+    @property
+    def first_offset(self) -> int:
+        """Queue offset of the first unit on disk, message or placeholder."""
+        return self.files.min_offset // UNIT_SIZE
+
+    @property
+    def units_per_file(self) -> int:
+        """Units that a file holds."""
+        return self.files.file_size // UNIT_SIZE
+
+    def last_message(self) -> Unit | None:
+        """The last unit, None when there is none or it stands for no message."""
+        unit = self.unit(self.next_offset - 1)
+        return unit if unit is not None and unit.size != PLACEHOLDER_SIZE else None
+
+    def flush(self, least_pages: int) -> bool:
+        """Sync if so many pages wait; see MappedFileQueue.flush."""
+        return self.files.flush(self.next_offset * UNIT_SIZE, least_pages)
+
+    # -- recovering --
+
+    def recover(self, log_end: int) -> None:
+        """Find the end of the queue in its files: behind the last good unit below `log_end`.
+
+        All units below that end are good when the store was closed cleanly, or when `log_end` is
+        an offset up to which consume queues are known to be on disk; so a binary search does.
+        """
+        self._close_cursor()
+        self.next_offset = self.first_offset
+        for file in reversed(self.files.files):
+            count = _good_units(file, log_end)
+            if count or file is self.files.files[0]:
+                self.next_offset = file.base // UNIT_SIZE + count
+                break
+        self.files.flushed = self.next_offset * UNIT_SIZE
+
+    def truncate(self, log_end: int, *, clear: bool) -> None:
+        """Drop the units of records at `log_end` and behind; `clear` what lies after them."""
+        self.recover(log_end)
+        self.files.truncate(self.next_offset * UNIT_SIZE, clear=clear)
+
+    def correct_min_offset(self, log_min_offset: int) -> None:
+        """Move `min_offset` behind the units whose records have left the log, and placeholders."""
+        offsets = range(self.first_offset, self.next_offset)
+
+        def is_in_log(queue_offset: int) -> bool:
+            unit = self.unit(queue_offset)
+            assert unit is not None
+            return unit.size != PLACEHOLDER_SIZE and unit.physical_offset >= log_min_offset
+
+        self.min_offset = self.first_offset + bisect_left(offsets, True, key=is_in_log)
+
+    def find_offset(self, key: Callable[[Unit], int], value: int) -> int:
+        """First queue offset whose unit has `key` >= `value`; `key` must not fall along the queue."""
+
+        def key_at(queue_offset: int) -> int:
+            unit = self.unit(queue_offset)
+            assert unit is not None
+            return key(unit)
+
+        offsets = range(self.min_offset, self.next_offset)
+        return self.min_offset + bisect_left(offsets, value, key=key_at)
+
+    def release(self) -> None:
+        """Let go of all mappings; they come back when needed."""
+        self._close_cursor()
+        self.files.release()
+
+
+def _good_units(file: MappedFile, log_end: int) -> int:
+    """How many units from the file's start on are written and point below `log_end`."""
+
+    def is_bad(index: int) -> bool:
+        physical_offset, size, _ = UNIT.unpack_from(file.map, index * UNIT_SIZE)
+        return not (size > 0 and 0 <= physical_offset < log_end)
+
+    return bisect_left(range(file.size // UNIT_SIZE), True, key=is_bad)

@@ -1,0 +1,231 @@
+"""The disk, as far as the store touches it: the only module that opens, maps, syncs and locks.
+
+A parameter of the store, so that a test can hand in a disk that forgets what was not synced.
+Files are named by path; a mapping keeps its file open by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from cometmq.errors import StoreError, StoreFullError, StoreLockedError
+
+# SERVICE_NOT_AVAILABLE: clients then try another broker.
+_CODE_UNAVAILABLE = 14
+
+# POSIX locks do not stop the process that holds them, so it keeps its own list (device, inode).
+_held_locks: set[tuple[int, int]] = set()
+
+
+class DiskUsage(NamedTuple):
+    total_bytes: int
+    free_bytes: int
+
+    @property
+    def used_ratio(self) -> float:
+        return 1 - self.free_bytes / self.total_bytes
+
+
+class DirectoryLock:
+    """An exclusive lock on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, false) takes it."""
+
+    def __init__(self, fd: int, identity: tuple[int, int]) -> None:
+        self._fd = fd
+        self._identity = identity
+
+    def release(self) -> None:
+        """Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            _held_locks.discard(self._identity)
+            self._fd = -1
+
+
+class Disk:
+    """The operations on real files. OSErrors become StoreErrors that name the path.
+
+    All methods may be called from any thread.
+    """
+
+    def make_directory(self, path: Path) -> None:
+        with _named(path):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def names(self, path: Path) -> list[str]:
+        """Entries of a directory, sorted; none when it does not exist."""
+        with _named(path):
+            try:
+                return sorted(os.listdir(path))  # noqa: PTH208 - names, not paths
+            except FileNotFoundError:
+                return []
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def size(self, path: Path) -> int | None:
+        """Bytes of a file, None when there is none."""
+        with _named(path):
+            try:
+                return path.stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def modified_ms(self, path: Path) -> int:
+        with _named(path):
+            return path.stat().st_mtime_ns // 1_000_000
+
+    def allocate(self, path: Path, size: int) -> None:
+        """Give the file `size` bytes that no full disk can take back; new bytes are zero.
+
+        Raises StoreFullError when there is no room; a file that this call made is then removed.
+        """
+        with _named(path):
+            existed = path.exists()
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.posix_fallocate(fd, 0, size)
+            except OSError as error:
+                if not existed:
+                    path.unlink(missing_ok=True)
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise _full(path, size) from error
+                raise
+            finally:
+                os.close(fd)
+
+    def cut(self, path: Path, start: int, size: int) -> None:
+        """Make the bytes from `start` to `size` zero, whatever stood there."""
+        with _named(path):
+            os.truncate(path, start)
+        self.allocate(path, size)
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> mmap.mmap:
+        """Map the first `size` bytes of an existing file."""
+        with _named(path):
+            fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+            try:
+                access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+                return mmap.mmap(fd, size, access=access)
+            finally:
+                # The mapping holds a duplicate.
+                os.close(fd)
+
+    def sync(self, path: Path) -> None:
+        """fdatasync; covers what was written through mappings. Blocks."""
+        self._sync(path, os.fdatasync)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make created, renamed and removed entries of a directory durable. Blocks."""
+        self._sync(path, os.fsync)
+
+    @staticmethod
+    def _sync(path: Path, synchronise: Callable[[int], None]) -> None:
+        # Gone means removed by retention or with its topic meanwhile: nothing is left to keep.
+        with _named(path), suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                synchronise(fd)
+            finally:
+                os.close(fd)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Create or overwrite a small file and sync it."""
+        with _named(path), path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def overwrite(self, path: Path, data: bytes, size: int) -> None:
+        """Replace the first bytes of a file in place, give it `size` bytes, and sync it."""
+        self.allocate(path, size)
+        with _named(path):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.pwrite(fd, data, 0)
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def read(self, path: Path) -> bytes:
+        with _named(path):
+            return path.read_bytes()
+
+    def remove(self, path: Path) -> None:
+        with _named(path):
+            path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        with _named(path), suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with _named(source):
+            source.replace(target)
+
+    def lock(self, path: Path) -> DirectoryLock:
+        """Raises StoreLockedError when this or another process holds the lock."""
+        with _named(path):
+            # Looked up before the file is opened: closing any descriptor of a file drops every
+            # POSIX lock that the process holds on it.
+            if path.exists() and _identity(path.stat()) in _held_locks:
+                raise _locked(path, "this process")
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+            except OSError as error:
+                os.close(fd)
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise _locked(path, "another process") from error
+                raise
+            identity = _identity(os.fstat(fd))
+            _held_locks.add(identity)
+            os.pwrite(fd, b"lock", 0)
+            return DirectoryLock(fd, identity)
+
+    def usage(self, path: Path) -> DiskUsage:
+        """Of the file system that holds `path`."""
+        with _named(path):
+            stats = os.statvfs(path)
+            return DiskUsage(stats.f_blocks * stats.f_frsize, stats.f_bavail * stats.f_frsize)
+
+    def physical_memory_bytes(self) -> int:
+        """How much a page cache could hold at most."""
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(path, None) from error
+        raise StoreError(f"{path}: {error.strerror or error}") from error
+
+
+def _identity(stats: os.stat_result) -> tuple[int, int]:
+    return stats.st_dev, stats.st_ino
+
+
+def _locked(path: Path, owner: str) -> StoreLockedError:
+    return StoreLockedError(
+        f"{path.parent} is in use by {owner}: stop the broker that runs there, "
+        f"or set storePathRootDir to a directory of its own"
+    )
+
+
+def _full(path: Path, size: int | None) -> StoreFullError:
+    what = "a write" if size is None else f"{size} bytes"
+    return StoreFullError(
+        f"{path}: the disk has no room for {what}; free space there, shorten fileReservedTime, "
+        f"or move the store with storePathRootDir",
+        code=_CODE_UNAVAILABLE,
+    )

@@ -1,0 +1,67 @@
+"""From a record of the log to the unit of its consume queue, for recovery and for a slave.
+
+An append computes the same unit from what it already knows. Java: CommitLogDispatcherBuildConsumeQueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cometmq.model.hashing import java_hash
+from cometmq.model.properties import DELAY_TIME_LEVEL, TAGS
+from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.protocol.properties import find_property
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.scan import ScannedRecord
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+
+
+class QueueBehindError(Exception):
+    """A queue lacks units in front of the record at hand: more of the log must be replayed."""
+
+
+class Dispatcher:
+    """Puts records into their queues, each once; call it in commit-log order.
+
+    With `fill_gaps` a record beyond its queue's end gets placeholders in front of it, else
+    QueueBehindError is raised.
+    """
+
+    def __init__(
+        self,
+        queue_of: Callable[[str, int], ConsumeQueue],
+        delay_levels_ms: Sequence[int],
+        *,
+        fill_gaps: bool,
+    ) -> None:
+        self._queue_of = queue_of
+        self._delay_levels_ms = delay_levels_ms
+        self._fill_gaps = fill_gaps
+        self.dispatched_count = 0
+
+    def dispatch(self, record: ScannedRecord) -> None:
+        if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
+            return
+        queue = self._queue_of(record.topic, record.queue_id)
+        if record.queue_offset < queue.next_offset:
+            return
+        if record.queue_offset > queue.next_offset:
+            if not self._fill_gaps:
+                raise QueueBehindError
+            queue.fill_to(record.queue_offset)
+        queue.put(record.offset, record.size, tags_code_of(record, self._delay_levels_ms))
+        self.dispatched_count += 1
+
+
+def tags_code_of(record: ScannedRecord, delay_levels_ms: Sequence[int]) -> int:
+    """Hash of the tags; in the schedule topic the time of delivery, ms."""
+    properties = record.properties.decode("utf-8", "replace")
+    if record.topic == SCHEDULE_TOPIC:
+        level_text = find_property(properties, DELAY_TIME_LEVEL)
+        if level_text is not None and level_text.isdecimal() and int(level_text) > 0:
+            level = min(int(level_text), len(delay_levels_ms))
+            return record.store_timestamp + delay_levels_ms[level - 1]
+    tags = find_property(properties, TAGS)
+    return java_hash(tags) if tags else 0

@@ -1,0 +1,177 @@
+"""The way out: what a pull finds at a queue offset (Java: DefaultMessageStore.getMessage)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
+
+MAX_PULL_BYTES: Final = 128 * 1024 * 1024
+_MIN_PULL_BYTES: Final = 100
+
+
+class GetStatus(Enum):
+    """Values are Java's GetMessageStatus; the response's remark carries them."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class GetResult:
+    """`slices` are the records in queue order, those that lie side by side as one view.
+
+    `suggest_slave` says that the reader is further behind than memory reaches.
+    """
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int = 0
+    max_offset: int = 0
+    slices: list[memoryview] = field(default_factory=list)
+    message_count: int = 0
+    byte_count: int = 0
+    suggest_slave: bool = False
+
+
+class MessageGetter:
+    """Reads queues of one log. Transfer limits differ for what memory probably holds and what not:
+    `memory_bytes` is how far behind the log's end the page cache is taken to reach.
+    """
+
+    __slots__ = (
+        "_disk_bytes",
+        "_disk_count",
+        "_log",
+        "_max_filter_size",
+        "_memory_bytes",
+        "_memory_count",
+        "_reach",
+    )
+
+    def __init__(self, log: CommitLog, config: StoreConfig, memory_bytes: int) -> None:
+        self._log = log
+        self._reach = memory_bytes
+        self._max_filter_size = config.max_filter_message_size
+        self._memory_bytes = config.max_transfer_bytes_on_message_in_memory
+        self._memory_count = config.max_transfer_count_on_message_in_memory
+        self._disk_bytes = config.max_transfer_bytes_on_message_in_disk
+        self._disk_count = config.max_transfer_count_on_message_in_disk
+
+    def get(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_messages: int,
+        *,
+        max_bytes: int = MAX_PULL_BYTES,
+        matches: Callable[[int], bool] | None = None,
+        matches_record: Callable[[memoryview], bool] | None = None,
+    ) -> GetResult:
+        """Messages from queue offset `offset` on that pass both filters.
+
+        `matches` sees the tags code, `matches_record` the whole record. The first message comes
+        whatever its size.
+        """
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        low, high = queue.min_offset, queue.next_offset
+        if high == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        if offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        if offset > high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        limit = min(max(max_bytes, _MIN_PULL_BYTES), MAX_PULL_BYTES)
+        self._collect(queue, result, max_messages, limit, matches, matches_record)
+        return result
+
+    def _collect(
+        self,
+        queue: ConsumeQueue,
+        result: GetResult,
+        max_messages: int,
+        max_bytes: int,
+        matches: Callable[[int], bool] | None,
+        matches_record: Callable[[memoryview], bool] | None,
+    ) -> None:
+        log = self._log
+        scan_count = -(-max(self._max_filter_size, max_messages * UNIT_SIZE) // UNIT_SIZE)
+        offset = result.next_begin_offset
+        units = queue.units(offset, scan_count)
+        if units is None:
+            result.status = GetStatus.OFFSET_FOUND_NULL
+            result.next_begin_offset = offset - offset % queue.units_per_file + queue.units_per_file
+            return
+        log_end = log.end
+        # Below this the log is known to be gone, and a unit pointing there is not worth a look.
+        readable_from = -1
+        count = total = 0
+        # Records that lie side by side, not yet cut out of the log.
+        run_start = run_end = run_limit = -1
+        physical_offset = 0
+        for physical_offset, size, tags_code in units:
+            if count and self._is_full(
+                count, total + size, max_messages, max_bytes, log_end - physical_offset
+            ):
+                break
+            offset += 1
+            if physical_offset < readable_from or size == PLACEHOLDER_SIZE:
+                continue
+            if matches is not None and not matches(tags_code):
+                continue
+            adjacent = physical_offset == run_end and physical_offset + size <= run_limit
+            if matches_record is not None or not adjacent:
+                record = log.read(physical_offset, size)
+                if record is None:
+                    if not count:
+                        result.status = GetStatus.MESSAGE_WAS_REMOVING
+                    readable_from = log.next_file_start(physical_offset)
+                    continue
+                if matches_record is not None and not matches_record(record):
+                    continue
+            if not adjacent:
+                self._cut(result, run_start, run_end)
+                run_start = physical_offset
+                run_limit = min(log.next_file_start(physical_offset), log_end)
+            run_end = physical_offset + size
+            count += 1
+            total += size
+            readable_from = -1
+        self._cut(result, run_start, run_end)
+        if count:
+            result.status = GetStatus.FOUND
+        result.next_begin_offset = offset
+        result.message_count = count
+        result.byte_count = total
+        result.suggest_slave = log_end - physical_offset > self._reach
+
+    def _cut(self, result: GetResult, start: int, end: int) -> None:
+        if start >= 0:
+            run = self._log.read(start, end - start)
+            assert run is not None, "a run grows by records of one file only"
+            result.slices.append(run)
+
+    def _is_full(
+        self, count: int, total: int, max_messages: int, max_bytes: int, behind: int
+    ) -> bool:
+        if count >= max_messages or total > max_bytes:
+            return True
+        if behind <= self._reach:
+            return total > self._memory_bytes or count >= self._memory_count
+        return total > self._disk_bytes or count >= self._disk_count

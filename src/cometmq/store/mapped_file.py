@@ -1,0 +1,66 @@
+"""One file of a fixed size, mapped when first touched (Java: DefaultMappedFile)."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from cometmq.store.disk import Disk
+
+
+class MappedFile:
+    """`base` is the offset of the file's first byte in its queue, which is also its name.
+
+    Views handed out keep the mapping alive, and with it the bytes of a file that has been removed.
+    So nothing is ever unmapped by force: `release` drops the reference held here, and the memory
+    goes when the last view of it does.
+    """
+
+    __slots__ = ("_disk", "_map", "_view", "_writable", "base", "path", "size")
+
+    def __init__(
+        self, disk: Disk, path: Path, base: int, size: int, *, writable: bool = True
+    ) -> None:
+        self._disk = disk
+        self._writable = writable
+        self.path = path
+        self.base = base
+        self.size = size
+        self._map: mmap.mmap | None = None
+        self._view: memoryview | None = None
+
+    @property
+    def map(self) -> mmap.mmap:
+        """The mapping, for `struct.pack_into` and slice assignment."""
+        if self._map is None:
+            self._map = self._disk.map(self.path, self.size, writable=self._writable)
+        return self._map
+
+    @property
+    def view(self) -> memoryview:
+        """The whole file; slices of it stay valid after `release`."""
+        if self._view is None:
+            self._view = memoryview(self.map).toreadonly()
+        return self._view
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+    def sync(self) -> None:
+        """fdatasync. Blocks; for any thread."""
+        self._disk.sync(self.path)
+
+    def cut(self, position: int) -> None:
+        """Zero all bytes from `position` on."""
+        self.release()
+        self._disk.cut(self.path, position, self.size)
+
+    def release(self) -> None:
+        self._view = None
+        self._map = None
+
+    def remove(self) -> None:
+        """Delete the file; readers that hold views of it can finish."""
+        self.release()
+        self._disk.remove(self.path)

@@ -1,0 +1,192 @@
+"""Files of one size whose names are the offsets of their first bytes (Java: MappedFileQueue).
+
+A name has 20 decimal digits. Every file has its full size from the moment it exists.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import structlog
+
+from cometmq.errors import StoreCorruptError, StoreError
+from cometmq.store.config import PAGE_SIZE
+from cometmq.store.disk import Disk
+from cometmq.store.mapped_file import MappedFile
+
+log = structlog.get_logger(__name__)
+
+
+class MappedFileQueue:
+    """`flush` and `prepare_next` are for an executor's thread, all else for the store's thread.
+
+    `flushed` is the offset up to which everything is on disk.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: Path, file_size: int, *, size_key: str, writable: bool = True
+    ) -> None:
+        self._disk = disk
+        self._size_key = size_key
+        self._writable = writable
+        self.directory = directory
+        self.file_size = file_size
+        self.files: list[MappedFile] = []
+        self.flushed = 0
+        self._prepared: MappedFile | None = None
+        # Held while a file is made, so that two threads never make (or on failure remove) the same.
+        self._creation = threading.Lock()
+        self._directory_changed = False
+        self._directory_made = False
+
+    def load(self, *, repair: bool = False) -> None:
+        """Take stock of the directory.
+
+        An empty last file is removed, as Java does. With `repair` a last file that is too short
+        (cut while it was being made) gets its full size. Raises StoreCorruptError for files of
+        another size and for a missing file in the middle.
+        """
+        names = [name for name in self._disk.names(self.directory) if _is_file_name(name)]
+        self.files = []
+        for index, name in enumerate(names):
+            path = self.directory / name
+            size = self._disk.size(path)
+            is_last = index == len(names) - 1
+            if size == 0 and is_last and self._writable:
+                log.warning("an empty file was removed", path=str(path))
+                self._disk.remove(path)
+                continue
+            if size is not None and size < self.file_size and is_last and repair:
+                log.warning("a short file gets its full size", path=str(path), size=size)
+                self._disk.allocate(path, self.file_size)
+                size = self.file_size
+            if size != self.file_size:
+                raise StoreCorruptError(
+                    f"{path} has {size} bytes, expected {self.file_size}: set {self._size_key} "
+                    f"to the size of the files, or move away a file that does not belong there"
+                )
+            self._take(path, int(name))
+        self._directory_made = bool(self.files)
+
+    def _take(self, path: Path, base: int) -> None:
+        if self.files and base != self.files[-1].end:
+            raise StoreCorruptError(
+                f"{self.directory}: the file {self.files[-1].end:020d} is missing before {base:020d}"
+            )
+        self.files.append(
+            MappedFile(self._disk, path, base, self.file_size, writable=self._writable)
+        )
+
+    @property
+    def min_offset(self) -> int:
+        return self.files[0].base if self.files else 0
+
+    @property
+    def end(self) -> int:
+        """Where the next file will begin."""
+        return self.files[-1].end if self.files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds the byte at `offset`."""
+        files = self.files
+        if not files:
+            return None
+        index = (offset - files[0].base) // self.file_size
+        return files[index] if 0 <= index < len(files) else None
+
+    def append_file(self, *, first_base: int = 0) -> MappedFile:
+        """Add the next file, made now unless `prepare_next` did; `first_base` if there is none yet.
+
+        Raises StoreFullError; the queue is then as before.
+        """
+        base = self.files[-1].end if self.files else first_base
+        with self._creation:
+            file = self._prepared
+            self._prepared = None
+            if file is None or file.base != base:
+                file = self._create(base)
+        self.files.append(file)
+        return file
+
+    def prepare_next(self) -> None:
+        """Make the next file ahead of need. Blocks, so call it from an executor."""
+        with self._creation:
+            base = self.end
+            if self.files and (self._prepared is None or self._prepared.base != base):
+                self._prepared = self._create(base)
+
+    def _create(self, base: int) -> MappedFile:
+        if not self._directory_made:
+            self._disk.make_directory(self.directory)
+            self._directory_made = True
+        path = self.directory / f"{base:020d}"
+        self._disk.allocate(path, self.file_size)
+        self._directory_changed = True
+        return MappedFile(self._disk, path, base, self.file_size)
+
+    def flush(self, written: int, least_pages: int = 0) -> bool:
+        """Put everything up to `written` on disk, if `least_pages` pages or a whole file wait.
+
+        Returns whether anything was synced. `written` must have been read before the call: what a
+        thread appends meanwhile is not covered.
+        """
+        flushed = self.flushed
+        if not self._worth_flushing(flushed, written, least_pages):
+            return False
+        self._flush_names()
+        for file in tuple(self.files):
+            if flushed < file.end and file.base < written:
+                file.sync()
+        self.flushed = written
+        return True
+
+    def _flush_names(self) -> None:
+        if not self._directory_changed:
+            return
+        # Cleared first: a file made meanwhile sets it again.
+        self._directory_changed = False
+        try:
+            self._disk.sync_directory(self.directory)
+            self._disk.sync_directory(self.directory.parent)
+        except StoreError:
+            self._directory_changed = True
+            raise
+
+    def _worth_flushing(self, flushed: int, written: int, least_pages: int) -> bool:
+        if written <= flushed:
+            return False
+        if least_pages == 0 or flushed // self.file_size != written // self.file_size:
+            return True
+        return written // PAGE_SIZE - flushed // PAGE_SIZE >= least_pages
+
+    def truncate(self, end: int, *, clear: bool) -> None:
+        """Drop everything from `end` on: files behind it go, with `clear` the rest of its file
+        becomes zero, so that no old bytes can follow what is written next.
+        """
+        while self.files and self.files[-1].base > end:
+            self.files.pop().remove()
+        if self.files and clear and self.files[-1].base <= end < self.files[-1].end:
+            self.files[-1].cut(end - self.files[-1].base)
+        self.flushed = min(self.flushed, end)
+
+    def remove_first(self) -> None:
+        """Delete the oldest file; views of it stay readable."""
+        self.files.pop(0).remove()
+
+    def remove_all(self) -> None:
+        """Delete the directory."""
+        self.release()
+        self.files = []
+        self._prepared = None
+        self._directory_made = False
+        self._disk.remove_tree(self.directory)
+
+    def release(self) -> None:
+        """Let go of all mappings (see MappedFile)."""
+        for file in self.files:
+            file.release()
+
+
+def _is_file_name(name: str) -> bool:
+    return len(name) == 20 and name.isdecimal()

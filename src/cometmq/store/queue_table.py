@@ -1,0 +1,99 @@
+"""All consume queues of a store (Java: ConsumeQueueStore). Directory: TOPIC/QUEUE_ID/files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from cometmq.errors import MessageIllegalError, StoreCorruptError
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.disk import Disk
+from cometmq.store.mapped_file_queue import MappedFileQueue
+
+log = structlog.get_logger(__name__)
+
+# What a directory can be named; also the longest topic that Java's store takes.
+MAX_TOPIC_BYTES = 255
+
+
+class QueueTable:
+    """The queues by topic and queue id. A queue's files appear with its first message."""
+
+    def __init__(
+        self, disk: Disk, directory: Path, file_size: int, *, writable: bool = True
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file_size = file_size
+        self._writable = writable
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        """A snapshot, so that another thread can walk it while queues are added."""
+        return iter(list(self._queues.values()))
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, created when there is none.
+
+        Raises MessageIllegalError for a topic that cannot be a directory's name.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            length = len(topic.encode())
+            if not 0 < length <= MAX_TOPIC_BYTES or "/" in topic or topic in (".", ".."):
+                raise MessageIllegalError(
+                    f"topic {topic[:80]!r} of {length} bytes: a topic has 1 to {MAX_TOPIC_BYTES} "
+                    f"bytes and no '/'"
+                )
+            if queue_id < 0:
+                raise MessageIllegalError(f"queue id {queue_id} is negative")
+            queue = ConsumeQueue(topic, queue_id, self._files(topic, queue_id))
+            self._queues[topic, queue_id] = queue
+        return queue
+
+    def load(self, *, repair: bool) -> None:
+        """Find the queues on disk. One with damaged files is removed: the log can rebuild it."""
+        for topic in self._disk.names(self._directory):
+            for name in self._disk.names(self._directory / topic):
+                if not name.isdecimal():
+                    continue
+                queue = ConsumeQueue(topic, int(name), self._files(topic, int(name)))
+                try:
+                    queue.files.load(repair=repair)
+                except StoreCorruptError as error:
+                    if not repair:
+                        raise
+                    log.warning("a consume queue will be rebuilt", reason=str(error))
+                    queue.files.remove_all()
+                self._queues[topic, int(name)] = queue
+
+    def remove_topic(self, topic: str) -> list[int]:
+        """Delete the queues of a topic; returns their ids."""
+        ids = [queue_id for name, queue_id in self._queues if name == topic]
+        for queue_id in ids:
+            self._queues.pop((topic, queue_id)).release()
+        if ids:
+            self._disk.remove_tree(self._directory / topic)
+        return ids
+
+    def remove_all(self) -> None:
+        for topic in {queue.topic for queue in self}:
+            self.remove_topic(topic)
+
+    def release(self) -> None:
+        for queue in self:
+            queue.release()
+
+    def _files(self, topic: str, queue_id: int) -> MappedFileQueue:
+        return MappedFileQueue(
+            self._disk,
+            self._directory / topic / str(queue_id),
+            self._file_size,
+            size_key="mappedFileSizeConsumeQueue",
+            writable=self._writable,
+        )

@@ -1,0 +1,180 @@
+"""Opening a store: find the end of the log, make the consume queues agree with it.
+
+Java: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally.
+
+After a clean stop everything up to the end of the last queued record is known to be on disk, so
+the scan starts there. Otherwise it starts at the newest file whose first record is older than the
+checkpoint vouches for, and no queue unit behind that place is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from cometmq.errors import StoreCorruptError
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import StoreConfig
+from cometmq.store.dispatch import Dispatcher, QueueBehindError
+from cometmq.store.queue_table import QueueTable
+from cometmq.store.scan import LogScan, ScannedRecord, check_record
+
+log = structlog.get_logger(__name__)
+
+_PROGRESS_EVERY_RECORDS = 65_536
+
+# (bytes of the log scanned, bytes there are)
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What opening did. `reason` says what stands at `end` when it is not the log's plain end."""
+
+    clean: bool
+    start: int
+    end: int
+    reason: str
+    scanned_count: int
+    dispatched_count: int
+    last_store_timestamp: int
+
+
+class Recoverer:
+    """Recovers one store whose files are loaded. Call `run` once, before anything is appended."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        checkpoint: Checkpoint,
+        config: StoreConfig,
+        *,
+        clean: bool,
+        progress: Progress | None = None,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._config = config
+        self._delay_levels_ms = config.delay_levels_ms
+        self._clean = clean
+        self._progress = progress
+        self._last_timestamp = 0
+
+    def run(self) -> Recovery:
+        """Raises StoreCorruptError when messages that were safely on disk are damaged."""
+        if not self._log.files.files:
+            self._queues.remove_all()
+            return Recovery(self._clean, 0, 0, "", 0, 0, 0)
+        start = self._clean_start() if self._clean else None
+        if start is None:
+            self._clean = False
+            start = self._dirty_start()
+        for queue in self._queues:
+            if self._clean:
+                queue.recover(start)
+            else:
+                queue.truncate(start, clear=True)
+        try:
+            recovery = self._replay(start, fill_gaps=start <= self._log.min_offset)
+        except QueueBehindError:
+            log.warning("consume queues are missing or stale, rebuilding them from the whole log")
+            start = self._log.min_offset
+            recovery = self._replay(start, fill_gaps=True)
+        self._finish(recovery)
+        return recovery
+
+    def _clean_start(self) -> int | None:
+        """End of the last queued record; None when the log contradicts its queues."""
+        for queue in self._queues:
+            queue.recover(self._log.files.end)
+        last = max(
+            (unit for queue in self._queues if (unit := queue.last_message()) is not None),
+            default=None,
+        )
+        if last is None or last.physical_offset < self._log.min_offset:
+            return self._log.min_offset
+        record = self._check(last.physical_offset)
+        if record is None or record.size != last.size:
+            log.warning("the last unit of the consume queues points at no record")
+            return None
+        self._last_timestamp = record.store_timestamp
+        return last.physical_offset + last.size
+
+    def _dirty_start(self) -> int:
+        trusted = self._checkpoint.min_timestamp
+        for file in reversed(self._log.files.files):
+            record = self._check(file.base)
+            if record is not None and 0 < record.store_timestamp <= trusted:
+                return file.base
+        return self._log.min_offset
+
+    def _check(self, offset: int) -> ScannedRecord | None:
+        file = self._log.files.find(offset)
+        if file is None:
+            return None
+        found = check_record(file.view, offset - file.base, offset, check_crc=True)
+        return found if isinstance(found, ScannedRecord) else None
+
+    def _replay(self, start: int, *, fill_gaps: bool) -> Recovery:
+        scan = LogScan(self._log.files, start, check_crc=self._config.check_crc_on_recover)
+        dispatcher = Dispatcher(self._queues.get, self._delay_levels_ms, fill_gaps=fill_gaps)
+        total = self._log.files.end - start
+        last_timestamp = self._last_timestamp
+        count = 0
+        for record in scan:
+            dispatcher.dispatch(record)
+            last_timestamp = max(last_timestamp, record.store_timestamp)
+            count += 1
+            if self._progress is not None and count % _PROGRESS_EVERY_RECORDS == 0:
+                self._progress(scan.end - start, total)
+        if self._progress is not None:
+            self._progress(total, total)
+        return Recovery(
+            self._clean,
+            start,
+            scan.end,
+            scan.reason,
+            count,
+            dispatcher.dispatched_count,
+            last_timestamp,
+        )
+
+    def _finish(self, recovery: Recovery) -> None:
+        end = recovery.end
+        # What a crash left behind the end must not be taken for records once the log grows there.
+        dirty = not recovery.clean or bool(recovery.reason)
+        if dirty:
+            self._refuse_damage(recovery)
+            log.info("the end of the commit log", offset=end, reason=recovery.reason or "no data")
+        self._log.files.truncate(end, clear=dirty)
+        for queue in self._queues:
+            if dirty:
+                queue.truncate(end, clear=True)
+            queue.correct_min_offset(self._log.min_offset)
+            # Both passes wrote through mappings that need not stay.
+            queue.release()
+        self._log.start_writing_at(end, recovery.last_store_timestamp)
+        self._log.files.flushed = end if recovery.clean else recovery.start
+
+    def _refuse_damage(self, recovery: Recovery) -> None:
+        """Bytes that were flushed, as a later good record of that time proves, are not thrown away."""
+        flushed_until = self._checkpoint.physic_msg_timestamp
+        if recovery.last_store_timestamp >= flushed_until:
+            return
+        for file in self._log.files.files:
+            if file.base <= recovery.end:
+                continue
+            record = self._check(file.base)
+            if record is not None and record.store_timestamp <= flushed_until:
+                damaged = self._log.files.find(recovery.end)
+                assert damaged is not None
+                raise StoreCorruptError(
+                    f"{damaged.path} is damaged at {recovery.end - damaged.base} (commit-log offset "
+                    f"{recovery.end}: {recovery.reason or 'zeros'}), and {file.path} behind it holds "
+                    f"messages; restore the file from a copy, or move both away to give them up"
+                )

@@ -1,0 +1,123 @@
+"""Reading the commit log record by record, trusting nothing (Java: checkMessageAndReturnSize)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from cometmq.protocol.record import CRC_MASK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.store.mapped_file_queue import MappedFileQueue
+
+_HEAD: Final = struct.Struct(">IIIiiqqiq")
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+
+
+class ScannedRecord(NamedTuple):
+    """What dispatch needs of a record; `properties` as stored."""
+
+    offset: int
+    size: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    topic: str
+    properties: bytes
+
+
+class BadRecord(NamedTuple):
+    """Why the bytes at a place are no record; an empty reason means that nothing was written."""
+
+    reason: str
+
+
+BLANK: Final = BadRecord("blank")
+
+
+def check_record(
+    view: memoryview, position: int, offset: int, *, check_crc: bool
+) -> ScannedRecord | BadRecord:
+    """The record at `position` of a file's view, which is `offset` in the log.
+
+    `BLANK` stands for the record that ends a file. Unlike Java, the record's own physical offset
+    must be `offset`: this tells old bytes that survived a truncation from records.
+    """
+    left = len(view) - position
+    if left < 8:
+        return BadRecord("too few bytes are left in the file")
+    if int.from_bytes(view[position + 4 : position + 8], "big") == MAGIC_BLANK:
+        return BLANK
+    if left < MIN_RECORD_SIZE:
+        return BadRecord("too few bytes are left in the file")
+    (
+        size, magic, body_crc, queue_id, _flag, queue_offset, physical_offset, sys_flag, _born,
+    ) = _HEAD.unpack_from(view, position)  # fmt: skip
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return BadRecord("" if size == 0 and magic == 0 else f"magic {magic:#010x}")
+    if not MIN_RECORD_SIZE <= size <= left:
+        return BadRecord(f"a size of {size} where {left} bytes are left")
+    if physical_offset != offset:
+        return BadRecord(f"a record that says it belongs at {physical_offset}")
+    at = position + 48 + (20 if sys_flag & BORN_HOST_V6 else 8)
+    (store_timestamp,) = _INT64.unpack_from(view, at)
+    at += 8 + (20 if sys_flag & STORE_HOST_V6 else 8) + 12
+    end = position + size
+    if at + 4 > end:
+        return BadRecord(f"a size of {size}, less than the fixed fields take")
+    (body_length,) = _INT32.unpack_from(view, at)
+    at += 4
+    body_end = at + body_length
+    width = 1 if magic == MAGIC_V1 else 2
+    if body_length < 0 or body_end + width + 2 > end:
+        return BadRecord(f"a body of {body_length} bytes in a record of {size}")
+    if check_crc and body_length and crc32(view[at:body_end]) & CRC_MASK != body_crc:
+        return BadRecord("a body that contradicts its CRC")
+    topic_start = body_end + width
+    topic_end = topic_start + int.from_bytes(view[body_end:topic_start], "big")
+    properties_start = topic_end + 2
+    properties_end = properties_start + int.from_bytes(view[topic_end:properties_start], "big")
+    if properties_end != end:
+        return BadRecord(f"fields of {properties_end - position} bytes in a record of {size}")
+    try:
+        topic = str(view[topic_start:topic_end], "utf-8")
+    except UnicodeDecodeError:
+        return BadRecord("a topic that is not UTF-8")
+    return ScannedRecord(
+        offset, size, queue_id, queue_offset, sys_flag, store_timestamp, topic,
+        bytes(view[properties_start:end]),
+    )  # fmt: skip
+
+
+class LogScan:
+    """The records from `start` on. After the iteration `end` is the offset of the first byte that
+    belongs to no record, and `reason` says what is there ("" for nothing).
+
+    `start` must be the offset of a record or of a file.
+    """
+
+    def __init__(self, files: MappedFileQueue, start: int, *, check_crc: bool) -> None:
+        self._files = files
+        self._check_crc = check_crc
+        self.end = start
+        self.reason = ""
+
+    def __iter__(self) -> Iterator[ScannedRecord]:
+        while (file := self._files.find(self.end)) is not None:
+            view = file.view
+            base = file.base
+            position = self.end - base
+            while True:
+                found = check_record(view, position, self.end, check_crc=self._check_crc)
+                if not isinstance(found, ScannedRecord):
+                    break
+                yield found
+                position += found.size
+                self.end = base + position
+            if found is not BLANK:
+                self.reason = found.reason
+                return
+            self.end = file.end

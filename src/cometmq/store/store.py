@@ -1,0 +1,292 @@
+"""The facade: one store directory, opened, written, read and closed (Java: DefaultMessageStore).
+
+A store belongs to one thread (a broker's loop). From other threads only `flush_*`, `prepare_next`
+and the positions may be used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from enum import Enum
+
+import structlog
+
+from cometmq.errors import StoreClosedError, StoreError
+from cometmq.store.append import Appender, Arrival, Clock
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue, Unit
+from cometmq.store.disk import DirectoryLock, Disk
+from cometmq.store.flush import Flusher
+from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
+from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.queue_table import QueueTable
+from cometmq.store.recovery import Progress, Recoverer, Recovery
+
+log = structlog.get_logger(__name__)
+
+__all__ = ["Boundary", "MessageStore"]
+
+
+class Boundary(Enum):
+    """Which offset a time between two messages means (Java: BoundaryType)."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+class MessageStore:
+    """`append` and `append_batch` are those of `Appender`, without a call in between.
+
+    `store_host` is packed (`cometmq.protocol.ids.pack_host`): what records and message ids name as
+    their broker. `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)`
+    is called for each message that has become readable, before `append` returns.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        store_host: bytes,
+        disk: Disk | None = None,
+        on_arrival: Arrival | None = None,
+    ) -> None:
+        self.config = config
+        self._disk = disk or Disk()
+        self.commit_log = CommitLog(
+            MappedFileQueue(
+                self._disk,
+                config.commit_log_path,
+                config.mapped_file_size_commit_log,
+                size_key="mappedFileSizeCommitLog",
+            )
+        )
+        self.queues = QueueTable(
+            self._disk, config.consume_queue_path, config.mapped_file_size_consume_queue
+        )
+        self.checkpoint = Checkpoint(self._disk, config.checkpoint_path)
+        self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
+        memory = self._disk.physical_memory_bytes() * config.access_message_in_memory_max_ratio
+        self._memory_bytes = memory // 100
+        self._getter = MessageGetter(self.commit_log, config, self._memory_bytes)
+        self._appender = Appender(
+            self.commit_log, config, clock=clock, store_host=store_host, on_arrival=on_arrival
+        )
+        self._appender.refusal = self._closed_error("is not open")
+        self._lock: DirectoryLock | None = None
+        self.append = self._appender.append
+        self.append_batch = self._appender.append_batch
+
+    # -- lifecycle --
+
+    def open(self, progress: Progress | None = None) -> Recovery:
+        """Lock the directory, recover, and take messages from now on.
+
+        `progress(scanned, total)` is called now and then with bytes of the log. Raises
+        StoreLockedError, StoreCorruptError, StoreFullError or StoreError; the lock is then free.
+        """
+        if self._lock is not None:
+            raise StoreError(f"{self.config.store_path_root_dir} is open already")
+        root = self.config.store_path_root_dir
+        self._disk.make_directory(root)
+        self._lock = self._disk.lock(self.config.lock_path)
+        try:
+            recovery = self._recover(progress)
+            self._disk.write(self.config.abort_path, str(os.getpid()).encode())
+        except BaseException:
+            self._let_go()
+            raise
+        self._appender.refusal = None
+        return recovery
+
+    def _recover(self, progress: Progress | None) -> Recovery:
+        clean = self._disk.size(self.config.abort_path) is None
+        self.commit_log.files.load(repair=not clean)
+        self.queues.load(repair=True)
+        self.checkpoint.load()
+        recoverer = Recoverer(
+            self.commit_log,
+            self.queues,
+            self.checkpoint,
+            self.config,
+            clean=clean,
+            progress=progress,
+        )
+        recovery = recoverer.run()
+        log.info(
+            "store recovered",
+            path=str(self.config.store_path_root_dir),
+            clean=recovery.clean,
+            commit_log_end=recovery.end,
+            scanned=recovery.scanned_count,
+            dispatched=recovery.dispatched_count,
+        )
+        return recovery
+
+    def close(self) -> None:
+        """Flush everything, mark the stop as clean, release the lock. Idempotent.
+
+        Views handed out stay readable. When flushing fails the abort file stays, so the next start
+        recovers; the error is raised after the lock is released.
+        """
+        if self._lock is None:
+            return
+        failed = self._appender.refusal is not None
+        self._appender.refusal = self._closed_error("is closed")
+        try:
+            self._flusher.flush_all()
+            if not failed:
+                self._disk.remove(self.config.abort_path)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.queues.release()
+        self.commit_log.release()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _closed_error(self, state: str) -> StoreClosedError:
+        return StoreClosedError(f"the store {self.config.store_path_root_dir} {state}")
+
+    # -- queues --
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue to append to, created when there is none; valid until its topic is deleted.
+
+        Raises MessageIllegalError for a topic that cannot be a directory's name.
+        """
+        return self.queues.get(topic, queue_id)
+
+    def topics(self) -> dict[str, list[int]]:
+        """Queue ids by topic, of all queues that exist."""
+        found: dict[str, list[int]] = {}
+        for queue in self.queues:
+            found.setdefault(queue.topic, []).append(queue.queue_id)
+        return {topic: sorted(ids) for topic, ids in found.items()}
+
+    def delete_topic(self, topic: str) -> list[int]:
+        """Remove the queues of a topic and return their ids; its records leave with the log."""
+        return self.queues.remove_topic(topic)
+
+    # -- reading --
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        max_bytes: int = MAX_PULL_BYTES,
+        matches: Callable[[int], bool] | None = None,
+        matches_record: Callable[[memoryview], bool] | None = None,
+    ) -> GetResult:
+        """What a pull at `offset` brings; see MessageGetter.get."""
+        return self._getter.get(
+            self.queues.find(topic, queue_id),
+            offset,
+            max_messages,
+            max_bytes=max_bytes,
+            matches=matches,
+            matches_record=matches_record,
+        )
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the first message still there; 0 for an unknown queue."""
+        queue = self.queues.find(topic, queue_id)
+        return queue.min_offset if queue else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset that the next message will get; 0 for an unknown queue."""
+        queue = self.queues.find(topic, queue_id)
+        return queue.next_offset if queue else 0
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store timestamp, ms, of one message; -1 when it is not there."""
+        queue = self.queues.find(topic, queue_id)
+        unit = queue.unit(offset) if queue else None
+        return self._timestamp_of(unit) if unit else -1
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a message is there and young enough for the page cache to hold it."""
+        queue = self.queues.find(topic, queue_id)
+        unit = queue.unit(offset) if queue else None
+        return unit is not None and self.commit_log.end - unit.physical_offset <= self._memory_bytes
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        """Store timestamp, ms, of the queue's first message; -1 when it has none."""
+        return self.store_timestamp(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """LOWER: the first message stored at `timestamp_ms` or later, else the next offset.
+        UPPER: the last message stored at `timestamp_ms` or earlier, 0 when all are later.
+        """
+        queue = self.queues.find(topic, queue_id)
+        if queue is None or queue.next_offset == queue.min_offset:
+            return queue.next_offset if queue else 0
+        if boundary is Boundary.LOWER:
+            return queue.find_offset(self._timestamp_of, timestamp_ms)
+        behind = queue.find_offset(self._timestamp_of, timestamp_ms + 1)
+        return behind - 1 if behind > queue.min_offset else 0
+
+    def _timestamp_of(self, unit: Unit) -> int:
+        return self.commit_log.store_timestamp_at(unit.physical_offset)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that begins at a commit-log offset; None when none can begin there."""
+        return self.commit_log.record_at(physical_offset)
+
+    # -- flushing; for any thread, one call at a time --
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything in the commit log below this offset is on disk."""
+        return self._flusher.flushed_offset
+
+    @property
+    def refusal(self) -> StoreError | None:
+        """Why the store takes no messages, None when it does."""
+        return self._appender.refusal
+
+    def flush_commit_log(self, least_pages: int = 0) -> int:
+        """Sync the log if so many pages wait (0: any byte); returns the flushed offset. Blocks.
+
+        A failure is final: the store refuses messages from then on, and the next start recovers.
+        """
+        try:
+            return self._flusher.flush_commit_log(least_pages)
+        except StoreError as error:
+            self._fail(error)
+            raise
+
+    def flush_consume_queues(self, least_pages: int = 0) -> None:
+        """Sync consume queues; with 0 all of them and the checkpoint. Blocks; fails as above."""
+        try:
+            self._flusher.flush_consume_queues(least_pages)
+        except StoreError as error:
+            self._fail(error)
+            raise
+
+    def flush_all(self) -> None:
+        """Sync log, queues and checkpoint. Blocks; fails as above."""
+        self.flush_commit_log()
+        self.flush_consume_queues()
+
+    def prepare_next(self) -> None:
+        """Make the commit log's next file ahead of need. Blocks; StoreFullError changes nothing."""
+        self.commit_log.files.prepare_next()
+
+    def _fail(self, error: StoreError) -> None:
+        if self._appender.refusal is None:
+            log.error("the disk failed, the store takes no more messages", error=str(error))
+            self._appender.refusal = StoreClosedError(
+                f"the store takes no messages since a write to disk failed: {error}; "
+                f"repair the disk and restart the broker"
+            )

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cometmq.errors import FrameTooLargeError, ProtocolError
+from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType, encode_frame, frame_prefix
+
+frames = st.builds(
+    Frame,
+    st.sampled_from([0, 1, 7, 255]),
+    st.binary(max_size=60),
+    st.binary(max_size=200),
+)
+
+
+def encode(frame: Frame) -> bytes:
+    return encode_frame(frame.header, frame.body, frame.serialize_type)
+
+
+def test_layout_is_length_type_header_length_header_body() -> None:
+    assert encode_frame(b"head", b"body!") == b"\0\0\0\x0d\0\0\0\4headbody!"
+    assert encode_frame(b"head", b"", SerializeType.ROCKETMQ) == b"\0\0\0\x08\1\0\0\4head"
+
+
+@given(st.lists(frames, max_size=6))
+def test_frames_that_come_in_one_read_all_come_out(sent: list[Frame]) -> None:
+    decoder = FrameDecoder()
+    assert decoder.feed(b"".join(map(encode, sent))) == sent
+    assert decoder.buffered == 0
+
+
+@given(st.lists(frames, max_size=4))
+def test_reads_of_one_byte_give_the_same_frames(sent: list[Frame]) -> None:
+    decoder = FrameDecoder()
+    stream = b"".join(map(encode, sent))
+    received = [frame for i in range(len(stream)) for frame in decoder.feed(stream[i : i + 1])]
+    assert received == sent
+    assert decoder.buffered == 0
+
+
+@given(st.lists(frames, min_size=1, max_size=5), st.data())
+def test_any_split_of_the_stream_gives_the_same_frames(
+    sent: list[Frame], data: st.DataObject
+) -> None:
+    stream = b"".join(map(encode, sent))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    decoder = FrameDecoder()
+    received = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        received += decoder.feed(stream[start:end])
+    assert received == sent
+
+
+@given(st.lists(st.binary(max_size=40), max_size=10))
+def test_any_bytes_give_frames_or_a_protocol_error(reads: list[bytes]) -> None:
+    decoder = FrameDecoder(max_frame_length=1000)
+    try:
+        for read in reads:
+            decoder.feed(read)
+            assert decoder.buffered <= 1004
+    except ProtocolError:
+        pass
+
+
+def test_a_frame_above_the_limit_is_refused_before_its_bytes_come() -> None:
+    with pytest.raises(FrameTooLargeError, match="declares 1001 bytes, the limit is 1000"):
+        FrameDecoder(max_frame_length=1000).feed((1001).to_bytes(4, "big"))
+
+
+def test_a_frame_above_the_limit_is_refused_when_its_length_comes_byte_by_byte() -> None:
+    decoder = FrameDecoder(max_frame_length=1000)
+    *first, last = [bytes([byte]) for byte in (1001).to_bytes(4, "big")]
+    assert [decoder.feed(byte) for byte in first] == [[], [], []]
+    with pytest.raises(FrameTooLargeError):
+        decoder.feed(last)
+
+
+def test_a_frame_of_exactly_the_limit_is_taken() -> None:
+    body = bytes(1000 - 4 - 10)
+    assert FrameDecoder(max_frame_length=1000).feed(encode_frame(b"h" * 10, body))[0].body == body
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        b"\0\0\0\0\0\0\0\0",  # a total too small for the type and header length
+        b"\0\0\0\3\0\0\0\0",
+        b"\0\0\0\4\0\0\0\1",  # a header longer than the frame
+        b"\0\0\0\x10\0\xff\xff\xff",
+    ],
+)
+@pytest.mark.parametrize("first", [b"", encode_frame(b"fine", b"frame")])
+def test_lengths_that_contradict_each_other_are_refused(lie: bytes, first: bytes) -> None:
+    with pytest.raises(ProtocolError, match="declares"):
+        FrameDecoder().feed(first + lie + bytes(16))
+
+
+def test_a_total_length_too_small_is_refused_when_it_comes_alone() -> None:
+    with pytest.raises(ProtocolError):
+        FrameDecoder().feed(b"\0\0\0\3")
+
+
+def test_a_header_too_long_for_three_bytes_is_not_encoded() -> None:
+    with pytest.raises(ProtocolError, match="16777216 bytes"):
+        frame_prefix(1 << 24, 0)

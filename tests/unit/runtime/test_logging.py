@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from cometmq.errors import ConfigError
+from cometmq.runtime.logging import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def test_one_json_object_a_line_where_nobody_reads() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream)
+    log = structlog.get_logger("x")
+    log.debug("hidden")
+    log.warning("broker expired", broker="broker-a", timeout_ms=120000)
+    try:
+        raise ValueError("inner")
+    except ValueError:
+        log.exception("handler failed")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first["event"] == "broker expired"
+    assert (first["level"], first["broker"], first["timeout_ms"]) == ("warning", "broker-a", 120000)
+    assert "ValueError: inner" in second["exception"]
+
+
+def test_lines_for_people_on_a_terminal() -> None:
+    stream = io.StringIO()
+    configure_logging("debug", json=False, stream=stream)
+    structlog.get_logger("x").debug("broker registered", broker="broker-a")
+    assert "broker registered" in stream.getvalue()
+    assert "broker=broker-a" in stream.getvalue()
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ConfigError, match="loud is none of debug, info, warning, error"):
+        configure_logging("loud")

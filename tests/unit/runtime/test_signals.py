@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cometmq.runtime.loop import run
+from cometmq.runtime.signals import stop_event
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_sets_the_event(number: signal.Signals) -> None:
+    async def main() -> bool:
+        with stop_event() as stop:
+            os.kill(os.getpid(), number)
+            async with asyncio.timeout(10):
+                await stop.wait()
+            return stop.is_set()
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(main())
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_second_signal_ends_the_process_at_once() -> None:
+    script = """
+import asyncio, os, signal
+from cometmq.runtime.loop import run
+from cometmq.runtime.signals import stop_event
+async def main():
+    with stop_event() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], timeout=30, check=False)
+    assert ended.returncode == 128 + signal.SIGTERM
+
+
+def test_the_loop_is_uvloop_where_it_is_installed() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> bool:
+        return isinstance(asyncio.get_running_loop(), uvloop.Loop)
+
+    assert run(main())
