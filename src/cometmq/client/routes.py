@@ -226,8 +226,6 @@ class RouteCache:
             self._publish[topic] = PublishRoute(queues, first, created_on_demand=True)
 
     def _forget_unused_brokers(self) -> None:
-        used = {
-            data.broker_name for route in self._routes.values() for data in route.broker_datas
-        }
+        used = {data.broker_name for route in self._routes.values() for data in route.broker_datas}
         for name in self._brokers.keys() - used:
             del self._brokers[name]

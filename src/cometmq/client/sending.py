@@ -78,9 +78,7 @@ class Sender:
                 f"no name server told the route of topic {topic} in time"
             ) from error
 
-    async def send_to(
-        self, outgoing: Outgoing, queue: MessageQueue, deadline: float
-    ) -> SendResult:
+    async def send_to(self, outgoing: Outgoing, queue: MessageQueue, deadline: float) -> SendResult:
         """One attempt at one queue; a failure is reported so that the route is renewed."""
         address = None
         try:
@@ -88,9 +86,7 @@ class Sender:
             timeout_s = deadline - self._loop.time()
             if timeout_s <= 0:
                 raise RequestTimeoutError("no time was left to send", address=address)
-            answer = await self._instance.remoting.call(
-                address, outgoing.command(queue), timeout_s
-            )
+            answer = await self._instance.remoting.call(address, outgoing.command(queue), timeout_s)
             return _result(answer, queue, outgoing.unique_id, address)
         except (RemotingError, RouteNotFoundError) as error:
             self._instance.report_failure(error, outgoing.topic, address)
@@ -120,7 +116,7 @@ class Sender:
                 if not self._worth_retrying(error, tried, deadline):
                     raise _failure(error, outgoing, tried, timeout_s) from error
                 if not route.has_other_broker(queue.broker_name):
-                    await self._pause(outgoing.topic, deadline)
+                    await asyncio.sleep(min(RETRY_PAUSE_S, max(0.0, deadline - self._loop.time())))
             else:
                 if route.created_on_demand:
                     self._instance.routes.refresh_soon(outgoing.topic)
@@ -140,11 +136,6 @@ class Sender:
         if len(tried) > self._limits.retry_times or self._loop.time() >= deadline:
             return False
         return not isinstance(error, RemoteError) or error.code in RETRIED_CODES
-
-    async def _pause(self, topic: str, deadline: float) -> None:
-        """Wait a moment, and in it for the route's renewal if one is under way."""
-        left_s = deadline - self._loop.time()
-        await asyncio.sleep(max(0.0, min(RETRY_PAUSE_S, left_s)))
 
 
 def _result(

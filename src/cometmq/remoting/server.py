@@ -51,12 +51,13 @@ class RemotingServer:
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
         self._server: asyncio.Server | None = None
+        self._bound_port = 0
 
     @property
     def port(self) -> int:
-        """The port of the socket; known after `bind`."""
-        assert self._server is not None, "the server is not bound"
-        return int(self._server.sockets[0].getsockname()[1])
+        """The port of the socket; known after `bind`, and still after `close`."""
+        assert self._bound_port, "the server is not bound"
+        return self._bound_port
 
     async def bind(self) -> None:
         """Take the port without listening yet: what needs its number can be made ready first.
@@ -74,6 +75,7 @@ class RemotingServer:
             )
         except OSError as error:
             raise ConfigError(_listen_fault(self._host, self._port, error)) from error
+        self._bound_port = int(self._server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
         """Listen; binds first if `bind` was not called."""

@@ -27,6 +27,10 @@ BLANK: Final = struct.Struct(">iI")
 BLANK_SIZE: Final = BLANK.size
 assert BLANK_SIZE == 8
 
+_NOTHING: Final = memoryview(b"")
+# How far ahead pages are made writable at once. One page fault at a time costs three times an
+# append; more than this would be written twice under sync flush.
+_POPULATE_BYTES: Final = 256 * 1024
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
@@ -36,8 +40,8 @@ class CommitLog:
 
     The cursor is open for `Appender`, as a method call for each field would cost more than the
     append: `end`, the offset of the next record, which another thread may read at any time; `map`
-    and `base`, the mapping being written and the offset of its first byte; `limit`, the offset at
-    which a record must end at the latest to leave room for a blank record.
+    and `base`, the mapping being written and the offset of its first byte; `limit`, the offset up to
+    which records can be written without `make_room`.
     """
 
     __slots__ = ("base", "end", "file_size", "files", "last_store_timestamp", "limit", "map")
@@ -63,13 +67,20 @@ class CommitLog:
             # Right behind the last file, or no file at all: the next record makes one.
             self.base = self.limit = offset
         else:
-            self._write_to(file)
+            self._write_to(file, offset)
         self.end = offset
 
-    def _write_to(self, file: MappedFile) -> None:
+    def _write_to(self, file: MappedFile, offset: int) -> None:
         self.map = file.map
         self.base = file.base
-        self.limit = file.end - BLANK_SIZE
+        self._populate(offset)
+
+    def _populate(self, offset: int) -> None:
+        """Move `limit` on, so that the next records meet pages that are ready."""
+        start = offset - self.base
+        end = min(start + _POPULATE_BYTES, self.file_size)
+        self.files.populate(self.map, start, end)
+        self.limit = self.base + min(end, self.file_size - BLANK_SIZE)
 
     def make_room(self, size: int) -> None:
         """Move the cursor to a file in which `size` bytes and a blank record have room.
@@ -84,13 +95,16 @@ class CommitLog:
             )
         if self.end + size <= self.limit:
             return
+        if self.end + size <= self.base + self.file_size - BLANK_SIZE and self.files.files:
+            self._populate(self.end + size)
+            return
         file = self.files.append_file()
         # Mapped before the blank record is written: a failure then changes nothing.
         self.files.files[-1].map  # noqa: B018
         left = file.base - self.end
         if left > 0:
             BLANK.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)
-        self._write_to(file)
+        self._write_to(file, file.base)
         self.end = file.base
 
     def release(self) -> None:
@@ -109,6 +123,15 @@ class CommitLog:
             return None
         position = offset - file.base
         return file.view[position : position + size]
+
+    def window(self, offset: int) -> tuple[int, int, memoryview]:
+        """Base, readable end and view of the file that `offset` falls into; an empty window at
+        -1 when there is nothing to read.
+        """
+        file = self.files.find(offset)
+        if file is None:
+            return -1, -1, _NOTHING
+        return file.base, min(file.end, self.end), file.view
 
     def record_at(self, offset: int) -> memoryview | None:
         """The whole record that begins at `offset`, by the size it declares; None if none can."""

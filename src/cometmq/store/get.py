@@ -119,11 +119,13 @@ class MessageGetter:
             result.next_begin_offset = offset - offset % queue.units_per_file + queue.units_per_file
             return
         log_end = log.end
+        slices = result.slices
         # Below this the log is known to be gone, and a unit pointing there is not worth a look.
         readable_from = -1
         count = total = 0
-        # Records that lie side by side, not yet cut out of the log.
-        run_start = run_end = run_limit = -1
+        # The readable part of the file at hand, and in it the run of records not yet cut out.
+        view = memoryview(b"")
+        base = readable_end = run_start = run_end = -1
         physical_offset = 0
         for physical_offset, size, tags_code in units:
             if count and self._is_full(
@@ -135,37 +137,37 @@ class MessageGetter:
                 continue
             if matches is not None and not matches(tags_code):
                 continue
-            adjacent = physical_offset == run_end and physical_offset + size <= run_limit
-            if matches_record is not None or not adjacent:
-                record = log.read(physical_offset, size)
-                if record is None:
-                    if not count:
-                        result.status = GetStatus.MESSAGE_WAS_REMOVING
-                    readable_from = log.next_file_start(physical_offset)
-                    continue
-                if matches_record is not None and not matches_record(record):
-                    continue
-            if not adjacent:
-                self._cut(result, run_start, run_end)
+            if not base <= physical_offset < readable_end:
+                if run_start < run_end:
+                    slices.append(view[run_start - base : run_end - base])
+                run_start = run_end = -1
+                base, readable_end, view = log.window(physical_offset)
+            end = physical_offset + size
+            if end > readable_end:
+                if not count:
+                    result.status = GetStatus.MESSAGE_WAS_REMOVING
+                readable_from = log.next_file_start(physical_offset)
+                continue
+            if matches_record is not None and not matches_record(
+                view[physical_offset - base : end - base]
+            ):
+                continue
+            if physical_offset != run_end:
+                if run_start < run_end:
+                    slices.append(view[run_start - base : run_end - base])
                 run_start = physical_offset
-                run_limit = min(log.next_file_start(physical_offset), log_end)
-            run_end = physical_offset + size
+            run_end = end
             count += 1
             total += size
             readable_from = -1
-        self._cut(result, run_start, run_end)
+        if run_start < run_end:
+            slices.append(view[run_start - base : run_end - base])
         if count:
             result.status = GetStatus.FOUND
         result.next_begin_offset = offset
         result.message_count = count
         result.byte_count = total
         result.suggest_slave = log_end - physical_offset > self._reach
-
-    def _cut(self, result: GetResult, start: int, end: int) -> None:
-        if start >= 0:
-            run = self._log.read(start, end - start)
-            assert run is not None, "a run grows by records of one file only"
-            result.slices.append(run)
 
     def _is_full(
         self, count: int, total: int, max_messages: int, max_bytes: int, behind: int

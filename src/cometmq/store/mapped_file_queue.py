@@ -5,6 +5,7 @@ A name has 20 decimal digits. Every file has its full size from the moment it ex
 
 from __future__ import annotations
 
+import mmap
 import threading
 from pathlib import Path
 
@@ -124,6 +125,10 @@ class MappedFileQueue:
         self._disk.allocate(path, self.file_size)
         self._directory_changed = True
         return MappedFile(self._disk, path, base, self.file_size)
+
+    def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
+        """Make the pages of a mapping's part writable now instead of at the first touch of each."""
+        self._disk.populate(mapping, start, end)
 
     def flush(self, written: int, least_pages: int = 0) -> bool:
         """Put everything up to `written` on disk, if `least_pages` pages or a whole file wait.

@@ -1,0 +1,186 @@
+"""A cluster over real sockets and real files, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.server import Broker
+from cometmq.errors import ClientStateError
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.server import NameServer
+from cometmq.runtime.config import from_properties
+from cometmq.runtime.portal import LoopThread
+from cometmq.store.config import StoreConfig
+
+_LOOPBACK = "127.0.0.1"
+# Small files: a test that fills a gigabyte is rare, and one that preallocates it slow.
+_SMALL_FILES = {
+    "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
+    "mappedFileSizeConsumeQueue": str(20 * 10_000),
+}
+
+
+class Cluster:
+    """`name_servers` name servers and `brokers` masters, named `broker-a`, `broker-b`, …
+
+    `properties` are entries of every broker's configuration, under RocketMQ's keys; `directory`
+    keeps the stores there after the end, else they are temporary. As a context manager it runs on a
+    loop thread of its own, as an asynchronous one on the running loop. Ports are free ones, and a
+    restarted server keeps its port.
+
+    Inside a blocking context the coroutines of this class run by `call`, as in
+    `cluster.call("restart_broker", 0)`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name_servers: int = 1,
+        brokers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        if name_servers < 1 or brokers < 0:
+            raise ValueError(
+                f"a cluster needs a name server, got {name_servers} and {brokers} brokers"
+            )
+        self._counts = (name_servers, brokers)
+        self._properties = {**_SMALL_FILES, **(properties or {})}
+        self._directory = directory
+        self._temporary: Path | None = None
+        self._thread: LoopThread | None = None
+        self.name_servers: list[NameServer] = []
+        self.brokers: list[Broker] = []
+
+    @property
+    def namesrv(self) -> str:
+        """The name servers' addresses, as clients take them."""
+        return ";".join(f"{_LOOPBACK}:{server.port}" for server in self.name_servers)
+
+    @property
+    def directory(self) -> Path:
+        """Where the stores lie, one directory per broker name."""
+        directory = self._directory or self._temporary
+        assert directory is not None, "the cluster is not started"
+        return directory
+
+    async def start(self) -> None:
+        """Start the name servers, then the brokers; returns when all are registered."""
+        if self._directory is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="cometmq-"))
+        name_servers, brokers = self._counts
+        try:
+            for index in range(name_servers):
+                self.name_servers.append(await self._new_name_server(index, 0))
+            for index in range(brokers):
+                self.brokers.append(await self._new_broker(index, 0))
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop everything and remove what is temporary. Idempotent."""
+        for broker in self.brokers:
+            await broker.close()
+        for server in self.name_servers:
+            await server.close()
+        self.brokers.clear()
+        self.name_servers.clear()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    async def stop_broker(self, index: int = 0) -> None:
+        """Stop one broker cleanly; `start_broker` brings it back."""
+        await self.brokers[index].close()
+
+    async def start_broker(self, index: int = 0) -> None:
+        """Start a stopped broker again, on its store and port."""
+        self.brokers[index] = await self._new_broker(index, self.brokers[index].port)
+
+    async def restart_broker(self, index: int = 0) -> None:
+        await self.stop_broker(index)
+        await self.start_broker(index)
+
+    async def stop_name_server(self, index: int = 0) -> None:
+        await self.name_servers[index].close()
+
+    async def start_name_server(self, index: int = 0) -> None:
+        """Start a stopped name server again, on its port and without memory of any route."""
+        port = self.name_servers[index].port
+        self.name_servers[index] = await self._new_name_server(index, port)
+
+    async def restart_name_server(self, index: int = 0) -> None:
+        await self.stop_name_server(index)
+        await self.start_name_server(index)
+
+    def call(self, method: str, *args: Any) -> None:
+        """Run one of the coroutines above on the cluster's own loop thread, by name."""
+        if self._thread is None:
+            raise ClientStateError(
+                "the cluster runs on your own loop; await its methods instead of using call()"
+            )
+        self._thread.call(getattr(self, method)(*args))
+
+    async def _new_name_server(self, index: int, port: int) -> NameServer:
+        directory = self.directory / f"namesrv-{index}"
+        server = NameServer(
+            NamesrvConfig(
+                listen_port=port,
+                bind_address=_LOOPBACK,
+                kv_config_path=directory / "kvConfig.json",
+                config_store_path=directory / "namesrv.properties",
+            )
+        )
+        await server.start()
+        return server
+
+    async def _new_broker(self, index: int, port: int) -> Broker:
+        name = f"broker-{chr(ord('a') + index)}"
+        properties = {
+            "brokerName": name,
+            "brokerIP1": _LOOPBACK,
+            "bindAddress": _LOOPBACK,
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": str(self.directory / name),
+            **self._properties,
+            "listenPort": str(port),
+        }
+        broker = Broker(
+            from_properties(BrokerConfig, properties),
+            from_properties(StoreConfig, properties),
+        )
+        await broker.start()
+        return broker
+
+    def __enter__(self) -> Self:
+        self._thread = LoopThread("cometmq-cluster")
+        self._thread.start()
+        try:
+            self._thread.call(self.start())
+        except BaseException:
+            self._thread.stop()
+            self._thread = None
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._thread is not None
+        try:
+            self._thread.call(self.stop())
+        finally:
+            self._thread.stop()
+            self._thread = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.shield(self.stop())
