@@ -60,9 +60,11 @@ class LongPolling:
 
         A pull whose tags do not match stays; it learns of what it skipped when it is answered.
         """
+        if not self._held:
+            return
         key = (topic, queue_id)
         waiting = self._held.get(key)
-        if not waiting:
+        if waiting is None:
             return
         kept = []
         for pull in waiting:

@@ -35,7 +35,7 @@ from cometmq.protocol.properties import (
     PROPERTY_SEPARATOR,
     decode_properties,
     encode_properties,
-    find_property,
+    property_finder,
 )
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -44,6 +44,8 @@ from cometmq.store.store import MessageStore
 
 SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHeaderV2]
 
+_find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
+_find_tags: Final = property_finder(p.TAGS)
 _DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
 
 
@@ -155,8 +157,8 @@ class SendHandler:
         # Substrings first: only a message that may be special pays for a closer look.
         if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG" in text or "CLUSTER\x01" in text:
             text = self._special_properties(text)
-        unique_id = find_property(text, p.UNIQ_CLIENT_MESSAGE_ID)
-        tags = find_property(text, p.TAGS)
+        unique_id = _find_unique_id(text)
+        tags = _find_tags(text)
         if text and not text.endswith(PROPERTY_SEPARATOR):
             text += PROPERTY_SEPARATOR
         if unique_id is None:
@@ -222,7 +224,7 @@ class SendHandler:
             self._refuse_special(properties)
             if not entry.body:
                 self._refuse_body(0)
-            tags = find_property(properties, p.TAGS)
+            tags = _find_tags(properties)
             tags_codes.append(java_hash(tags) if tags else 0)
         first_queue_offset, physical_offsets = self._store.append_batch(
             queue,
@@ -232,7 +234,7 @@ class SendHandler:
             connection.packed_peer,
             sys_flag=header.sys_flag,
         )
-        unique_id = find_property(header.properties or "", p.UNIQ_CLIENT_MESSAGE_ID)
+        unique_id = _find_unique_id(header.properties or "")
         quoted_id = _quoted(unique_id or self._unique_ids.next())
         return encode_success(
             request.opaque,

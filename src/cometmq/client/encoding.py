@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_properties_text
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import Message
@@ -18,8 +19,6 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.compression import CompressionType, compress
 from cometmq.protocol.ids import UniqueIdGenerator
 from cometmq.protocol.properties import encode_properties
-
-from .limits import MAX_MESSAGE_SIZE_BYTES, check_properties_text
 
 COMPRESS_OVER_BYTES: Final = 4096
 # A body this large is compressed in a thread, so that the loop stays free (zlib and its kin release

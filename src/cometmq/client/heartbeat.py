@@ -12,13 +12,12 @@ from typing import Final
 
 import structlog
 
+from cometmq.client.broker_api import BrokerApi
+from cometmq.client.routes import RouteCache
 from cometmq.errors import CometMQError, RemotingError
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.tasks import TaskOwner
-
-from .broker_api import BrokerApi
-from .routes import RouteCache
 
 log = structlog.get_logger(__name__)
 

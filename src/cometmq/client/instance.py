@@ -10,6 +10,11 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from cometmq.client.broker_api import BrokerApi
+from cometmq.client.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
+from cometmq.client.identity import client_id, local_address, unique_ids
+from cometmq.client.namesrv_api import NamesrvApi
+from cometmq.client.routes import REFRESH_INTERVAL_S, RouteCache
 from cometmq.errors import (
     ClientStateError,
     CometMQError,
@@ -26,12 +31,6 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
-
-from .broker_api import BrokerApi
-from .heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
-from .identity import client_id, local_address, unique_ids
-from .namesrv_api import NamesrvApi
-from .routes import REFRESH_INTERVAL_S, RouteCache
 
 log = structlog.get_logger(__name__)
 

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Self
 
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
+from cometmq.client.limits import check_client_group, parse_addresses
 from cometmq.errors import ClientStateError, IllegalArgumentError
-
-from .identity import DEFAULT_INSTANCE_NAME
-from .instance import ClientInstance, acquire_instance, release_instance
-from .limits import check_client_group, parse_addresses
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 
@@ -62,9 +61,7 @@ class AsyncClient:
     @property
     def client_id(self) -> str:
         """The id brokers know this client by, `ip@instance`. Raises ClientStateError unless running."""
-        if self._instance is None:
-            raise ClientStateError(f"{self._name()} {self._state.value}")
-        return self._instance.client_id
+        return self.check_started().client_id
 
     async def start(self) -> None:
         """Join the cluster. Does not need a name server or broker to be up already.
@@ -92,7 +89,7 @@ class AsyncClient:
     async def close(self) -> None:
         """Leave the cluster. Idempotent; raises ClientStateError on another loop than start's."""
         if self._state in (_State.NEW, _State.CLOSED):
-            self._state = _State.CLOSED
+            self.close_unstarted()
             return
         instance = self._running()
         self._state = _State.CLOSED
@@ -101,6 +98,11 @@ class AsyncClient:
             await self._shut(instance)
         finally:
             await release_instance(instance)
+
+    def close_unstarted(self) -> None:
+        """Close a client that was never started; without effect on a closed one."""
+        assert self._instance is None, "a running client is closed by close()"
+        self._state = _State.CLOSED
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -118,6 +120,12 @@ class AsyncClient:
                 stacklevel=2,
             )
 
+    def check_started(self) -> ClientInstance:
+        """The shared instance. Raises ClientStateError unless started and not closed."""
+        if self._instance is None:
+            raise ClientStateError(f"{self._name()} {self._state.value}")
+        return self._instance
+
     def _check_ready(self) -> None:
         """Raise when something needed for the start is missing."""
 
@@ -129,9 +137,7 @@ class AsyncClient:
 
     def _running(self) -> ClientInstance:
         """The instance, for a call on the right loop between start and close."""
-        instance = self._instance
-        if instance is None:
-            raise ClientStateError(f"{self._name()} {self._state.value}")
+        instance = self.check_started()
         if _current_loop() is not self._loop:
             raise ClientStateError(
                 f"{self._name()} was started on another event loop; a client is used on the loop "

@@ -8,20 +8,19 @@ from typing import Any, Final
 
 import structlog
 
+from cometmq.client.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.instance import ClientInstance
+from cometmq.client.lifecycle import AsyncClient
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, MessageChecks, check_range
+from cometmq.client.selectors import QueueSelector, select_queue
+from cometmq.client.sending import Sender, SendLimits
 from cometmq.errors import ClientStateError, IllegalArgumentError, TooManyRequestsError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult
 from cometmq.protocol.compression import CompressionType
 from cometmq.runtime.tasks import TaskOwner
-
-from .encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
-from .identity import DEFAULT_INSTANCE_NAME
-from .instance import ClientInstance
-from .lifecycle import AsyncClient
-from .limits import MAX_MESSAGE_SIZE_BYTES, MessageChecks, check_range
-from .selectors import QueueSelector, select_queue
-from .sending import Sender, SendLimits
 
 log = structlog.get_logger(__name__)
 
@@ -94,14 +93,7 @@ class Producer(AsyncClient):
         then there is one attempt, since another queue would break the order that was asked for.
         """
         sender, encoder = self._ready()
-        self._checks.check(message)
-        timeout_s = (timeout_ms or self._send_timeout_ms) / 1000
-        outgoing = await encoder.encode(message)
-        if queue is None and selector is None and key is None:
-            return await sender.send(outgoing, timeout_s)
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        target = await self._target(message, queue, selector, key, deadline)
-        return await sender.send_to(outgoing, target, deadline)
+        return await self._send(sender, encoder, message, timeout_ms, queue, selector, key)
 
     def send_async(
         self,
@@ -118,7 +110,7 @@ class Producer(AsyncClient):
         At most `max_pending_sends` may be under way; TooManyRequestsError beyond. `close` waits for
         them.
         """
-        self._ready()
+        sender, encoder = self._ready()
         if len(self._pending) >= self._max_pending_sends:
             raise TooManyRequestsError(
                 f"{len(self._pending)} sends are under way, the limit is max_pending_sends; wait "
@@ -126,7 +118,7 @@ class Producer(AsyncClient):
             )
         assert self._tasks is not None, "set by start"
         task = self._tasks.spawn(
-            self.send(message, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key),
+            self._send(sender, encoder, message, timeout_ms, queue, selector, key),
             "send",
             log_failure=False,
         )
@@ -149,7 +141,7 @@ class Producer(AsyncClient):
         self._checks.check(message)
         deadline = asyncio.get_running_loop().time() + self._send_timeout_ms / 1000
         outgoing = await encoder.encode(message)
-        target = await self._target(message, queue, selector, key, deadline)
+        target = await _target(sender, message, queue, selector, key, deadline)
         await sender.send_oneway(outgoing, target)
 
     async def send_batch(
@@ -173,7 +165,7 @@ class Producer(AsyncClient):
         if queue is None:
             return await sender.send(outgoing, timeout_s)
         deadline = asyncio.get_running_loop().time() + timeout_s
-        target = await self._target(batch[0], queue, None, None, deadline)
+        target = await _target(sender, batch[0], queue, None, None, deadline)
         return await sender.send_to(outgoing, target, deadline)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -190,21 +182,24 @@ class Producer(AsyncClient):
         assert self._encoder is not None, "set by start"
         return self._sender, self._encoder
 
-    async def _target(
+    async def _send(
         self,
+        sender: Sender,
+        encoder: MessageEncoder,
         message: Message,
+        timeout_ms: int | None,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         key: Any,
-        deadline: float,
-    ) -> MessageQueue:
-        assert self._sender is not None, "checked by the caller"
-        route = await self._sender.route(message.topic, deadline)
-        if queue is None:
-            if selector is None and key is None:
-                return route.choose()
-            return select_queue(selector, route.queues, message, key)
-        return select_queue(lambda *_: queue, route.queues, message, None)
+    ) -> SendResult:
+        self._checks.check(message)
+        timeout_s = (timeout_ms or self._send_timeout_ms) / 1000
+        outgoing = await encoder.encode(message)
+        if queue is None and selector is None and key is None:
+            return await sender.send(outgoing, timeout_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        target = await _target(sender, message, queue, selector, key, deadline)
+        return await sender.send_to(outgoing, target, deadline)
 
     def _check_batch_size(self, outgoing: Outgoing, count: int) -> None:
         limit = self._checks.max_message_size_bytes
@@ -247,3 +242,22 @@ def _report(task: asyncio.Task[SendResult], callback: SendCallback) -> None:
             callback(task.result(), None)
     except Exception:
         log.exception("a send callback failed")
+
+
+async def _target(
+    sender: Sender,
+    message: Message,
+    queue: MessageQueue | None,
+    selector: QueueSelector | None,
+    key: Any,
+    deadline: float,
+) -> MessageQueue:
+    """The queue to send to; the route is known afterwards, even when the caller named the queue."""
+    if queue is not None and queue.topic != message.topic:
+        raise IllegalArgumentError(f"a message to {message.topic} cannot go to the queue {queue}")
+    route = await sender.route(message.topic, deadline)
+    if queue is not None:
+        return queue
+    if selector is None and key is None:
+        return route.choose()
+    return select_queue(selector, route.queues, message, key)

@@ -12,13 +12,12 @@ from typing import Final
 
 import structlog
 
+from cometmq.client.namesrv_api import NamesrvApi
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRouteData
 from cometmq.runtime.tasks import TaskOwner
-
-from .namesrv_api import NamesrvApi
 
 log = structlog.get_logger(__name__)
 

@@ -6,6 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from cometmq.client.broker_api import refusal
+from cometmq.client.encoding import Outgoing
+from cometmq.client.instance import ClientInstance
+from cometmq.client.routes import PublishRoute
 from cometmq.errors import (
     CometMQError,
     ProtocolError,
@@ -18,11 +22,6 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
-
-from .broker_api import refusal
-from .encoding import Outgoing
-from .instance import ClientInstance
-from .routes import PublishRoute
 
 # Answers after which another broker is worth an attempt (5.x: retryResponseCodes).
 RETRIED_CODES: Final = frozenset(
@@ -87,7 +86,7 @@ class Sender:
             if timeout_s <= 0:
                 raise RequestTimeoutError("no time was left to send", address=address)
             answer = await self._instance.remoting.call(address, outgoing.command(queue), timeout_s)
-            return _result(answer, queue, outgoing.unique_id, address)
+            result = _result(answer, queue, outgoing.unique_id, address)
         except (RemotingError, RouteNotFoundError) as error:
             self._instance.report_failure(error, outgoing.topic, address)
             raise
@@ -95,6 +94,11 @@ class Sender:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._instance.routes.refresh_soon(outgoing.topic)
             raise
+        route = self._instance.routes.publish_route(outgoing.topic)
+        if route is not None and route.created_on_demand:
+            # The broker has just created the topic, so it has a route of its own now.
+            self._instance.routes.refresh_soon(outgoing.topic)
+        return result
 
     async def send(self, outgoing: Outgoing, timeout_s: float) -> SendResult:
         """Up to 1 + `retry_times` attempts within `timeout_s`, on another broker where there is one.
@@ -110,17 +114,13 @@ class Sender:
                 route = await self.route(outgoing.topic, deadline)
             queue = route.choose(avoid)
             try:
-                result = await self.send_to(outgoing, queue, deadline)
+                return await self.send_to(outgoing, queue, deadline)
             except (RemotingError, RemoteError, RouteNotFoundError) as error:
                 tried.append(queue.broker_name)
                 if not self._worth_retrying(error, tried, deadline):
                     raise _failure(error, outgoing, tried, timeout_s) from error
                 if not route.has_other_broker(queue.broker_name):
                     await asyncio.sleep(min(RETRY_PAUSE_S, max(0.0, deadline - self._loop.time())))
-            else:
-                if route.created_on_demand:
-                    self._instance.routes.refresh_soon(outgoing.topic)
-                return result
 
     async def send_oneway(self, outgoing: Outgoing, queue: MessageQueue) -> None:
         """Hand the bytes to the connection. Raises when there is no route or connection."""

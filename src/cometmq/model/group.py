@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from cometmq.model.ranges import Int32, Int64
+
 
 def _default_retry_policy() -> dict[str, Any]:
     return {"type": "CUSTOMIZED"}
@@ -14,16 +16,16 @@ def _default_retry_policy() -> dict[str, Any]:
 class SubscriptionGroupConfig(msgspec.Struct, rename="camel"):
     group_name: str = ""
     attributes: dict[str, str] = {}
-    broker_id: int = 0
+    broker_id: Int64 = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     consume_message_orderly: bool = False
-    consume_timeout_minute: int = 15
+    consume_timeout_minute: Int32 = 15
     group_retry_policy: dict[str, Any] = msgspec.field(default_factory=_default_retry_policy)
-    group_sys_flag: int = 0
+    group_sys_flag: Int32 = 0
     notify_consumer_ids_changed_enable: bool = True
-    retry_max_times: int = 16
-    retry_queue_nums: int = 1
+    retry_max_times: Int32 = 16
+    retry_queue_nums: Int32 = 1
     subscription_data_set: list[dict[str, Any]] | None = None
-    which_broker_when_consume_slowly: int = 1
+    which_broker_when_consume_slowly: Int64 = 1

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.model.queue import MessageQueue
+from cometmq.model.ranges import Int32, Int64
 from cometmq.model.sysflag import PERM_READ, PERM_WRITE
 
 MASTER_ID: Final = 0
@@ -16,10 +17,10 @@ class QueueData(msgspec.Struct, rename="camel"):
     """The queues of one topic on one broker name."""
 
     broker_name: str
-    read_queue_nums: int = 0
-    write_queue_nums: int = 0
-    perm: int = 0
-    topic_sys_flag: int = 0
+    read_queue_nums: Int32 = 0
+    write_queue_nums: Int32 = 0
+    perm: Int32 = 0
+    topic_sys_flag: Int32 = 0
 
 
 class BrokerData(msgspec.Struct, rename="camel"):
@@ -27,7 +28,7 @@ class BrokerData(msgspec.Struct, rename="camel"):
 
     broker_name: str
     cluster: str = ""
-    broker_addrs: dict[int, str] = {}
+    broker_addrs: dict[Int64, str] = {}
     enable_acting_master: bool = False
     zone_name: str | None = None
 

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from cometmq.model.ranges import Int32, Int64
+
 SUB_ALL: Final = "*"
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"
@@ -21,8 +23,8 @@ class SubscriptionData(msgspec.Struct, rename="camel"):
     topic: str
     sub_string: str = SUB_ALL
     tags_set: list[str] = []
-    code_set: list[int] = []
-    sub_version: int = 0
+    code_set: list[Int32] = []
+    sub_version: Int64 = 0
     expression_type: str = EXPRESSION_TAG
     class_filter_mode: bool = False
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from cometmq.model.ranges import Int32, Int64
 from cometmq.model.sysflag import PERM_READ, PERM_RW, PERM_WRITE
 
 
 class DataVersion(msgspec.Struct, rename="camel"):
     """Tells whether two copies of a table are the same; all three fields count."""
 
-    counter: int = 0
-    state_version: int = 0
-    timestamp: int = 0
+    counter: Int64 = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
 
     def next(self, now_ms: int) -> None:
         """Mark one change of the guarded table."""
@@ -26,11 +27,11 @@ class TopicConfig(msgspec.Struct, rename="camel"):
     topic_name: str = ""
     attributes: dict[str, str] = {}
     order: bool = False
-    perm: int = PERM_RW
-    read_queue_nums: int = 16
+    perm: Int32 = PERM_RW
+    read_queue_nums: Int32 = 16
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 16
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 16
 
     @property
     def readable(self) -> bool:

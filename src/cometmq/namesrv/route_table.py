@@ -153,8 +153,11 @@ class RouteTable:
 
     def unregister(self, broker_name: str, key: BrokerKey) -> bool:
         """Remove one address of a broker name, with its queues when it was the last one."""
-        known = self._forget_live(key) is not None
-        return self._remove_address(broker_name, key.address) or known
+        live = self._forget_live(key)
+        if live is not None and live.broker_name != broker_name:
+            # Whatever name the request gives, no address stays behind without a live entry.
+            self._remove_address(live.broker_name, key.address)
+        return self._remove_address(broker_name, key.address) or live is not None
 
     def expire(self) -> list[LiveBroker]:
         """Remove and return the brokers that were silent for longer than they may."""

@@ -25,13 +25,15 @@ from typing import Any, Final, Generic
 import msgspec
 
 from cometmq.errors import ProtocolError
-from cometmq.protocol.codes import CURRENT_VERSION, LanguageCode
+from cometmq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
 from cometmq.protocol.frame import Frame, SerializeType, encode_frame, frame_prefix
 from cometmq.protocol.header import Header, HeaderT, Int32, header_from_ext, header_to_ext
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
 
+# Comparing with a plain number takes a third of what comparing with an enum's member does.
+_JSON: Final = int(SerializeType.JSON)
 _LANGUAGE_NAMES: Final = {code.value: code.name for code in LanguageCode}
 _LANGUAGE_CODES: Final = {code.name: code.value for code in LanguageCode}
 _BINARY: Final = struct.Struct(">HBHii")
@@ -287,13 +289,14 @@ class RequestDecoder:
 
         Raises ProtocolError naming what does not fit; `decode_command` then tells whom to answer.
         """
-        if frame.serialize_type == SerializeType.ROCKETMQ:
-            decoded = self._decode_binary(frame, code)
-        else:
+        decoded: Request[Any]
+        if frame.serialize_type == _JSON:
             try:
                 decoded = self._decoders[code].decode(frame.header)
             except _JSON_FAULTS as error:
                 raise ProtocolError(f"{self._types[code].__name__}: {error}") from error
+        else:
+            decoded = self._decode_binary(frame, code)
         if decoded.header is None:
             decoded.header = header_from_ext({}, self._types[code])
         decoded.frame = frame
@@ -317,22 +320,28 @@ class _CodeOnly(msgspec.Struct):
 
 
 _code_decoder = msgspec.json.Decoder(_CodeOnly)
-_CODE_FIRST: Final = b'{"code":'
+# Every client in use writes the code first, so twelve bytes tell it; one that does not costs a
+# second pass over the JSON.
+_CODE_START_LENGTH: Final = 12
+_CODES_BY_START: Final = {
+    (b'{"code":%d,"' % code)[:_CODE_START_LENGTH]: int(code)
+    for code in RequestCode
+    if 10 <= code <= 999
+}
 
 
 def peek_code(frame: Frame) -> int:
     """The code of a header without decoding the rest. Raises ProtocolError if it has none."""
     header = frame.header
+    if frame.serialize_type == _JSON:
+        code = _CODES_BY_START.get(header[:_CODE_START_LENGTH])
+        if code is not None:
+            return code
     if frame.serialize_type == SerializeType.ROCKETMQ:
         if len(header) < _BINARY.size:
             raise ProtocolError(f"a ROCKETMQ header of {len(header)} bytes, at least 21 are needed")
         return int.from_bytes(header[:2], "big")
     _check_json(frame)
-    # Every client in use writes the code first; one that does not costs a second pass.
-    if header.startswith(_CODE_FIRST):
-        digits = header[8 : header.find(b",", 8, 20)]
-        if digits.isdigit() and len(digits) < 10:
-            return int(digits)
     try:
         return _code_decoder.decode(header).code
     except _JSON_FAULTS as error:

@@ -6,17 +6,18 @@ fields and says which field does not fit; encoding leaves out fields that are No
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 
 from cometmq.errors import ProtocolError
+from cometmq.model.ranges import Int32, Int64
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+__all__ = ["Header", "HeaderT", "Int32", "Int64", "NoHeader", "header_from_ext", "header_to_ext"]
 
 
-class Header(msgspec.Struct, rename="camel", kw_only=True):
+class Header(msgspec.Struct, rename="camel"):
     """Base of all headers. Names on the wire are the fields' names in camel case."""
 
 
@@ -40,17 +41,18 @@ def header_from_ext(ext: dict[str, Any], header_type: type[HeaderT]) -> HeaderT:
 
 def header_to_ext(header: Header) -> dict[str, str]:
     """The texts of a header's fields by wire name, None left out."""
-    ext = {}
-    for name, wire_name in zip(
-        header.__struct_fields__, header.__struct_encode_fields__, strict=True
-    ):
+    ext: dict[str, str] = {}
+    for name, wire_name in _wire_names(type(header)):
         value = getattr(header, name)
-        if value is None:
-            continue
-        if value is True:
-            ext[wire_name] = "true"
-        elif value is False:
-            ext[wire_name] = "false"
-        else:
+        if isinstance(value, str):
+            ext[wire_name] = value
+        elif isinstance(value, bool):
+            ext[wire_name] = "true" if value else "false"
+        elif value is not None:
             ext[wire_name] = str(value)
     return ext
+
+
+@cache
+def _wire_names(header_type: type[Header]) -> list[tuple[str, str]]:
+    return [(field.name, field.encode_name) for field in msgspec.structs.fields(header_type)]

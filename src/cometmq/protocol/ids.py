@@ -26,6 +26,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from cometmq.errors import IllegalArgumentError, ProtocolError
@@ -128,6 +129,7 @@ def pack_host(host: str, port: int) -> bytes:
         raise IllegalArgumentError(f"{host!r} is no IP address") from error
 
 
+@lru_cache(maxsize=4096)
 def unpack_host(packed: bytes) -> str:
     """`ip:port` of a packed host of 8 or 20 bytes (IPv6 addresses without brackets, as Java)."""
     return f"{_address_text(packed[:-4])}:{int.from_bytes(packed[-4:], 'big')}"

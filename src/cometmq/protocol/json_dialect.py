@@ -69,19 +69,21 @@ def decode_body(data: bytes, type_: type[T]) -> T:
 
 
 def encode_body(value: Any) -> bytes:
-    """Strict JSON of a struct or of plain values, without the keys whose value is None."""
+    """Strict JSON of a struct or of plain values, without the keys whose value is None.
+
+    Raises ProtocolError, as the two functions below do, for a value nested too deeply.
+    """
     try:
         data = _encoder.encode(value)
-        # Most bodies hold no None; a text with "null" in it costs only the second pass.
-        return data if b"null" not in data else _encoder.encode(_plain(value))
     except RecursionError as error:
         raise _too_deep() from error
+    # Most bodies hold no None; a text with "null" in it costs only the second pass.
+    return data if b"null" not in data else _encoder.encode(_plain(value))
 
 
 def encode_strict_sorted(value: Any) -> bytes:
     """As a name server answers who asked for standard JSON: keys sorted, non-ASCII escaped."""
-    text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"))
-    return text.encode()
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":")).encode()
 
 
 def pretty(value: Any) -> str:
@@ -110,14 +112,21 @@ def _too_deep() -> ProtocolError:
 
 
 def _plain(value: Any) -> Any:
-    return _without_nulls(msgspec.to_builtins(value))
+    try:
+        return _without_nulls(msgspec.to_builtins(value), 0)
+    except RecursionError as error:
+        raise _too_deep() from error
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise _too_deep()
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {
+            key: _without_nulls(item, depth + 1) for key, item in value.items() if item is not None
+        }
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_without_nulls(item, depth + 1) for item in value]
     return value
 
 

@@ -213,22 +213,33 @@ def decode_record(
     if available < MIN_RECORD_SIZE:
         raise ProtocolError(f"{available} bytes are too few for a record at {position}")
     record = StoredRecord()
-    size, magic, record.body_crc, record.queue_id, record.flag, *rest = _HEAD.unpack_from(
-        buffer, position
-    )
-    record.queue_offset, record.physical_offset, record.sys_flag, record.born_timestamp = rest
+    (
+        size,
+        magic,
+        record.body_crc,
+        record.queue_id,
+        record.flag,
+        record.queue_offset,
+        record.physical_offset,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.store_timestamp,
+        record.store_host,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+        body_length,
+    ) = FIXED_V4.unpack_from(buffer, position)
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise ProtocolError(f"magic {magic:#x} at {position} is none of a record")
     if not MIN_RECORD_SIZE <= size <= available:
         raise ProtocolError(f"a record at {position} declares {size} of {available} bytes")
     record.total_size = size
     record.version = 1 if magic == MAGIC_V1 else 2
-    cursor = _Cursor(buffer, position + _HEAD.size, position + size)
-    record.born_host = cursor.take(20 if record.sys_flag & BORN_HOST_V6 else 8)
-    (record.store_timestamp,) = _INT64.unpack(cursor.take(8))
-    record.store_host = cursor.take(20 if record.sys_flag & STORE_HOST_V6 else 8)
-    tail = _TAIL.unpack(cursor.take(_TAIL.size))
-    record.reconsume_times, record.prepared_transaction_offset, body_length = tail
+    cursor = _Cursor(buffer, position + FIXED_V4.size, position + size)
+    if record.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
+        cursor.position = position + _HEAD.size
+        body_length = _decode_v6_part(record, cursor)
     record.body = cursor.take(body_length)
     try:
         record.topic = cursor.sized(record.version).decode()
@@ -243,6 +254,16 @@ def decode_record(
     if check_crc and record.body and zlib.crc32(record.body) & CRC_MASK != record.body_crc:
         raise ProtocolError(f"the body of a record at {position} contradicts its CRC")
     return record
+
+
+def _decode_v6_part(record: StoredRecord, cursor: _Cursor) -> int:
+    """What follows the born timestamp when a host is an IPv6 one; gives the body's length."""
+    record.born_host = cursor.take(20 if record.sys_flag & BORN_HOST_V6 else 8)
+    (record.store_timestamp,) = _INT64.unpack(cursor.take(8))
+    record.store_host = cursor.take(20 if record.sys_flag & STORE_HOST_V6 else 8)
+    tail = _TAIL.unpack(cursor.take(_TAIL.size))
+    record.reconsume_times, record.prepared_transaction_offset, body_length = tail
+    return int(body_length)
 
 
 def decode_records(buffer: bytes | memoryview) -> Iterator[StoredRecord]:

@@ -21,6 +21,8 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
+import msgspec
+
 from cometmq.errors import ProtocolError
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
@@ -106,16 +108,17 @@ def _decode_topic(data: bytes) -> TopicConfig:
     # The attributes' JSON may hold blanks itself, hence the limit on the split.
     try:
         name, read_queues, write_queues, perm, filter_type, *rest = data.decode().split(" ", 5)
-        return TopicConfig(
-            topic_name=name,
-            read_queue_nums=int(read_queues),
-            write_queue_nums=int(write_queues),
-            perm=int(perm),
-            topic_filter_type=filter_type,
-            attributes=decode_body(rest[0].encode(), dict[str, str]) if rest and rest[0] else {},
-        )
-    except ValueError as error:
-        raise ProtocolError(f"a registered topic does not decode: {data[:80]!r}") from error
+        fields = {
+            "topicName": name,
+            "readQueueNums": read_queues,
+            "writeQueueNums": write_queues,
+            "perm": perm,
+            "topicFilterType": filter_type,
+            "attributes": decode_body(rest[0].encode(), dict[str, str]) if rest and rest[0] else {},
+        }
+        return msgspec.convert(fields, TopicConfig, strict=False)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ProtocolError(f"a registered topic {data[:80]!r} does not decode: {error}") from error
 
 
 def _int32(value: int) -> bytes:

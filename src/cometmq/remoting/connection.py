@@ -85,7 +85,8 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.last_active = 0.0
         self.serialize_type = serialize_type
-        self._handlers = handlers
+        self._handler_of = handlers.get
+        self._decode_request = handlers.decoder.decode
         self._owner = owner
         self._limits = limits
         self._server_side = server_side
@@ -244,12 +245,12 @@ class Connection(asyncio.Protocol):
 
     def _on_frame(self, frame: Frame) -> None:
         code = peek_code(frame)
-        handler = self._handlers.get(code)
+        handler = self._handler_of(code)
         if handler is None:
             self._on_unregistered(decode_command(frame))
             return
         try:
-            request = self._handlers.decoder.decode(frame, code)
+            request = self._decode_request(frame, code)
         except ProtocolError as error:
             # Raises when the header is no command at all, which ends the connection.
             self._on_refused(decode_command(frame), error)
@@ -259,11 +260,11 @@ class Connection(asyncio.Protocol):
             return
         try:
             answer = handler(self, request)
-            if answer is None:
-                return
             if isinstance(answer, bytes):
                 if not request.flag & FLAG_ONEWAY:
                     self._out.append(answer)
+            elif answer is None:
+                return
             elif isinstance(answer, RemotingCommand):
                 self.reply(request, answer)
             else:

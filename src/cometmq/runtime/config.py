@@ -82,7 +82,11 @@ def from_properties(
 
     Raises ConfigError naming `source`, the key, the value and the rule that it breaks.
     """
-    return cls(**_values(cls, properties, source))
+    values = _values(cls, properties, source)
+    try:
+        return cls(**values)
+    except ConfigError as error:  # a rule that the class checks itself
+        raise ConfigError(f"{source}: {error}") from error
 
 
 def to_properties(config: object) -> dict[str, str]:
@@ -134,10 +138,10 @@ class Configuration:
         """Set known keys in the config objects and return those whose value changed.
 
         A key that is neither known nor given before is left out, as Java does. Nothing is changed
-        when ConfigError is raised.
+        when ConfigError is raised, as it is for a new value in a frozen config class.
         """
         label = source or self._source
-        checked = [(config, _values(type(config), changes, label)) for config in self._configs]
+        checked = [(config, _new_values(config, changes, label)) for config in self._configs]
         before = self.properties()
         for config, values in checked:
             for name, value in values.items():
@@ -186,6 +190,19 @@ def _values(cls: type, properties: Mapping[str, str], source: str) -> dict[str, 
             values[setting.name] = None if empty else setting.convert(text)
         except ValueError as error:
             raise ConfigError(f"{source}: {key}={text} does not fit, it must be {error}") from None
+    return values
+
+
+def _new_values(config: object, changes: Mapping[str, str], source: str) -> dict[str, Any]:
+    """By field, what `changes` would set in `config` that is not so already."""
+    values = {
+        name: value
+        for name, value in _values(type(config), changes, source).items()
+        if getattr(config, name) != value
+    }
+    if values and type(config).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        keys = [key for key, setting in _settings(type(config)).items() if setting.name in values]
+        raise ConfigError(f"{source}: {', '.join(keys)} cannot be changed without a restart")
     return values
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any, Final, TextIO
 
 import structlog
@@ -38,7 +39,11 @@ def configure_logging(
         structlog.processors.TimeStamper(fmt="iso", utc=as_json),
     ]
     if as_json:
-        processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        processors += [
+            structlog.processors.format_exc_info,
+            _in_reading_order,
+            structlog.processors.JSONRenderer(),
+        ]
     else:
         processors.append(structlog.dev.ConsoleRenderer(colors=target.isatty()))
     structlog.configure(
@@ -47,3 +52,11 @@ def configure_logging(
         logger_factory=structlog.WriteLoggerFactory(file=target),
         cache_logger_on_first_use=False,
     )
+
+
+def _in_reading_order(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """When, how bad and what before everything else."""
+    head = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
+    return head | dict(event)

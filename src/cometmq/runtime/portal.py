@@ -58,7 +58,7 @@ class LoopThread:
         does not run, ends meanwhile, or the caller is on it. A caller that stops waiting (timeout,
         KeyboardInterrupt) cancels the coroutine.
         """
-        future = self._submit(coroutine)
+        future = self.submit(coroutine)
         try:
             return future.result(timeout_s)
         except CancelledError as error:
@@ -79,7 +79,8 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(self._stop.set)
         thread.join()
 
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """As `call`, without waiting: the future tells the outcome, and its `cancel` cancels."""
         fault = self._call_fault()
         if fault is None:
             with self._submitting:

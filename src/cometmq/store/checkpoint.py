@@ -37,6 +37,11 @@ class Checkpoint:
         self.confirm_physical_offset = 0
 
     def load(self) -> None:
+        """Read the file and make sure that it can be written later, however full the disk is then."""
+        self._read()
+        self.flush()
+
+    def _read(self) -> None:
         size = self._disk.size(self._path)
         data = self._disk.read(self._path) if size is not None else b""
         if len(data) < _FIELDS.size:

@@ -44,7 +44,16 @@ class CommitLog:
     which records can be written without `make_room`.
     """
 
-    __slots__ = ("base", "end", "file_size", "files", "last_store_timestamp", "limit", "map")
+    __slots__ = (
+        "_file_limit",
+        "base",
+        "end",
+        "file_size",
+        "files",
+        "last_store_timestamp",
+        "limit",
+        "map",
+    )
 
     map: mmap.mmap
 
@@ -52,7 +61,7 @@ class CommitLog:
         self.files = files
         self.file_size = files.file_size
         self.last_store_timestamp = 0
-        self.base = self.end = self.limit = 0
+        self.base = self.end = self.limit = self._file_limit = 0
 
     @property
     def min_offset(self) -> int:
@@ -65,7 +74,7 @@ class CommitLog:
         file = self.files.find(offset)
         if file is None:
             # Right behind the last file, or no file at all: the next record makes one.
-            self.base = self.limit = offset
+            self.base = self.limit = self._file_limit = offset
         else:
             self._write_to(file, offset)
         self.end = offset
@@ -73,6 +82,7 @@ class CommitLog:
     def _write_to(self, file: MappedFile, offset: int) -> None:
         self.map = file.map
         self.base = file.base
+        self._file_limit = file.end - BLANK_SIZE
         self._populate(offset)
 
     def _populate(self, offset: int) -> None:
@@ -80,7 +90,7 @@ class CommitLog:
         start = offset - self.base
         end = min(start + _POPULATE_BYTES, self.file_size)
         self.files.populate(self.map, start, end)
-        self.limit = self.base + min(end, self.file_size - BLANK_SIZE)
+        self.limit = min(self.base + end, self._file_limit)
 
     def make_room(self, size: int) -> None:
         """Move the cursor to a file in which `size` bytes and a blank record have room.
@@ -95,7 +105,7 @@ class CommitLog:
             )
         if self.end + size <= self.limit:
             return
-        if self.end + size <= self.base + self.file_size - BLANK_SIZE and self.files.files:
+        if self.end + size <= self._file_limit:
             self._populate(self.end + size)
             return
         file = self.files.append_file()
@@ -109,7 +119,7 @@ class CommitLog:
 
     def release(self) -> None:
         """Let go of all mappings; views of them stay readable. Nothing can be appended after it."""
-        self.limit = self.end
+        self.limit = self._file_limit = self.end
         with suppress(AttributeError):
             del self.map
         self.files.release()

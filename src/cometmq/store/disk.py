@@ -105,10 +105,11 @@ class Disk:
                 os.close(fd)
 
     def cut(self, path: Path, start: int, size: int) -> None:
-        """Make the bytes from `start` to `size` zero, whatever stood there."""
+        """Make the bytes from `start` to `size` zero, whatever stood there, and sync that."""
         with _named(path):
             os.truncate(path, start)
         self.allocate(path, size)
+        self.sync(path)
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> mmap.mmap:
         """Map the first `size` bytes of an existing file."""

@@ -46,6 +46,10 @@ class Flusher:
             self._checkpoint.logics_msg_timestamp = timestamp
             self._checkpoint.flush()
 
+    def flush_checkpoint(self) -> None:
+        """Write the checkpoint as it stands."""
+        self._checkpoint.flush()
+
     def flush_all(self) -> None:
         """Everything, the log first: a checkpoint never speaks of what is not in the log."""
         self.flush_commit_log()

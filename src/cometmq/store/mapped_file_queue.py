@@ -167,10 +167,14 @@ class MappedFileQueue:
 
     def truncate(self, end: int, *, clear: bool) -> None:
         """Drop everything from `end` on: files behind it go, with `clear` the rest of its file
-        becomes zero, so that no old bytes can follow what is written next.
+        becomes zero, so that no old bytes can follow what is written next. All of it is synced.
         """
+        removed = False
         while self.files and self.files[-1].base > end:
             self.files.pop().remove()
+            removed = True
+        if removed:
+            self._disk.sync_directory(self.directory)
         if self.files and clear and self.files[-1].base <= end < self.files[-1].end:
             self.files[-1].cut(end - self.files[-1].base)
         self.flushed = min(self.flushed, end)

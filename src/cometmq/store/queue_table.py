@@ -56,9 +56,15 @@ class QueueTable:
             self._queues[topic, queue_id] = queue
         return queue
 
-    def load(self, *, repair: bool) -> None:
-        """Find the queues on disk. One with damaged files is removed: the log can rebuild it."""
+    def load(self, *, repair: bool) -> bool:
+        """Find the queues on disk; returns whether all of them could be used.
+
+        With `repair` one with damaged files is removed: the log can rebuild it.
+        """
+        intact = True
         for topic in self._disk.names(self._directory):
+            if not self._disk.is_directory(self._directory / topic):
+                continue
             for name in self._disk.names(self._directory / topic):
                 if not name.isdecimal():
                     continue
@@ -70,7 +76,9 @@ class QueueTable:
                         raise
                     log.warning("a consume queue will be rebuilt", reason=str(error))
                     queue.files.remove_all()
+                    intact = False
                 self._queues[topic, int(name)] = queue
+        return intact
 
     def remove_topic(self, topic: str) -> list[int]:
         """Delete the queues of a topic; returns their ids."""

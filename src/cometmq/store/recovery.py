@@ -20,7 +20,7 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch import Dispatcher, QueueBehindError
 from cometmq.store.queue_table import QueueTable
-from cometmq.store.scan import LogScan, ScannedRecord, check_record
+from cometmq.store.scan import LogScan, ScannedRecord, check_record, find_record
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +54,7 @@ class Recoverer:
         config: StoreConfig,
         *,
         clean: bool,
+        rebuild_queues: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self._log = commit_log
@@ -62,6 +63,7 @@ class Recoverer:
         self._config = config
         self._delay_levels_ms = config.delay_levels_ms
         self._clean = clean
+        self._rebuild_queues = rebuild_queues
         self._progress = progress
         self._last_timestamp = 0
 
@@ -71,22 +73,29 @@ class Recoverer:
             self._queues.remove_all()
             return Recovery(self._clean, 0, 0, "", 0, 0, 0)
         start = self._clean_start() if self._clean else None
-        if start is None:
+        if start is not None:
+            recovery = self._replay_or_rebuild(start)
+        else:
             self._clean = False
-            start = self._dirty_start()
-        for queue in self._queues:
-            if self._clean:
-                queue.recover(start)
-            else:
-                queue.truncate(start, clear=True)
-        try:
-            recovery = self._replay(start, fill_gaps=start <= self._log.min_offset)
-        except QueueBehindError:
-            log.warning("consume queues are missing or stale, rebuilding them from the whole log")
-            start = self._log.min_offset
-            recovery = self._replay(start, fill_gaps=True)
+            recovery = self._recover_from(self._dirty_start())
+            if recovery.last_store_timestamp < self._checkpoint.min_timestamp:
+                log.warning("the checkpoint is from the future, so it vouches for nothing")
+                recovery = self._recover_from(self._log.min_offset)
         self._finish(recovery)
         return recovery
+
+    def _recover_from(self, start: int) -> Recovery:
+        """Replay from `start`, trusting no queue unit behind it."""
+        for queue in self._queues:
+            queue.truncate(start, clear=True)
+        return self._replay_or_rebuild(start)
+
+    def _replay_or_rebuild(self, start: int) -> Recovery:
+        try:
+            return self._replay(start, fill_gaps=start <= self._log.min_offset)
+        except QueueBehindError:
+            log.warning("consume queues are missing or stale, rebuilding them from the whole log")
+            return self._replay(self._log.min_offset, fill_gaps=True)
 
     def _clean_start(self) -> int | None:
         """End of the last queued record; None when the log contradicts its queues."""
@@ -96,7 +105,7 @@ class Recoverer:
             (unit for queue in self._queues if (unit := queue.last_message()) is not None),
             default=None,
         )
-        if last is None or last.physical_offset < self._log.min_offset:
+        if last is None or self._rebuild_queues or last.physical_offset < self._log.min_offset:
             return self._log.min_offset
         record = self._check(last.physical_offset)
         if record is None or record.size != last.size:
@@ -106,7 +115,7 @@ class Recoverer:
         return last.physical_offset + last.size
 
     def _dirty_start(self) -> int:
-        trusted = self._checkpoint.min_timestamp
+        trusted = 0 if self._rebuild_queues else self._checkpoint.min_timestamp
         for file in reversed(self._log.files.files):
             record = self._check(file.base)
             if record is not None and 0 < record.store_timestamp <= trusted:
@@ -146,35 +155,39 @@ class Recoverer:
 
     def _finish(self, recovery: Recovery) -> None:
         end = recovery.end
-        # What a crash left behind the end must not be taken for records once the log grows there.
-        dirty = not recovery.clean or bool(recovery.reason)
-        if dirty:
+        files = self._log.files
+        as_left = recovery.clean and not recovery.reason and files.files[-1].base <= end
+        if not as_left:
             self._refuse_damage(recovery)
-            log.info("the end of the commit log", offset=end, reason=recovery.reason or "no data")
-        self._log.files.truncate(end, clear=dirty)
+            say = log.warning if recovery.reason else log.info
+            say("the commit log is cut", offset=end, reason=recovery.reason or "nothing follows")
+        # What a crash left behind the end must not be taken for records once the log grows there.
+        files.truncate(end, clear=not as_left)
         for queue in self._queues:
-            if dirty:
+            last = queue.last_message()
+            if last is not None and last.physical_offset >= end:
                 queue.truncate(end, clear=True)
             queue.correct_min_offset(self._log.min_offset)
-            # Both passes wrote through mappings that need not stay.
+            # An idle queue needs no mappings.
             queue.release()
         self._log.start_writing_at(end, recovery.last_store_timestamp)
-        self._log.files.flushed = end if recovery.clean else recovery.start
+        files.flushed = end if as_left else recovery.start
 
     def _refuse_damage(self, recovery: Recovery) -> None:
-        """Bytes that were flushed, as a later good record of that time proves, are not thrown away."""
+        """Messages that were flushed are not thrown away because one before them is damaged.
+
+        What a crash kept from the disk looks the same, but was stored after the last flush.
+        """
         flushed_until = self._checkpoint.physic_msg_timestamp
         if recovery.last_store_timestamp >= flushed_until:
             return
-        for file in self._log.files.files:
-            if file.base <= recovery.end:
-                continue
-            record = self._check(file.base)
-            if record is not None and record.store_timestamp <= flushed_until:
-                damaged = self._log.files.find(recovery.end)
-                assert damaged is not None
-                raise StoreCorruptError(
-                    f"{damaged.path} is damaged at {recovery.end - damaged.base} (commit-log offset "
-                    f"{recovery.end}: {recovery.reason or 'zeros'}), and {file.path} behind it holds "
-                    f"messages; restore the file from a copy, or move both away to give them up"
-                )
+        later = find_record(self._log.files, recovery.end)
+        damaged = self._log.files.find(recovery.end)
+        if later is None or damaged is None or later.store_timestamp > flushed_until:
+            return
+        raise StoreCorruptError(
+            f"{damaged.path} is damaged at {recovery.end - damaged.base} (commit-log offset "
+            f"{recovery.end}: {recovery.reason or 'zeros'}), and good messages follow at "
+            f"{later.offset}: restore the file from a copy, or remove {self._config.checkpoint_path} "
+            f"to start without everything behind the damage"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -14,6 +15,8 @@ from cometmq.store.mapped_file_queue import MappedFileQueue
 _HEAD: Final = struct.Struct(">IIIiiqqiq")
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
+_MAGIC_AT: Final = 4
+_MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 
 
 class ScannedRecord(NamedTuple):
@@ -121,3 +124,21 @@ class LogScan:
                 self.reason = found.reason
                 return
             self.end = file.end
+
+
+def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:
+    """The first intact record that begins at `offset` or later, wherever that is."""
+    for file in files.files:
+        position = max(offset - file.base, 0) + _MAGIC_AT
+        while (position := _next_magic(file.map, position)) >= 0:
+            start = position - _MAGIC_AT
+            found = check_record(file.view, start, file.base + start, check_crc=True)
+            if isinstance(found, ScannedRecord):
+                return found
+            position += 1
+    return None
+
+
+def _next_magic(mapping: mmap.mmap, position: int) -> int:
+    found = [mapping.find(magic, position) for magic in _MAGICS]
+    return min((place for place in found if place >= 0), default=-1)

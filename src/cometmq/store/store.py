@@ -95,7 +95,6 @@ class MessageStore:
         self._lock = self._disk.lock(self.config.lock_path)
         try:
             recovery = self._recover(progress)
-            self._disk.write(self.config.abort_path, str(os.getpid()).encode())
         except BaseException:
             self._let_go()
             raise
@@ -105,7 +104,9 @@ class MessageStore:
     def _recover(self, progress: Progress | None) -> Recovery:
         clean = self._disk.size(self.config.abort_path) is None
         self.commit_log.files.load(repair=not clean)
-        self.queues.load(repair=True)
+        # Before the first change: a crash on the way must not look like a clean stop.
+        self._disk.write(self.config.abort_path, str(os.getpid()).encode())
+        intact = self.queues.load(repair=True)
         self.checkpoint.load()
         recoverer = Recoverer(
             self.commit_log,
@@ -113,6 +114,7 @@ class MessageStore:
             self.checkpoint,
             self.config,
             clean=clean,
+            rebuild_queues=not intact,
             progress=progress,
         )
         recovery = recoverer.run()
@@ -273,6 +275,10 @@ class MessageStore:
         except StoreError as error:
             self._fail(error)
             raise
+
+    def flush_checkpoint(self) -> None:
+        """Write down how far flushing has come; once a second keeps the next recovery short."""
+        self._flusher.flush_checkpoint()
 
     def flush_all(self) -> None:
         """Sync log, queues and checkpoint. Blocks; fails as above."""

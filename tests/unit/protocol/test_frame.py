@@ -97,6 +97,15 @@ def test_lengths_that_contradict_each_other_are_refused(lie: bytes, first: bytes
         FrameDecoder().feed(first + lie + bytes(16))
 
 
+def test_a_header_longer_than_its_frame_is_refused_before_the_frame_came() -> None:
+    """Found by fuzzing: in single bytes it was noticed only when the whole frame was there."""
+    decoder = FrameDecoder()
+    *first, last = [bytes([byte]) for byte in b"\0\0\0\xdd\0\0\x2c\0"]
+    assert [decoder.feed(byte) for byte in first] == [[]] * 7
+    with pytest.raises(ProtocolError, match="header of 11264 bytes"):
+        decoder.feed(last)
+
+
 def test_a_total_length_too_small_is_refused_when_it_comes_alone() -> None:
     with pytest.raises(ProtocolError):
         FrameDecoder().feed(b"\0\0\0\3")

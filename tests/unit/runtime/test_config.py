@@ -154,3 +154,27 @@ def test_printed_properties_read_back_equal(properties: dict[str, str]) -> None:
     # Leading blanks of a value are the one thing that the form cannot tell from its layout.
     trimmed = {key: value.lstrip(" \t\f") for key, value in properties.items()}
     assert parse_properties(format_properties(trimmed), "text") == trimmed
+
+
+@dataclass(frozen=True)
+class Fixed:
+    size: int = 1
+    even: int = 2
+
+    def __post_init__(self) -> None:
+        if self.even % 2:
+            raise ConfigError(f"even={self.even}: must be even")
+
+
+def test_a_rule_of_the_class_itself_is_reported_with_the_source() -> None:
+    with pytest.raises(ConfigError, match=r"^broker\.conf: even=3: must be even$"):
+        from_properties(Fixed, {"even": "3"}, "broker.conf")
+
+
+def test_a_frozen_config_refuses_new_values_only() -> None:
+    sample = Sample()
+    configuration = Configuration([sample, Fixed()])
+    assert configuration.update({"size": "1", "brokerId": "2"}) == {"brokerId": "2"}
+    with pytest.raises(ConfigError, match="size cannot be changed without a restart"):
+        configuration.update({"size": "2", "brokerId": "3"})
+    assert sample.broker_id == 2

@@ -3,6 +3,7 @@ package cometmq.golden;
 import io.netty.buffer.ByteBuf;
 import io.netty.channel.embedded.EmbeddedChannel;
 import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.rocketmq.remoting.CommandCustomHeader;
@@ -176,7 +177,10 @@ final class Frames {
     private void encode(String name, RemotingCommand command, Object header, byte[] body) throws Exception {
         command.setOpaque(opaque++);
         command.setBody(body);
+        HashMap<String, String> free = command.getExtFields();
         for (SerializeType type : SerializeType.values()) {
+            // The JSON encoder copies the header into extFields; each encoding starts without.
+            command.setExtFields(free == null ? null : new HashMap<>(free));
             command.setSerializeTypeCurrentRPC(type);
             EmbeddedChannel channel = new EmbeddedChannel(new NettyEncoder());
             channel.writeOutbound(command);

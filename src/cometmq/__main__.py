@@ -1,0 +1,5 @@
+"""`python -m cometmq` is `cometmq`."""
+
+from cometmq.cli.main import main
+
+main()

@@ -1,0 +1,7 @@
+"""The asyncio clients; `cometmq` has the blocking ones under the same names."""
+
+from cometmq.client.encoding import split_batches
+from cometmq.client.producer import Producer
+from cometmq.client.push_consumer import PushConsumer
+
+__all__ = ["Producer", "PushConsumer", "split_batches"]

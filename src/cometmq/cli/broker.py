@@ -1,0 +1,135 @@
+"""`cometmq broker` (Java: mqbroker, BrokerStartup)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cometmq.cli.serving import ConfigFile, LogLevel, PrintConfig
+
+if TYPE_CHECKING:
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.store.config import StoreConfig
+
+# What `-m` shows of what `-p` does (Java: @ImportantField).
+IMPORTANT_KEYS: Final = frozenset(
+    {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerClusterName",
+        "brokerId",
+        "brokerIP1",
+        "brokerName",
+        "flushDiskType",
+        "flushIntervalCommitLog",
+        "listenPort",
+        "mappedFileSizeCommitLog",
+        "maxMessageSize",
+        "msgTraceTopicName",
+        "namesrvAddr",
+        "rejectTransactionMessage",
+        "storePathCommitLog",
+        "storePathRootDir",
+        "traceTopicEnable",
+    }
+)
+
+
+def broker(
+    config_file: ConfigFile = None,
+    namesrv_addr: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--namesrvAddr",
+            metavar="HOST:PORT",
+            help="Name servers, parted by semicolons; overrides the file's namesrvAddr and "
+            "the environment's NAMESRV_ADDR.",
+            show_default=False,
+        ),
+    ] = None,
+    print_config: PrintConfig = False,
+    print_important: Annotated[
+        bool,
+        typer.Option(
+            "-m", "--printImportantConfig", help="Print the important settings only and exit."
+        ),
+    ] = False,
+    log_level: LogLevel = "info",
+) -> None:
+    """Run a broker."""
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.cli.serving import read_config_file, report_unknown_keys, serve
+    from cometmq.runtime.config import effective_properties, format_properties
+    from cometmq.store.config import StoreConfig
+
+    properties = read_config_file(config_file)
+    config, store_config = load_configs(properties, namesrv_addr, str(config_file))
+    if print_config or print_important:
+        shown = effective_properties([config, store_config], properties)
+        if print_important:
+            shown = {key: text for key, text in shown.items() if key in IMPORTANT_KEYS}
+        typer.echo(format_properties(shown), nl=False)
+        return
+
+    from cometmq.broker.server import Broker
+    from cometmq.runtime.logging import configure_logging
+    from cometmq.runtime.loop import run
+
+    configure_logging(log_level)
+    report_unknown_keys(properties, BrokerConfig, StoreConfig)
+
+    async def main() -> None:
+        server = Broker(config, store_config)
+
+        def say_ready() -> None:
+            ready = (
+                f"The broker[{config.broker_name}, {server.address}] boot success. "
+                "serializeType=JSON"
+            )
+            if config.namesrv_addr:
+                ready += f" and name server is {config.namesrv_addr}"
+            typer.echo(ready)
+
+        await serve(server, say_ready)
+
+    run(main())
+
+
+def load_configs(
+    properties: Mapping[str, str], namesrv_addr: str | None, source: str
+) -> tuple[BrokerConfig, StoreConfig]:
+    """The broker's and its store's settings. Raises ConfigError.
+
+    Name servers come from the option, else the file, else the environment's NAMESRV_ADDR. A
+    master's id is 0 whatever the file says (Java: BrokerStartup).
+    """
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.errors import ConfigError, ConnectError
+    from cometmq.remoting.client import split_address
+    from cometmq.runtime.config import from_properties
+    from cometmq.store.config import StoreConfig
+
+    role = properties.get("brokerRole", "ASYNC_MASTER").strip()
+    if role not in ("ASYNC_MASTER", "SYNC_MASTER"):
+        raise ConfigError(
+            f"{source}: brokerRole={role} does not fit, this version runs ASYNC_MASTER and "
+            "SYNC_MASTER only"
+        )
+    config = from_properties(BrokerConfig, properties, source)
+    config.broker_id = 0
+    config.namesrv_addr = (
+        namesrv_addr or config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or None
+    )
+    for address in config.name_servers():
+        try:
+            split_address(address)
+        except ConnectError as error:
+            raise ConfigError(
+                f"namesrvAddr={config.namesrv_addr} does not fit, it must be of the form "
+                "127.0.0.1:9876;192.168.0.1:9876"
+            ) from error
+    return config, from_properties(StoreConfig, properties, source)

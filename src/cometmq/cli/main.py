@@ -1,0 +1,56 @@
+"""The application and what becomes of an error: one sentence and an exit status.
+
+Status 2 says that what the user gave does not fit (options, files, keys, a taken port), 1 that
+something else failed.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cometmq._version import __version__
+from cometmq.cli import broker, dev, namesrv
+from cometmq.errors import CometMQError, ConfigError
+
+app = typer.Typer(
+    name="cometmq",
+    help="Apache RocketMQ in Python: name server, broker and tools.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cometmq {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("dev")(dev.dev)
+app.command("namesrv")(namesrv.namesrv)
+app.command("broker")(broker.broker)
+
+
+def main() -> None:
+    try:
+        app()
+    except CometMQError as error:
+        sys.stderr.write(f"cometmq: {error}\n")
+        sys.exit(2 if isinstance(error, ConfigError) else 1)

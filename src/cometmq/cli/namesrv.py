@@ -1,0 +1,46 @@
+"""`cometmq namesrv` (Java: mqnamesrv, NamesrvStartup)."""
+
+from __future__ import annotations
+
+import typer
+
+from cometmq.cli.serving import ConfigFile, LogLevel, PrintConfig
+
+
+def namesrv(
+    config_file: ConfigFile = None,
+    print_config: PrintConfig = False,
+    log_level: LogLevel = "info",
+) -> None:
+    """Run a name server."""
+    from cometmq.cli.serving import read_config_file, report_unknown_keys, serve
+    from cometmq.namesrv.config import NamesrvConfig
+    from cometmq.runtime.config import effective_properties, format_properties, from_properties
+
+    properties = read_config_file(config_file)
+    config = from_properties(NamesrvConfig, properties, str(config_file))
+    if config_file is not None:
+        # What UPDATE_NAMESRV_CONFIG changes is written back to the file it came from.
+        config.config_store_path = config_file.resolve()
+    if print_config:
+        typer.echo(format_properties(effective_properties([config], properties)), nl=False)
+        return
+
+    from cometmq.namesrv.server import NameServer
+    from cometmq.runtime.logging import configure_logging
+    from cometmq.runtime.loop import run
+
+    configure_logging(log_level)
+    report_unknown_keys(properties, NamesrvConfig)
+
+    async def main() -> None:
+        server = NameServer(config, properties=properties)
+        await serve(
+            server,
+            lambda: typer.echo(
+                "The Name Server boot success. serializeType=JSON, "
+                f"address {config.bind_address}:{server.port}"
+            ),
+        )
+
+    run(main())

@@ -1,0 +1,62 @@
+"""What the commands that run a server have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import structlog
+import typer
+
+from cometmq.runtime.config import load_properties, unknown_keys
+from cometmq.runtime.signals import stop_event
+
+log = structlog.get_logger(__name__)
+
+# Long names as Java's mqnamesrv and mqbroker spell them.
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-c",
+        "--configFile",
+        metavar="FILE",
+        help="A properties file with RocketMQ's keys.",
+        show_default=False,
+    ),
+]
+PrintConfig = Annotated[
+    bool,
+    typer.Option("-p", "--printConfigItem", help="Print the effective configuration and exit."),
+]
+LogLevel = Annotated[
+    str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+]
+
+
+class Server(Protocol):
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def read_config_file(path: Path | None) -> dict[str, str]:
+    """The entries of the file that `-c` names, none without it. Raises ConfigError."""
+    return load_properties(path) if path is not None else {}
+
+
+def report_unknown_keys(properties: Mapping[str, str], *classes: type) -> None:
+    """One line with the keys of a file that change nothing here."""
+    if keys := unknown_keys(properties, *classes):
+        log.info("configuration keys without effect", keys=keys)
+
+
+async def serve(server: Server, on_ready: Callable[[], None]) -> None:
+    """Run `server` until SIGTERM or SIGINT; `on_ready` is called once it serves."""
+    with stop_event() as stop:
+        await server.start()
+        try:
+            on_ready()
+            await stop.wait()
+        finally:
+            await server.close()

@@ -1,0 +1,93 @@
+"""The messages of one queue that were pulled and are not consumed yet (Java: ProcessQueue)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """When any of these is exceeded for one queue, its pulling pauses.
+
+    `span` bounds the distance between the lowest and the highest offset held: one message that
+    takes long must not let the rest run away from the offset that can be committed.
+    """
+
+    messages: int = 1000
+    size_bytes: int = 100 * 1024 * 1024
+    span: int = 2000
+
+
+class ProcessQueue:
+    """For the loop's thread. `dropped` says that the queue belongs to another member now."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.dropped = False
+        # Sizes by offset, lowest first: pulls bring offsets in order. Ordered, because a plain dict
+        # walks over the gaps of what was deleted in front whenever it is asked for its first key.
+        self._sizes: OrderedDict[int, int] = OrderedDict()
+        self._size_bytes = 0
+        self._highest = -1
+        self._removed: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._sizes
+
+    @property
+    def size_bytes(self) -> int:
+        """The bodies held, in bytes."""
+        return self._size_bytes
+
+    @property
+    def span(self) -> int:
+        """Highest offset held minus lowest."""
+        return self._highest - next(iter(self._sizes)) if self._sizes else 0
+
+    def put(self, messages: Sequence[MessageExt]) -> None:
+        sizes = self._sizes
+        added = 0
+        for message in messages:
+            size = len(message.body)
+            sizes[message.queue_offset] = size
+            added += size
+        self._size_bytes += added
+        self._highest = max(self._highest, messages[-1].queue_offset)
+
+    def remove(self, offsets: Iterable[int]) -> int:
+        """Forget consumed messages. The offset below which all is consumed, -1 if nothing was held."""
+        if self._highest < 0:
+            return -1
+        sizes = self._sizes
+        for offset in offsets:
+            self._size_bytes -= sizes.pop(offset, 0)
+        if self._removed is not None and not self._removed.done():
+            self._removed.set_result(None)
+        return next(iter(sizes)) if sizes else self._highest + 1
+
+    def exceeded(self, limits: FlowLimits) -> str | None:
+        """The limit that keeps this queue from being pulled, or None."""
+        if len(self._sizes) > limits.messages:
+            return f"{len(self._sizes)} messages are held, the limit is {limits.messages}"
+        if self._size_bytes > limits.size_bytes:
+            return f"{self._size_bytes} bytes are held, the limit is {limits.size_bytes}"
+        if self.span > limits.span:
+            return f"the offsets held span {self.span}, the limit is {limits.span}"
+        return None
+
+    async def wait_removed(self, timeout_s: float) -> None:
+        """Wait until messages are removed, at most `timeout_s`. One waiter at a time."""
+        self._removed = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait((self._removed,), timeout=timeout_s)
+        finally:
+            self._removed = None

@@ -1,0 +1,226 @@
+"""Pulling one queue, again and again, while it is assigned (Java: DefaultMQPushConsumerImpl)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from cometmq.client.broker_api import PullAnswer
+from cometmq.client.instance import ClientInstance
+from cometmq.client.offset_store import RemoteOffsetStore
+from cometmq.client.process_queue import FlowLimits, ProcessQueue
+from cometmq.errors import (
+    CometMQError,
+    ProtocolError,
+    RemoteError,
+    RemotingError,
+    RouteNotFoundError,
+)
+from cometmq.filtering.tags import accepts, selects_all
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import PullStatus
+from cometmq.model.route import MASTER_ID
+from cometmq.model.subscription import SubscriptionData
+from cometmq.model.sysflag import COMPRESSED, PULL_COMMIT_OFFSET, PULL_SUSPEND
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.compression import decompress
+from cometmq.protocol.headers import PullMessageRequestHeader
+from cometmq.protocol.record import decode_records
+
+log = structlog.get_logger(__name__)
+
+SUSPEND_MS: Final = 15_000
+PULL_TIMEOUT_S: Final = 30.0
+FLOW_CONTROL_PAUSE_S: Final = 0.05
+BROKER_FLOW_CONTROL_PAUSE_S: Final = 0.02
+RETRY_FIRST_S: Final = 0.1
+RETRY_LAST_S: Final = 1.0
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+
+# The broker does not know this member, or only an older subscription: a heartbeat mends it.
+_FORGOTTEN: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    batch_size: int = 32
+    interval_ms: int = 0
+    flow: FlowLimits = field(default_factory=FlowLimits)
+
+
+class QueuePuller:
+    """Keeps one process queue filled. `run` is a task of the consumer that owns the queue.
+
+    `subscription` gives the present subscription of the queue's topic, `deliver` takes the messages
+    that were put into the process queue, `on_offset_moved` the queue whose offset the broker refused
+    and the offset to go on from.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        process_queue: ProcessQueue,
+        next_offset: int,
+        *,
+        options: PullOptions,
+        offsets: RemoteOffsetStore,
+        subscription: Callable[[str], SubscriptionData | None],
+        deliver: Callable[[ProcessQueue, list[MessageExt]], None],
+        on_offset_moved: Callable[[MessageQueue, int], None],
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._process_queue = process_queue
+        self._queue = process_queue.queue
+        self._next_offset = next_offset
+        self._options = options
+        self._offsets = offsets
+        self._subscription = subscription
+        self._deliver = deliver
+        self._on_offset_moved = on_offset_moved
+        self._broker_id = MASTER_ID
+        self._retry_s = RETRY_FIRST_S
+
+    async def run(self) -> None:
+        while not self._process_queue.dropped:
+            if self._process_queue.exceeded(self._options.flow) is not None:
+                await self._process_queue.wait_removed(FLOW_CONTROL_PAUSE_S)
+                continue
+            subscription = self._subscription(self._queue.topic)
+            if subscription is None:
+                return
+            try:
+                answer = await self._pull(subscription)
+                self._retry_s = RETRY_FIRST_S
+                self._take(answer, subscription)
+            except (RemotingError, RouteNotFoundError) as error:
+                await self._after_failure(error)
+            except RemoteError as error:
+                await self._after_refusal(error)
+            except ProtocolError:
+                log.exception("a pull's answer does not decode", queue=str(self._queue))
+                await self._back_off()
+            if self._options.interval_ms:
+                await asyncio.sleep(self._options.interval_ms / 1000)
+
+    async def _pull(self, subscription: SubscriptionData) -> PullAnswer:
+        routes = self._instance.routes
+        address = routes.pull_address(self._queue.broker_name, self._broker_id)
+        if address is None:
+            raise RouteNotFoundError(f"no address of broker {self._queue.broker_name} is known")
+        commit_offset = self._offsets.get(self._queue) or 0
+        sys_flag = PULL_SUSPEND
+        if commit_offset > 0 and address == routes.master_address(self._queue.broker_name):
+            sys_flag |= PULL_COMMIT_OFFSET
+        header = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=self._queue.topic,
+            queue_id=self._queue.queue_id,
+            queue_offset=self._next_offset,
+            max_msg_nums=self._options.batch_size,
+            sys_flag=sys_flag,
+            commit_offset=commit_offset,
+            suspend_timeout_millis=SUSPEND_MS,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+        )
+        try:
+            return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
+        except CometMQError as error:
+            error.address = error.address or address
+            raise
+
+    def _take(self, answer: PullAnswer, subscription: SubscriptionData) -> None:
+        if self._process_queue.dropped:
+            return
+        header = answer.header
+        self._broker_id = header.suggest_which_broker_id
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "the broker moved the offset of a queue",
+                queue=str(self._queue),
+                asked=self._next_offset,
+                next=header.next_begin_offset,
+            )
+            self._on_offset_moved(self._queue, header.next_begin_offset)
+            return
+        messages: list[MessageExt] = []
+        if answer.status is PullStatus.FOUND:
+            messages = decode_messages(answer, self._queue.broker_name, self._group)
+            if not selects_all(subscription):
+                messages = [m for m in messages if accepts(subscription, m.tags)]
+        self._next_offset = header.next_begin_offset
+        if messages:
+            self._process_queue.put(messages)
+            self._deliver(self._process_queue, messages)
+        elif not self._process_queue:
+            # Nothing is held, so all below the next offset is done with, filtered messages too.
+            self._offsets.update(self._queue, self._next_offset, increase_only=True)
+
+    async def _after_failure(self, error: CometMQError) -> None:
+        log.debug("pull failed", queue=str(self._queue), reason=str(error))
+        self._broker_id = MASTER_ID
+        self._instance.report_failure(error, self._queue.topic, error.address)
+        await self._back_off()
+
+    async def _after_refusal(self, error: RemoteError) -> None:
+        if error.code == ResponseCode.FLOW_CONTROL:
+            await asyncio.sleep(BROKER_FLOW_CONTROL_PAUSE_S)
+            return
+        log.info("pull refused", queue=str(self._queue), code=error.code, reason=str(error))
+        if error.code in _FORGOTTEN and error.address is not None:
+            try:
+                await self._instance.heartbeats.beat(error.address)
+            except CometMQError as failure:
+                log.debug("heartbeat failed", address=error.address, reason=str(failure))
+        elif error.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._instance.routes.refresh_soon(self._queue.topic)
+        await self._back_off()
+
+    async def _back_off(self) -> None:
+        await asyncio.sleep(self._retry_s)
+        self._retry_s = min(self._retry_s * 2, RETRY_LAST_S)
+
+
+def decode_messages(answer: PullAnswer, broker_name: str, group: str) -> list[MessageExt]:
+    """The messages of a pull's answer, bodies decompressed. Raises ProtocolError.
+
+    A body that does not decompress is delivered as it is stored, its flag still set: the listener
+    can refuse it, so it ends among the dead letters instead of blocking its queue for ever.
+    """
+    min_offset, max_offset = str(answer.header.min_offset), str(answer.header.max_offset)
+    messages = []
+    for record in decode_records(answer.records):
+        message = record.to_message(broker_name)
+        if message.sys_flag & COMPRESSED:
+            _decompress(message)
+        properties = message.properties
+        properties[p.MIN_OFFSET] = min_offset
+        properties[p.MAX_OFFSET] = max_offset
+        origin = properties.get(p.RETRY_TOPIC)
+        if origin is not None and message.topic == f"%RETRY%{group}":
+            message.topic = origin
+        messages.append(message)
+    return messages
+
+
+def _decompress(message: MessageExt) -> None:
+    try:
+        message.body = decompress(message.body, message.sys_flag, max_length=MAX_BODY_BYTES)
+    except ProtocolError as error:
+        log.warning("a body is delivered compressed", msg_id=message.msg_id, reason=str(error))
+    else:
+        message.sys_flag &= ~COMPRESSED

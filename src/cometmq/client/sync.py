@@ -1,0 +1,284 @@
+"""The blocking clients: the asyncio ones, run on one background loop thread.
+
+No rule of RocketMQ lives here. Parameters, results and errors are those of the asyncio classes
+(`cometmq.client.producer`, `cometmq.client.push_consumer`), which say what they mean; a test keeps
+the signatures equal. Any thread may call any method, except from a coroutine listener, which runs
+on the loop thread itself and uses `cometmq.aio`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, ParamSpec, Self, TypeVar
+
+from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.encoding import COMPRESS_OVER_BYTES
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.lifecycle import AsyncClient
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
+from cometmq.client.listening import Listener
+from cometmq.client.producer import MAX_PENDING_SENDS, SEND_TIMEOUT_MS, SendCallback
+from cometmq.client.producer import Producer as AsyncProducer
+from cometmq.client.push_consumer import CLOSE_TIMEOUT_MS, ListenerT
+from cometmq.client.push_consumer import PushConsumer as AsyncPushConsumer
+from cometmq.client.selectors import QueueSelector
+from cometmq.model.message import Message
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeFromWhere, SendResult
+from cometmq.protocol.compression import CompressionType
+from cometmq.runtime.portal import LoopThread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _SharedLoopThread:
+    """The loop thread of all blocking clients of the process; it runs while one of them does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._users = 0
+
+    def borrow(self) -> LoopThread:
+        with self._lock:
+            if self._thread is None or not self._thread.running:
+                # A forked child inherits the object but not the thread: it gets one of its own.
+                self._thread = LoopThread("cometmq-client")
+                self._thread.start()
+                self._users = 0
+            self._users += 1
+            return self._thread
+
+    def give_back(self, thread: LoopThread) -> None:
+        with self._lock:
+            if thread is self._thread:
+                self._users -= 1
+                if self._users == 0:
+                    self._thread = None
+                    thread.stop()
+
+
+_shared = _SharedLoopThread()
+
+
+class BlockingClient:
+    """Base of the blocking classes."""
+
+    def __init__(self, asynchronous: AsyncClient) -> None:
+        self._client = asynchronous
+        self._thread: LoopThread | None = None
+
+    @property
+    def group(self) -> str:
+        return self._client.group
+
+    @property
+    def client_id(self) -> str:
+        return self._client.client_id
+
+    def start(self) -> None:
+        thread = _shared.borrow()
+        try:
+            thread.call(self._client.start())
+        except BaseException:
+            _shared.give_back(thread)
+            raise
+        self._thread = thread
+
+    def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            self._client.close_unstarted()
+            return
+        try:
+            thread.call(self._client.close())
+        finally:
+            _shared.give_back(thread)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._running_thread(coroutine).call(coroutine)
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        return self._running_thread(coroutine).submit(coroutine)
+
+    def _apply(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a plain method of the asyncio client: on the loop thread once that is in use."""
+        if self._thread is None:
+            return function(*args, **kwargs)
+        return self._thread.call(_later(function, *args, **kwargs))
+
+    def _running_thread(self, coroutine: Coroutine[Any, Any, Any]) -> LoopThread:
+        if self._thread is None:
+            coroutine.close()
+            self._client.check_started()
+            raise AssertionError("a started client has its thread")
+        return self._thread
+
+
+async def _later(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return function(*args, **kwargs)
+
+
+async def _awaited(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await function(*args, **kwargs)
+
+
+class Producer(BlockingClient):
+    """See `cometmq.aio.Producer`. `send_async` calls its callback on the loop thread."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str = DEFAULT_INSTANCE_NAME,
+        unit_name: str | None = None,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        retry_times: int = 2,
+        max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        compression: CompressionType = CompressionType.ZLIB,
+        default_topic_queue_nums: int = 4,
+        max_pending_sends: int = MAX_PENDING_SENDS,
+    ) -> None:
+        self._async = AsyncProducer(
+            group,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            send_timeout_ms=send_timeout_ms,
+            retry_times=retry_times,
+            max_message_size_bytes=max_message_size_bytes,
+            compress_over_bytes=compress_over_bytes,
+            compression=compression,
+            default_topic_queue_nums=default_topic_queue_nums,
+            max_pending_sends=max_pending_sends,
+        )
+        super().__init__(self._async)
+
+    def send(
+        self,
+        message: Message,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> SendResult:
+        return self._call(
+            self._async.send(
+                message, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key
+            )
+        )
+
+    def send_async(
+        self,
+        message: Message,
+        callback: SendCallback | None = None,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> Future[SendResult]:
+        return self._submit(
+            _awaited(
+                self._async.send_async,
+                message,
+                callback,
+                timeout_ms=timeout_ms,
+                queue=queue,
+                selector=selector,
+                key=key,
+            )
+        )
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> None:
+        self._call(self._async.send_oneway(message, queue=queue, selector=selector, key=key))
+
+    def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        return self._call(self._async.send_batch(messages, timeout_ms=timeout_ms, queue=queue))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._async.queues(topic))
+
+
+class PushConsumer(BlockingClient):
+    """See `cometmq.aio.PushConsumer`."""
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener | None = None,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str = DEFAULT_INSTANCE_NAME,
+        unit_name: str | None = None,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
+        consume_timestamp_ms: int | None = None,
+        concurrency: int = 20,
+        consume_message_batch_max_size: int = 1,
+        max_reconsume_times: int = -1,
+        allocation: AllocationStrategy = allocate_averagely,
+        pull_batch_size: int = 32,
+        pull_interval_ms: int = 0,
+        pull_threshold_for_queue: int = 1000,
+        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
+        consume_max_span: int = 2000,
+        close_timeout_ms: int = CLOSE_TIMEOUT_MS,
+    ) -> None:
+        self._async = AsyncPushConsumer(
+            group,
+            listener,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            consume_from=consume_from,
+            consume_timestamp_ms=consume_timestamp_ms,
+            concurrency=concurrency,
+            consume_message_batch_max_size=consume_message_batch_max_size,
+            max_reconsume_times=max_reconsume_times,
+            allocation=allocation,
+            pull_batch_size=pull_batch_size,
+            pull_interval_ms=pull_interval_ms,
+            pull_threshold_for_queue=pull_threshold_for_queue,
+            pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
+            consume_max_span=consume_max_span,
+            close_timeout_ms=close_timeout_ms,
+        )
+        super().__init__(self._async)
+
+    def listen(self, listener: ListenerT) -> ListenerT:
+        return self._async.listen(listener)
+
+    def subscribe(self, topic: str, tags: str = "*") -> None:
+        self._apply(self._async.subscribe, topic, tags)
+
+    def unsubscribe(self, topic: str) -> None:
+        self._apply(self._async.unsubscribe, topic)
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        return self._apply(self._async.assigned_queues)

@@ -1,0 +1,162 @@
+"""One way to drive both faces of the client, so that a scenario is written once.
+
+The blocking face is used as it is. The asyncio face runs on a loop thread of its own, its methods
+awaited there, its listeners coroutines.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import cometmq
+import cometmq.aio
+from cometmq import ConsumeResult, MessageExt
+from cometmq.runtime.portal import LoopThread
+
+WAIT_S = 15.0
+
+Handle = Callable[[list[MessageExt]], ConsumeResult | None]
+
+
+class Face(Protocol):
+    def producer(self, group: str, **options: Any) -> Any:
+        """A started producer that the test's end closes."""
+
+    def consumer(self, group: str, topic: str, handle: Handle, **options: Any) -> Any:
+        """A started consumer that the test's end closes; `tags` is the subscription."""
+
+    def new_producer(self, group: str, **options: Any) -> Any:
+        """A producer that is not started."""
+
+    def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
+        """A consumer that is not started."""
+
+
+class BlockingFace:
+    def __init__(self, namesrv: str) -> None:
+        self._namesrv = namesrv
+        self._open: list[Any] = []
+
+    def new_producer(self, group: str, **options: Any) -> Any:
+        return cometmq.Producer(group, **{"namesrv": self._namesrv, **options})
+
+    def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
+        return cometmq.PushConsumer(group, *args, **{"namesrv": self._namesrv, **options})
+
+    def producer(self, group: str, **options: Any) -> Any:
+        return self._started(self.new_producer(group, **options))
+
+    def consumer(
+        self, group: str, topic: str, handle: Handle, tags: str = "*", **options: Any
+    ) -> Any:
+        consumer = self.new_consumer(group, self.listener(handle), **options)
+        consumer.subscribe(topic, tags)
+        return self._started(consumer)
+
+    def listener(self, handle: Handle) -> Any:
+        return handle
+
+    def close(self) -> None:
+        while self._open:
+            self._open.pop().close()
+
+    def _started(self, client: Any) -> Any:
+        client.start()
+        self._open.append(client)
+        return client
+
+
+class AsyncFace(BlockingFace):
+    def __init__(self, namesrv: str) -> None:
+        super().__init__(namesrv)
+        self._thread = LoopThread("aio-face")
+        self._thread.start()
+
+    def new_producer(self, group: str, **options: Any) -> Any:
+        options = {"namesrv": self._namesrv, **options}
+        return OnLoop(cometmq.aio.Producer(group, **options), self._thread)
+
+    def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
+        options = {"namesrv": self._namesrv, **options}
+        return OnLoop(cometmq.aio.PushConsumer(group, *args, **options), self._thread)
+
+    def listener(self, handle: Handle) -> Any:
+        async def listen(messages: list[MessageExt]) -> ConsumeResult | None:
+            return handle(messages)
+
+        return listen
+
+    def close(self) -> None:
+        super().close()
+        self._thread.stop()
+
+
+class OnLoop:
+    """Calls the methods of an asyncio client on a loop thread and waits for what they await."""
+
+    def __init__(self, client: Any, thread: LoopThread) -> None:
+        self._client = client
+        self._thread = thread
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._client, name)
+        return self._caller(value) if callable(value) else value
+
+    def _caller(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            outcome = method(*args, **kwargs)
+            return await outcome if inspect.isawaitable(outcome) else outcome
+
+        return lambda *args, **kwargs: self._thread.call(call(*args, **kwargs))
+
+
+@contextmanager
+def open_face(name: str, namesrv: str) -> Iterator[Face]:
+    face = AsyncFace(namesrv) if name == "asyncio" else BlockingFace(namesrv)
+    try:
+        yield face
+    finally:
+        face.close()
+
+
+class Received:
+    """What a listener got, for tests that wait for it; `handle` is the listener."""
+
+    def __init__(self, answer: ConsumeResult | None = ConsumeResult.SUCCESS) -> None:
+        self.messages: list[MessageExt] = []
+        self.answer = answer
+        self._changed = threading.Condition()
+
+    def handle(self, messages: list[MessageExt]) -> ConsumeResult | None:
+        with self._changed:
+            self.messages += messages
+            self._changed.notify_all()
+        return self.answer
+
+    @property
+    def bodies(self) -> list[bytes]:
+        with self._changed:
+            return [message.body for message in self.messages]
+
+    def wait_for(self, count: int, wait_s: float = WAIT_S) -> list[MessageExt]:
+        """Wait until `count` messages came; fails with what came when they do not."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self.messages) >= count, wait_s):
+                raise AssertionError(f"{len(self.messages)} of {count} messages came in {wait_s} s")
+            return list(self.messages)
+
+
+def eventually(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
+    """The condition's first true value; fails when there is none in time."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not true within {wait_s} s"
+        time.sleep(0.01)

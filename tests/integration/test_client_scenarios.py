@@ -1,0 +1,666 @@
+"""What users do with the client, run for both faces against a real cluster."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from cometmq import (
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    MessageQueue,
+    SendStatus,
+    split_batches,
+)
+from cometmq.errors import (
+    ClientStateError,
+    CometMQError,
+    IllegalArgumentError,
+    RemoteError,
+    RouteNotFoundError,
+)
+from cometmq.testing.cluster import Cluster
+from tests.integration.client_faces import Face, Received, eventually, open_face
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+FACES = ("blocking", "asyncio")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    # Two brokers, and no queue ever counts as young (accessMessageInMemoryMaxRatio), so that where
+    # a new group begins is its own choice.
+    with Cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=FACES)
+def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
+    with open_face(request.param, cluster.namesrv) as face:
+        yield face
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and group name of this test's own."""
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+def send_all(producer: Any, topic: str, count: int, **properties: Any) -> list[bytes]:
+    bodies = [b"%s-%d" % (topic.encode(), i) for i in range(count)]
+    for body in bodies:
+        assert producer.send(Message(topic, body, **properties)).status is SendStatus.SEND_OK
+    return bodies
+
+
+def create_topic(face: Face, topic: str) -> list[MessageQueue]:
+    """Have both brokers create the topic, each with a message `made`; its queues, once known."""
+    for broker in ("broker-a", "broker-b"):
+        producer = face.producer(f"{topic}-{broker}")
+        producer.send(Message(topic, b"made"), queue=MessageQueue(topic, broker, 0))
+
+    def queues() -> list[MessageQueue]:
+        with_new_eyes = face.producer(f"{topic}-look")
+        found: list[MessageQueue] = with_new_eyes.queues(topic)
+        with_new_eyes.close()
+        return found if len(found) == 8 else []
+
+    queues_known: list[MessageQueue] = eventually(queues)
+    return queues_known
+
+
+def test_a_message_arrives_with_all_it_was_sent_with(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    message = Message(
+        name,
+        "grün € 😀".encode(),
+        tags="paid",
+        keys=["O-1001", "C-7"],
+        flag=42,
+        properties={"note": "grün € 😀", "empty-looking": " "},
+    )
+    result = producer.send(message)
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    (got,) = received.wait_for(1)
+    assert got.topic == name
+    assert got.body == message.body
+    assert (got.tags, got.keys, got.flag) == ("paid", ("O-1001", "C-7"), 42)
+    assert got.properties["note"] == "grün € 😀"
+    assert got.properties["empty-looking"] == " "
+    assert got.msg_id == result.msg_id == message.unique_id
+    assert got.offset_msg_id == result.offset_msg_id
+    assert MessageQueue(got.topic, got.broker_name, got.queue_id) == result.queue
+    assert got.queue_offset == result.queue_offset
+    assert got.reconsume_times == 0
+    assert abs(got.born_timestamp_ms - time.time() * 1000) < 60_000
+
+
+def test_two_members_share_the_queues_and_every_message_comes_once(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    queues = create_topic(face, name)
+    received = [Received(), Received()]
+    members = [face.consumer(name, name, r.handle, consume_from=FIRST) for r in received]
+
+    def shares() -> list[set[MessageQueue]]:
+        return [{q for q in m.assigned_queues() if q.topic == name} for m in members]
+
+    eventually(lambda: [len(share) for share in shares()] == [4, 4])
+    first, second = shares()
+    assert first | second == set(queues)
+    assert not first & second
+    bodies = send_all(producer, name, 400)
+    eventually(lambda: sum(len(r.messages) for r in received) >= 402)
+    counts = Counter(received[0].bodies + received[1].bodies)
+    assert [body for body in bodies if counts[body] != 1] == []
+    assert all(len(r.messages) > 100 for r in received)
+
+
+def test_a_leaving_member_hands_its_queues_over(face: Face, name: str) -> None:
+    create_topic(face, name)
+    producer = face.producer(name)
+    stays, leaves = Received(), Received()
+    member = face.consumer(name, name, stays.handle, consume_from=FIRST)
+    other = face.consumer(name, name, leaves.handle, consume_from=FIRST)
+    eventually(lambda: any(queue.topic == name for queue in other.assigned_queues()))
+    other.close()
+    eventually(lambda: len([q for q in member.assigned_queues() if q.topic == name]) == 8)
+    before = len(stays.messages)
+    bodies = send_all(producer, name, 40)
+    stays.wait_for(before + 40)
+    assert set(bodies) <= set(stays.bodies + leaves.bodies)
+
+
+def test_a_batch_arrives_whole_and_in_order(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    messages = [Message(name, b"%d" % i, tags=f"t{i}", keys=[f"k{i}"]) for i in range(20)]
+    result = producer.send_batch(messages)
+    assert result.msg_id.split(",") == [message.unique_id for message in messages]
+    face.consumer(name, name, received.handle, consume_from=FIRST, concurrency=1)
+    got = received.wait_for(20)
+    assert [m.body for m in got] == [m.body for m in messages]
+    assert [(m.tags, m.keys, m.msg_id) for m in got] == [
+        (m.tags, m.keys, m.unique_id) for m in messages
+    ]
+    assert [m.queue_offset for m in got] == list(
+        range(result.queue_offset, result.queue_offset + 20)
+    )
+
+
+def test_split_batches_fit_the_limit_and_lose_nothing(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    messages = [Message(name, os.urandom(1000)) for _ in range(200)]
+    batches = split_batches(messages, max_bytes=50_000)
+    assert len(batches) > 3
+    for batch in batches:
+        producer.send_batch(batch)
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    received.wait_for(200)
+    assert Counter(received.bodies) == Counter(message.body for message in messages)
+
+
+def test_oneway_messages_arrive(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    producer.send(Message(name, b"first"))  # creates the topic
+    for i in range(20):
+        producer.send_oneway(Message(name, b"%d" % i))
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    received.wait_for(21)
+    assert Counter(received.bodies) == Counter([b"first", *(b"%d" % i for i in range(20))])
+
+
+def test_send_async_tells_the_outcome_by_future_and_callback(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    outcomes: list[tuple[Any, Any]] = []
+    told = threading.Event()
+
+    def callback(result: Any, error: Any) -> None:
+        outcomes.append((result, error))
+        if len(outcomes) == 2:
+            told.set()
+
+    future = producer.send_async(Message(name, b"good"), callback)
+    result = future.result(10) if hasattr(future, "result") else future
+    with pytest.raises(IllegalArgumentError, match="is empty"):
+        bad = producer.send_async(Message(name, b""), callback)
+        bad.result(10)
+    assert told.wait(10)
+    assert outcomes[0] == (result, None)
+    assert isinstance(outcomes[1][1], IllegalArgumentError)
+
+
+def test_a_key_always_leads_to_the_same_queue_in_order(face: Face, name: str) -> None:
+    received = Received()
+    create_topic(face, name)
+    producer = face.producer(name)
+    queues: dict[str, set[MessageQueue]] = {}
+    for i in range(60):
+        key = f"order-{i % 6}"
+        message = Message(name, b"%d" % i, properties={"order": key})
+        queues.setdefault(key, set()).add(producer.send(message, key=key).queue)
+    assert all(len(of_key) == 1 for of_key in queues.values())
+    assert len(set.union(*queues.values())) > 1
+    face.consumer(name, name, received.handle, consume_from=FIRST, concurrency=1)
+    received.wait_for(62)
+    by_key: dict[str, list[int]] = {}
+    for message in received.messages[0:]:
+        if "order" in message.properties:
+            by_key.setdefault(message.properties["order"], []).append(int(message.body))
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+def test_a_selector_chooses_the_queue(face: Face, name: str) -> None:
+    create_topic(face, name)
+    producer = face.producer(name)
+    chosen = producer.queues(name)[5]
+    message = Message(name, b"x")
+    result = producer.send(message, selector=lambda queues, _m, key: queues[key], key=5)
+    assert result.queue == chosen
+    assert producer.send(message, queue=chosen).queue_offset == result.queue_offset + 1
+    with pytest.raises(IllegalArgumentError, match="none of the 8 queues"):
+        producer.send(message, selector=lambda *_: MessageQueue(name, "nowhere", 0))
+
+
+def test_large_bodies_travel_compressed(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    body = b"compressible " * 40_000
+    producer.send(Message(name, body))
+    noise = os.urandom(8192)
+    producer.send(Message(name, noise))
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    got = {m.body: m.store_size for m in received.wait_for(2)}
+    assert set(got) == {body, noise}
+    assert got[body] < len(body) // 10
+
+
+def test_tags_select(face: Face, name: str) -> None:
+    wanted, everything = Received(), Received()
+    producer = face.producer(name)
+    for i in range(30):
+        producer.send(Message(name, b"%d" % i, tags=("red", "green", "blue")[i % 3]))
+    # "AaAa" and "BBBB" have one Java hash code: the broker lets both through, the client does not.
+    producer.send(Message(name, b"collides", tags="BBBB"))
+    producer.send(Message(name, b"untagged"))
+    face.consumer(
+        f"{name}-some", name, wanted.handle, tags="red || blue || AaAa", consume_from=FIRST
+    )
+    face.consumer(f"{name}-all", name, everything.handle, consume_from=FIRST)
+    everything.wait_for(32)
+    wanted.wait_for(20)
+    assert sorted(int(body) for body in wanted.bodies) == [i for i in range(30) if i % 3 != 1]
+
+
+def test_a_new_group_begins_where_it_says(face: Face, name: str) -> None:
+    queues = create_topic(face, name)
+    producer = face.producer(name)
+    old = send_all(producer, name, 8)
+    # Store times are whole milliseconds: keep clear of the one in which the last message came.
+    between_ms = time.time_ns() // 1_000_000 + 2
+    eventually(lambda: time.time_ns() // 1_000_000 > between_ms)
+    recent = [b"recent-%d" % i for i in range(8)]
+    for body, queue in zip(recent, queues, strict=True):
+        producer.send(Message(name, body), queue=queue)
+    received = {where: Received() for where in ConsumeFromWhere}
+    consumers = [
+        face.consumer(
+            f"{name}-{where.name}",
+            name,
+            got.handle,
+            consume_from=where,
+            consume_timestamp_ms=between_ms,
+        )
+        for where, got in received.items()
+    ]
+    for consumer in consumers:
+        eventually(lambda c=consumer: len([q for q in c.assigned_queues() if q.topic == name]) == 8)
+    last = [b"last-%d" % i for i in range(8)]
+    for body, queue in zip(last, queues, strict=True):
+        producer.send(Message(name, body), queue=queue)
+    for where, bodies in (
+        (ConsumeFromWhere.FIRST_OFFSET, [b"made"] * 2 + old + recent + last),
+        (ConsumeFromWhere.TIMESTAMP, recent + last),
+        (ConsumeFromWhere.LAST_OFFSET, last),
+    ):
+        received[where].wait_for(len(bodies))
+        assert Counter(received[where].bodies) == Counter(bodies), where
+
+
+def test_offsets_survive_a_restart_of_the_consumer(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    before = send_all(producer, name, 50)
+    first = Received()
+    consumer = face.consumer(name, name, first.handle, consume_from=FIRST)
+    first.wait_for(50)
+    consumer.close()
+    after = [b"after-%d" % i for i in range(50)]
+    for body in after:
+        producer.send(Message(name, body))
+    second = Received()
+    face.consumer(name, name, second.handle, consume_from=FIRST)
+    second.wait_for(50)
+    assert Counter(first.bodies) == Counter(before)
+    assert Counter(second.bodies) == Counter(after)
+
+
+@pytest.mark.parametrize("failure", ["later", "none", "raises"])
+def test_a_message_whose_listener_fails_comes_again(face: Face, name: str, failure: str) -> None:
+    received = Received()
+
+    def fail_once(messages: list[MessageExt]) -> ConsumeResult | None:
+        received.handle(messages)
+        if messages[0].body == b"bad" and messages[0].reconsume_times == 0:
+            if failure == "raises":
+                raise ValueError("the listener's own error")
+            return ConsumeResult.RECONSUME_LATER if failure == "later" else None
+        return ConsumeResult.SUCCESS
+
+    producer = face.producer(name)
+    face.consumer(name, name, fail_once, consume_from=FIRST)
+    producer.send(Message(name, b"bad", keys=["k"]))
+    producer.send(Message(name, b"good"))
+    received.wait_for(3, wait_s=30)
+    again = [m for m in received.messages if m.body == b"bad"]
+    assert [m.reconsume_times for m in again] == [0, 1]
+    assert {m.topic for m in again} == {name}
+    assert again[1].keys == ("k",)
+    assert received.bodies.count(b"good") == 1
+
+
+def test_flow_control_bounds_what_one_queue_holds(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    queue = eventually(lambda: producer.send(Message(name, b"0")).queue)
+    producer.send_batch([Message(name, b"%d" % i) for i in range(1, 400)], queue=queue)
+    release = threading.Event()
+    started: list[int] = []
+
+    def block(messages: list[MessageExt]) -> ConsumeResult:
+        started.append(messages[0].queue_offset)
+        assert release.wait(30)
+        return ConsumeResult.SUCCESS
+
+    # A function listener in both faces: what blocks must not block a loop.
+    consumer = face.new_consumer(
+        name,
+        block,
+        consume_from=FIRST,
+        concurrency=4,
+        pull_threshold_for_queue=64,
+        pull_batch_size=32,
+    )
+    consumer.subscribe(name)
+    consumer.start()
+    try:
+        eventually(lambda: len(started) == 4)
+
+        def held() -> int:
+            member = getattr(consumer, "_async", None) or consumer._client
+            assignments = member._member._assignments
+            return max(len(a.process_queue) for a in assignments.values())
+
+        eventually(lambda: held() > 64)
+        # More pulls than a broken limit would need, each 50 ms apart.
+        end = time.monotonic() + 0.4
+        while time.monotonic() < end:
+            assert 64 < held() <= 64 + 32
+            time.sleep(0.02)
+        release.set()
+        eventually(lambda: len(started) == 400)
+    finally:
+        release.set()
+        consumer.close()
+
+
+def test_messages_of_a_slow_listener_run_side_by_side(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    queue = producer.send(Message(name, b"0")).queue
+    producer.send_batch([Message(name, b"%d" % i) for i in range(1, 8)], queue=queue)
+    meeting = threading.Barrier(8)
+    met = Received()
+
+    def meet(messages: list[MessageExt]) -> ConsumeResult | None:
+        meeting.wait(20)  # passes only when all eight are in the listener at once
+        return met.handle(messages)
+
+    consumer = face.new_consumer(name, meet, consume_from=FIRST, concurrency=8)
+    consumer.subscribe(name)
+    consumer.start()
+    try:
+        met.wait_for(8)
+    finally:
+        meeting.abort()
+        consumer.close()
+
+
+def test_a_listener_gets_as_many_messages_as_it_asked_for(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    queue = producer.send(Message(name, b"0")).queue
+    producer.send_batch([Message(name, b"%d" % i) for i in range(1, 60)], queue=queue)
+    sizes: list[int] = []
+    received = Received()
+
+    def note(messages: list[MessageExt]) -> ConsumeResult | None:
+        sizes.append(len(messages))
+        return received.handle(messages)
+
+    face.consumer(name, name, note, consume_from=FIRST, consume_message_batch_max_size=10)
+    received.wait_for(60)
+    assert max(sizes) <= 10
+    assert len(sizes) < 30
+
+
+def test_subscriptions_change_while_running(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    producer.send(Message(f"{name}-1", b"one"))
+    producer.send(Message(f"{name}-2", b"two"))
+    consumer = face.consumer(name, f"{name}-1", received.handle, consume_from=FIRST)
+    received.wait_for(1)
+    consumer.subscribe(f"{name}-2")
+    received.wait_for(2)
+    consumer.unsubscribe(f"{name}-1")
+    eventually(lambda: all(q.topic != f"{name}-1" for q in consumer.assigned_queues()))
+    assert received.bodies == [b"one", b"two"]
+
+
+def test_a_topic_may_appear_after_its_consumer(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    consumer = face.consumer(name, name, received.handle, consume_from=FIRST)
+    producer.send(Message(name, b"x"))
+    received.wait_for(1)
+    assert consumer.assigned_queues()
+
+
+def test_threads_share_a_producer(face: Face, name: str) -> None:
+    producer = face.producer(name)
+
+    def send(i: int) -> str:
+        result = producer.send(Message(name, b"%d" % i))
+        return str(result.msg_id)
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(send, range(200)))
+    assert len(set(ids)) == 200
+
+
+def test_close_is_prompt(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    producer.send(Message(name, b"x"))
+    consumer = face.consumer(name, name, received.handle, consume_from=FIRST)
+    received.wait_for(1)
+    started = time.monotonic()
+    consumer.close()
+    producer.close()
+    assert time.monotonic() - started < 3  # its pulls would have been held for 15 s
+    consumer.close()
+    producer.close()
+
+
+def test_close_waits_for_running_listeners_and_commits_them(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    producer.send(Message(name, b"slow"))
+    entered, release = threading.Event(), threading.Event()
+
+    def slow(_messages: list[MessageExt]) -> ConsumeResult:
+        entered.set()
+        assert release.wait(20)
+        return ConsumeResult.SUCCESS
+
+    consumer = face.new_consumer(name, slow, consume_from=FIRST)
+    consumer.subscribe(name)
+    consumer.start()
+    assert entered.wait(10)
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    release.set()
+    closing.join(10)
+    assert not closing.is_alive()
+    again = Received()
+    face.consumer(name, name, again.handle, consume_from=FIRST)
+    producer.send(Message(name, b"next"))
+    again.wait_for(1)
+    assert again.bodies == [b"next"]
+
+
+@pytest.mark.parametrize(
+    ("message", "fault"),
+    [
+        (Message("bad topic!", b"x"), "characters outside"),
+        (Message("", b"x"), "blank"),
+        (Message("t" * 128, b"x"), "the limit is 127"),
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "the broker's own"),
+        (Message("t", b""), "is empty"),
+        (Message("t", bytes(4 * 1024 * 1024 + 1)), "the limit max_message_size_bytes is 4194304"),
+        (Message("t", b"x", properties={"p": "v" * 32768}), "the limit is 32767"),
+        (Message("t", b"x", properties={"p": "a\x01b"}), "0x01"),
+        (Message("t", b"x", properties={"TRAN_MSG": "true"}), "TRAN_MSG"),
+        (Message("t", "text"), "pass bytes"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_illegal_message_is_refused_before_it_is_sent(
+    face: Face, name: str, message: Message, fault: str
+) -> None:
+    producer = face.producer("illegal-messages")
+    with pytest.raises(IllegalArgumentError, match=fault):
+        producer.send(message)
+    with pytest.raises(IllegalArgumentError, match=fault):
+        producer.send_oneway(message)
+    with pytest.raises(IllegalArgumentError, match=fault):
+        producer.send_batch([message])
+
+
+def test_illegal_batches_are_refused(face: Face, name: str) -> None:
+    producer = face.producer(name, max_message_size_bytes=1000)
+    for messages, fault in (
+        ([], "at least one"),
+        ([Message("a", b"x"), Message("b", b"x")], "one topic"),
+        ([Message("a", b"x"), Message("a", b"x", wait_store_ok=False)], "wait_store_ok"),
+        ([Message("a", b"x", properties={"DELAY": "3"})], "DELAY"),
+        ([Message("%RETRY%g", b"x")], "retry topic"),
+        ([Message("a", b"x" * 400), Message("a", b"x" * 600)], "split_batches"),
+    ):
+        with pytest.raises(IllegalArgumentError, match=fault):
+            producer.send_batch(messages)
+
+
+def test_illegal_clients_are_refused(face: Face, name: str) -> None:
+    for group, options, fault in (
+        ("", {}, "blank"),
+        ("g" * 121, {}, "the limit is 120"),
+        ("DEFAULT_PRODUCER", {}, "reserved"),
+        ("g", {"namesrv": "nowhere"}, "host:port"),
+        ("g", {"namesrv": ""}, "no name-server address"),
+        ("g", {"retry_times": -1}, "retry_times is -1"),
+    ):
+        with pytest.raises(IllegalArgumentError, match=fault):
+            face.new_producer(group, **options)
+    for options, fault in (
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"pull_batch_size": 1025}, "pull_batch_size is 1025"),
+    ):
+        with pytest.raises(IllegalArgumentError, match=fault):
+            face.new_consumer(name, **options)
+    consumer = face.new_consumer(name)
+    with pytest.raises(IllegalArgumentError, match="names no tag"):
+        consumer.subscribe(name, "||")
+    with pytest.raises(IllegalArgumentError, match="characters outside"):
+        consumer.subscribe("a b")
+    with pytest.raises(IllegalArgumentError, match="cannot be called"):
+        consumer.listen("no function")
+    with pytest.raises(ClientStateError, match="no listener"):
+        consumer.start()
+
+
+def test_clients_say_in_which_state_they_are(face: Face, name: str) -> None:
+    producer = face.new_producer(name)
+    with pytest.raises(ClientStateError, match="is not started; call start"):
+        producer.send(Message(name, b"x"))
+    producer.start()
+    with pytest.raises(ClientStateError, match="it can be started once"):
+        producer.start()
+    producer.close()
+    with pytest.raises(ClientStateError, match="is closed; create a new one"):
+        producer.send(Message(name, b"x"))
+    with pytest.raises(ClientStateError, match="is closed"):
+        producer.start()
+    never_started = face.new_producer(name)
+    never_started.close()
+
+
+def test_a_group_is_used_once_in_an_instance(face: Face, name: str) -> None:
+    face.producer(name, instance_name=name)
+    with pytest.raises(ClientStateError, match="has a producer of group"):
+        face.new_producer(name, instance_name=name).start()
+    other = face.producer(f"{name}-2", instance_name=name)
+    assert other.send(Message(name, b"x")).status is SendStatus.SEND_OK
+
+
+def test_the_brokers_refusal_reaches_the_caller(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    queue = producer.send(Message(name, b"x")).queue
+    with pytest.raises(RemoteError, match="INVALID_PARAMETER") as refused:
+        producer.send(Message(name, b"x"), queue=queue._replace(queue_id=99))
+    assert refused.value.code == 29
+    assert refused.value.address
+    assert producer.send(Message(name, b"x")).status is SendStatus.SEND_OK
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_an_unknown_topic_is_told_when_it_may_not_be_created(face_name: str) -> None:
+    properties = {"autoCreateTopicEnable": "false"}
+    with Cluster(properties=properties) as cluster, open_face(face_name, cluster.namesrv) as face:
+        producer = face.producer("g")
+        with pytest.raises(RouteNotFoundError, match="autoCreateTopicEnable"):
+            producer.send(Message("nobody-made-this", b"x"))
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_sending_and_consuming_resume_after_restarts(face_name: str) -> None:
+    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+        received = Received()
+        producer = face.producer("restarts")
+        producer.send(Message("restarts", b"before"))
+        face.consumer("restarts", "restarts", received.handle, consume_from=FIRST)
+        received.wait_for(1)
+        cluster.call("stop_broker")
+        with pytest.raises(CometMQError):
+            producer.send(Message("restarts", b"lost"))
+        cluster.call("start_broker")
+        # Five seconds are the promise; what is sent while nobody listens raises.
+        eventually(lambda: sends(producer, b"after-broker"), 5)
+        wait_for_body(received, b"after-broker", 5)
+        cluster.call("stop_name_server")
+        assert sends(producer, b"without-name-server")
+        cluster.call("start_name_server")
+        assert sends(producer, b"after-name-server")
+        wait_for_body(received, b"after-name-server", 5)
+        # The new name server knows the topic again, so a new client finds it.
+        late = face.producer("late")
+        eventually(lambda: sends(late, b"late"), 15)
+        wait_for_body(received, b"late", 5)
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_second_broker_takes_over(face_name: str) -> None:
+    with Cluster(brokers=2) as cluster, open_face(face_name, cluster.namesrv) as face:
+        create_topic(face, "failover")
+        producer = face.producer("failover")
+        used = Counter(producer.send(Message("failover", b"x")).queue.broker_name for _ in range(8))
+        assert used == {"broker-a": 4, "broker-b": 4}
+        cluster.call("stop_broker", 0)
+        used = Counter(producer.send(Message("failover", b"x")).queue.broker_name for _ in range(8))
+        assert used == {"broker-b": 8}
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_dead_name_server_is_passed_over(face_name: str) -> None:
+    with Cluster(name_servers=2) as cluster, open_face(face_name, cluster.namesrv) as face:
+        cluster.call("stop_name_server", 0)
+        assert sends(face.producer("passed"), b"x")
+
+
+def sends(producer: Any, body: bytes) -> bool:
+    try:
+        return producer.send(Message("restarts", body)).status is SendStatus.SEND_OK
+    except CometMQError:
+        return False
+
+
+def wait_for_body(received: Received, body: bytes, wait_s: float) -> None:
+    eventually(lambda: body in received.bodies, wait_s)

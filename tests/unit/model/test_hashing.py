@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cometmq.model.hashing import java_hash
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("TagA", 2598919),
+        ("TagB", 2598920),
+        ("Aa", 2112),
+        ("BB", 2112),
+        ("polygenelubricants", -(2**31)),  # the text known for Java's smallest hash
+        ("hello world", 1794106052),
+        ("中", 20013),
+        ("😀", 31 * 0xD83D + 0xDE00),  # two units beyond the first plane
+        ("\ud83d", 0xD83D),  # half a pair, as a Java text may hold it
+    ],
+)
+def test_known_values(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_the_hash_of_a_longer_text_follows_from_its_parts(first: str, second: str) -> None:
+    units = len(second.encode("utf-16-le", "surrogatepass")) // 2
+    expected = (java_hash(first) * 31**units + java_hash(second)) % 2**32
+    value = java_hash(first + second)
+    # Two halves of a pair make one character when they meet, but stay the same two units.
+    assert value % 2**32 == expected
+    assert -(2**31) <= value < 2**31

@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cometmq.errors import ProtocolError
+from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from cometmq.protocol import json_dialect
+from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper, HeartbeatData
+from cometmq.protocol.json_dialect import (
+    decode_body,
+    encode_body,
+    encode_strict_sorted,
+    pretty,
+)
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+# Neither null nor floats (whose texts differ), and no key that would be a reference.
+values = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | texts,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(texts.filter("$ref".__ne__), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def dialect(value: Any) -> str:
+    """JSON with every integer-like key unquoted and every key that is a bean's JSON laid open."""
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ",".join(f"{dialect_key(key)}:{dialect(item)}" for key, item in value.items())
+            + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(map(dialect, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def dialect_key(key: str) -> str:
+    return key if key.lstrip("-").isdecimal() or key.startswith('{"') else json.dumps(key)
+
+
+@given(values)
+def test_strict_json_comes_back(value: Any) -> None:
+    assert decode_body(encode_body(value), object) == value
+    assert decode_body(encode_strict_sorted(value), object) == value
+    assert decode_body(pretty(value).encode(), object) == value
+
+
+number_keys = st.integers(-(10**6), 10**6).map(str)
+bean_keys = st.fixed_dictionaries({"brokerName": texts, "queueId": st.integers(0, 9)}).map(
+    lambda bean: json.dumps(bean, ensure_ascii=False, separators=(",", ":"))
+)
+
+
+@given(
+    st.recursive(
+        st.integers() | texts,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                number_keys | bean_keys | texts.filter(str.isalpha), inner, max_size=4
+            )
+        ),
+        max_leaves=10,
+    )
+)
+def test_the_dialect_reads_as_strict_json_would(value: Any) -> None:
+    text = dialect(value)
+    try:
+        expected = decode_body(json.dumps(value).encode(), object)
+    except ProtocolError:  # an integer beyond 64 bits
+        return
+    assert decode_body(text.encode(), object) == expected
+
+
+def test_integer_keys_without_quotes() -> None:
+    route = decode_body(
+        b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911",1 :"10.0.0.2:10911"},'
+        b'"brokerName":"a","cluster":"c","enableActingMaster":false}],"filterServerTable":{},'
+        b'"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":4,"topicSysFlag":0,'
+        b'"writeQueueNums":8}]}',
+        TopicRouteData,
+    )
+    assert route == TopicRouteData(
+        [BrokerData("a", "c", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})],
+        [QueueData("a", 4, 8, 6, 0)],
+    )
+
+
+def test_negative_and_large_integer_keys() -> None:
+    assert decode_body(b"{-1:1,9223372036854775807:2}", dict[int, int]) == {-1: 1, 2**63 - 1: 2}
+
+
+def test_offsets_as_java_writes_its_file() -> None:
+    text = b'{\n\t"offsetTable":{\n\t\t"t@g":{0:250,1:7\n\t\t}\n\t}\n}'
+    assert decode_body(text, ConsumerOffsetSerializeWrapper).offset_table == {"t@g": {0: 250, 1: 7}}
+
+
+def test_a_bean_as_key_becomes_its_json() -> None:
+    body = b'{"offsetTable":{{"brokerName":"b\\"}","queueId":0,"topic":"t"}:{"maxOffset":5}}}'
+    (key,) = decode_body(body, dict[str, dict[str, Any]])["offsetTable"]
+    assert json.loads(key) == {"brokerName": 'b"}', "queueId": 0, "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("$.a", {"x": 1, "list": [[1], {"y": 2}]}),
+        ("$.a.list[1]", {"y": 2}),
+        ("$.a.list[0]", [1]),
+        ("$.odd\\\\.name", "o"),
+        ("$.numbers[7]", "seven"),
+        ("$.b", {"x": 1, "list": [[1], {"y": 2}]}),  # itself a reference
+    ],
+)
+def test_a_reference_stands_for_what_stands_there(path: str, target: object) -> None:
+    body = (
+        b'{"a":{"x":1,"list":[[1],{"y":2}]},"odd.name":"o","numbers":{7:"seven"},'
+        b'"b":{"$ref":"$.a"},"c":{"$ref":"%b"}}' % path.encode()
+    )
+    assert decode_body(body, dict[str, Any])["c"] == target
+
+
+def test_a_reference_in_a_typed_body_is_not_taken_for_an_empty_bean() -> None:
+    broker = b'{"brokerAddrs":{0:"h:1"},"brokerName":"a","cluster":"c"}'
+    info = decode_body(
+        b'{"brokerAddrTable":{"a":%b,"b":{"$ref":"$.brokerAddrTable.a"}}}' % broker, ClusterInfo
+    )
+    assert info.broker_addr_table["b"] == BrokerData("a", "c", {0: "h:1"})
+
+
+@pytest.mark.parametrize(
+    "path", ["$", "..", "@", "", "$.none", "$.a.b", "$.a[0]", "$.l[9]", "$.l.x", "$a", "$.l[0]junk"]
+)
+def test_a_reference_to_nothing_is_refused(path: str) -> None:
+    body = b'{"a":1,"l":[1],"c":{"$ref":"%b"}}' % path.encode()
+    with pytest.raises(ProtocolError, match="where nothing stands"):
+        decode_body(body, dict[str, Any])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":{"$ref":"$.a"}}',
+        b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}',
+        b'{"a":{"b":{"$ref":"$.a"}}}',
+    ],
+)
+def test_a_reference_to_what_holds_it_is_refused(body: bytes) -> None:
+    with pytest.raises(ProtocolError, match="too deeply"):
+        decode_body(body, dict[str, Any])
+
+
+def test_references_to_references_may_not_multiply() -> None:
+    body: dict[str, Any] = {"a0": [0] * 10}
+    for i in range(1, 12):
+        body[f"a{i}"] = [{"$ref": f"$.a{i - 1}"}] * 10
+    with pytest.raises(ProtocolError, match="repeat more than"):
+        decode_body(json.dumps(body).encode(), dict[str, Any])
+
+
+def test_a_null_counts_as_missing() -> None:
+    body = b'{"clientID":"c","consumerDataSet":null,"producerDataSet":[{"groupName":"g","x":null}]}'
+    heartbeat = decode_body(body, HeartbeatData)
+    assert heartbeat.consumer_data_set == []
+    assert heartbeat.producer_data_set[0].group_name == "g"
+
+
+def test_a_null_beside_the_dialect() -> None:
+    body = b'{"queueDatas":null,"brokerDatas":[{"brokerName":"a","brokerAddrs":{0:"h"}}]}'
+    assert decode_body(body, TopicRouteData) == TopicRouteData([BrokerData("a", "", {0: "h"})])
+
+
+def test_numbers_may_come_as_texts() -> None:
+    """The Go client sends the codes of tags so."""
+    body = (
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
+        b'[{"topic":"t","subString":"TagA","tagsSet":["TagA"],"codeSet":["2598919"],'
+        b'"subVersion":1}]}]}'
+    )
+    (subscription,) = decode_body(body, HeartbeatData).consumer_data_set[0].subscription_data_set
+    assert subscription.code_set == [2598919]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "truncated"),
+        (b" ", "truncated"),
+        (b"{", "truncated"),
+        (b'{"brokerDatas":5}', "array"),
+        (b'{"brokerDatas":[{}]}', "brokerName"),
+        (b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"x":"h"}}]}', "int"),
+        (b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{x:"h"}}]}', "int"),
+        (b'{"brokerDatas":[{"brokerName":"\xff"}]}', "utf-8"),
+        (b'{"brokerDatas":[{"brokerName":"\\ud800"}]}', "no TopicRouteData"),
+        (b'{"queueDatas":[{"brokerName":"a","perm":99999999999999999999}]}', "int|range"),
+        (b'{"queueDatas":[{"brokerName":"a","perm":%b}]}' % (b"9" * 5000), "int|range"),
+        (b'{"queueDatas":[{"brokerName":"a","perm":1.5}]}', "int"),
+        (b'{"a":1}}', "closes more"),
+        (b'{"a":1} x', "no TopicRouteData"),
+        (b'{"a', "does not end"),
+        (b'{"a":"\\"', "does not end"),
+        (b'{"a\\', "does not end"),
+        (b"{[1]:2}", "key"),
+        (b"{{{1:1}:1}:1}", "key"),
+        (b'{{"a":{{"b":1}:2}}:3}', "key"),
+        (b'{"a" {"b":1}}', "no TopicRouteData"),
+        (b"{1 2:3}", "no TopicRouteData"),
+        (b"{a b}", "no TopicRouteData"),
+        (b"[{:1}]", "no TopicRouteData"),
+        (b"{,}", "no TopicRouteData"),
+        (b"[1,]", "no TopicRouteData"),
+        (b"]", "closes more"),
+    ],
+)
+def test_what_is_no_route_is_refused_with_a_reason(body: bytes, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        decode_body(body, TopicRouteData)
+
+
+@pytest.mark.parametrize("opener", [b"[", b'{"a":', b'{"a":[', b"{", b"{1:", b'{{"a":'])
+@pytest.mark.parametrize("type_", [object, TopicRouteData])
+@pytest.mark.parametrize("depth", [65, 500, 50_000])
+def test_deep_nesting_is_refused(opener: bytes, type_: type, depth: int) -> None:
+    with pytest.raises(ProtocolError):
+        decode_body(opener * depth, type_)
+
+
+def test_deep_nesting_under_an_unknown_key_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        decode_body(b'{"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}", TopicRouteData)
+
+
+def test_the_number_of_tokens_in_the_dialect_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_dialect, "MAX_DIALECT_TOKENS", 10)
+    with pytest.raises(ProtocolError, match="more than 10 tokens"):
+        decode_body(b"{0:1,1:1,2:1,3:1}", dict[int, int])
+    assert len(decode_body(b'{"0":1,"1":1,"2":1,"3":1}', dict[int, int])) == 4
+
+
+@given(st.binary(max_size=60) | st.text('{}[]:,"\\01a ntrue', max_size=40).map(str.encode))
+def test_any_bytes_are_a_value_or_a_protocol_error(body: bytes) -> None:
+    for type_ in (object, TopicRouteData, dict[str, int]):
+        try:
+            decode_body(body, type_)
+        except ProtocolError:
+            continue
+
+
+class Inner(msgspec.Struct, rename="camel"):
+    some_text: str | None = None
+
+
+class Outer(msgspec.Struct, rename="camel"):
+    z_last: dict[int, int] = {}
+    inner: Inner | None = None
+    text: str = ""
+    list_of: list[Inner] = []
+
+
+def test_nulls_are_left_out_where_they_are_values_only() -> None:
+    assert encode_body(Outer()) == b'{"zLast":{},"text":"","listOf":[]}'
+    assert encode_body(Outer({10: 1}, Inner(), "null", [Inner("null")])) == (
+        b'{"zLast":{"10":1},"inner":{},"text":"null","listOf":[{"someText":"null"}]}'
+    )
+
+
+def test_sorted_strict_json_sorts_numbers_as_numbers_and_escapes() -> None:
+    assert encode_strict_sorted(Outer({10: 1, 9: 2}, None, "中")) == (
+        b'{"listOf":[],"text":"\\u4e2d","zLast":{"9":2,"10":1}}'
+    )
+
+
+def test_pretty_has_tabs_and_no_last_newline() -> None:
+    assert pretty(Outer({1: 2}, Inner("中"), "t", [Inner("a"), Inner()])) == (
+        '{\n\t"inner":{\n\t\t"someText":"中"\n\t},\n\t"listOf":[\n\t\t{\n\t\t\t"someText":"a"\n'
+        '\t\t},\n\t\t{}\n\t],\n\t"text":"t",\n\t"zLast":{\n\t\t"1":2\n\t}\n}'
+    )
+
+
+def test_a_value_too_deep_is_not_encoded() -> None:
+    value: list[Any] = []
+    for _ in range(5000):
+        value = [value]
+    for encode in (encode_body, encode_strict_sorted, pretty):
+        with pytest.raises(ProtocolError, match="too deeply"):
+            encode(value)

@@ -1,0 +1,119 @@
+"""A disk in memory that forgets, at a crash, part of what was not synced."""
+
+from __future__ import annotations
+
+import mmap
+import random
+from pathlib import Path
+
+from cometmq.errors import StoreFullError
+from cometmq.store.disk import Disk
+
+PAGE = 4096
+SECTOR = 512
+
+
+class File:
+    """`cache` is what running code sees, `durable` what a crash leaves for certain."""
+
+    def __init__(self, size: int) -> None:
+        self.cache = mmap.mmap(-1, max(size, 1))
+        self.durable = bytearray(size)
+
+    def resize(self, size: int) -> None:
+        grown = File(size)
+        kept = min(size, len(self.durable))
+        grown.cache[:kept] = self.cache[:kept]
+        grown.durable[:kept] = self.durable[:kept]
+        self.cache, self.durable = grown.cache, grown.durable
+
+    def sync(self) -> None:
+        self.durable[:] = self.cache[: len(self.durable)]
+
+    def crash(self, rng: random.Random) -> None:
+        """Any page may have been written back before the power went, and the last one half."""
+        for start in range(0, len(self.durable), PAGE):
+            end = min(start + PAGE, len(self.durable))
+            if self.durable[start:end] == self.cache[start:end] or rng.random() < 0.5:
+                continue
+            if rng.random() < 0.2:
+                end = min(end, start + SECTOR * rng.randrange(1, PAGE // SECTOR))
+            self.durable[start:end] = self.cache[start:end]
+        self.cache = mmap.mmap(-1, max(len(self.durable), 1))
+        self.cache[: len(self.durable)] = bytes(self.durable)
+
+
+class FaultDisk(Disk):
+    """`crash` starts a new life of the disk; `room` is how many more files it takes."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.files: dict[Path, File] = {}
+        self.room = 1 << 30
+
+    def crash(self) -> None:
+        for file in self.files.values():
+            file.crash(self.rng)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def names(self, path: Path) -> list[str]:
+        depth = len(path.parts)
+        return sorted(
+            {file.parts[depth] for file in self.files if file.parts[:depth] == path.parts}
+        )
+
+    def is_directory(self, path: Path) -> bool:
+        return path not in self.files
+
+    def size(self, path: Path) -> int | None:
+        return len(self.files[path].durable) if path in self.files else None
+
+    def allocate(self, path: Path, size: int) -> None:
+        if path in self.files:
+            if len(self.files[path].durable) < size:
+                self.files[path].resize(size)
+            return
+        if self.room <= 0:
+            raise StoreFullError(f"{path}: the disk has no room for {size} bytes")
+        self.room -= 1
+        self.files[path] = File(size)
+
+    def cut(self, path: Path, start: int, size: int) -> None:
+        file = self.files[path]
+        file.cache[start:size] = bytes(size - start)
+        file.sync()
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> mmap.mmap:
+        return self.files[path].cache
+
+    def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
+        pass
+
+    def sync(self, path: Path) -> None:
+        if path in self.files:
+            self.files[path].sync()
+
+    def sync_directory(self, path: Path) -> None:
+        pass
+
+    def write(self, path: Path, data: bytes) -> None:
+        self.files[path] = File(len(data))
+        self.files[path].cache[: len(data)] = data
+        self.files[path].sync()
+
+    def overwrite(self, path: Path, data: bytes, size: int) -> None:
+        self.allocate(path, size)
+        self.files[path].cache[: len(data)] = data
+        self.files[path].sync()
+
+    def read(self, path: Path) -> bytes:
+        return bytes(self.files[path].cache)
+
+    def remove(self, path: Path) -> None:
+        self.files.pop(path, None)
+
+    def remove_tree(self, path: Path) -> None:
+        for file in [file for file in self.files if path in file.parents]:
+            del self.files[file]

@@ -1,0 +1,105 @@
+"""What the tests of the store share: a directory with small files, and shortcuts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cometmq.model.hashing import java_hash
+from cometmq.protocol.ids import pack_host
+from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.store.config import StoreConfig
+from cometmq.store.disk import Disk
+from cometmq.store.store import MessageStore
+
+HOST = pack_host("127.0.0.1", 10911)
+CLIENT = pack_host("10.0.0.7", 50000)
+LOG_FILE = 4096
+QUEUE_FILE = 100
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.value = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.value
+
+
+class Box:
+    """A store directory with small files; every store it opens is closed at the end."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.root = root
+        self.clock = ManualClock()
+        self.config = StoreConfig(
+            store_path_root_dir=root,
+            **{
+                "mapped_file_size_commit_log": LOG_FILE,
+                "mapped_file_size_consume_queue": QUEUE_FILE,
+            }
+            | settings,
+        )
+        self.arrivals: list[tuple[str, int, int, int, int, bytes]] = []
+        self._opened: list[MessageStore] = []
+
+    def new(self, disk: Disk | None = None, host: bytes = HOST) -> MessageStore:
+        store = MessageStore(
+            self.config,
+            clock=self.clock,
+            store_host=host,
+            disk=disk,
+            on_arrival=lambda *arrival: self.arrivals.append(arrival),
+        )
+        self._opened.append(store)
+        return store
+
+    def open(self, disk: Disk | None = None) -> MessageStore:
+        store = self.new(disk)
+        store.open()
+        return store
+
+    def crash(self, store: MessageStore) -> None:
+        """End the store as a killed process would: pages stay, the abort file too."""
+        store.close()
+        (self.root / "abort").write_text("1")
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+    @property
+    def log_files(self) -> list[Path]:
+        return sorted((self.root / "commitlog").iterdir())
+
+
+def put(
+    store: MessageStore,
+    body: bytes = b"body",
+    *,
+    topic: str = "orders",
+    queue_id: int = 0,
+    tags: str = "",
+    **fields: Any,
+) -> tuple[int, int]:
+    properties = f"TAGS\x01{tags}\x02".encode() if tags else b""
+    tags_code = java_hash(tags) if tags else 0
+    queue = store.queue(topic, queue_id)
+    return store.append(queue, body, properties, tags_code, 1_699_999_999_999, CLIENT, **fields)
+
+
+def records(store: MessageStore, topic: str = "orders", queue_id: int = 0) -> list[StoredRecord]:
+    """All messages of a queue, read as a consumer would."""
+    offset = store.min_offset(topic, queue_id)
+    found: list[StoredRecord] = []
+    while offset < store.max_offset(topic, queue_id):
+        result = store.get(topic, queue_id, offset, 32)
+        assert result.next_begin_offset > offset, result
+        for data in result.slices:
+            found += decode_records(data)
+        offset = result.next_begin_offset
+    return found
+
+
+def bodies(store: MessageStore, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
+    return [record.body for record in records(store, topic, queue_id)]

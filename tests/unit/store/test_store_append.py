@@ -1,0 +1,216 @@
+"""Records and units as they come to lie on disk."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+
+import pytest
+from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, Box, bodies, put, records
+
+from cometmq.errors import MessageIllegalError, StoreClosedError, StoreError
+from cometmq.model.sysflag import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from cometmq.protocol.batch import BatchEntry
+from cometmq.protocol.ids import pack_host
+from cometmq.protocol.record import decode_record, encode_record
+
+
+def test_a_record_is_what_the_codec_writes(box: Box) -> None:
+    store = box.open()
+    queue = store.queue("orders", 3)
+    store.append(queue, b"first", b"", 0, 5, CLIENT)
+    _, offset = store.append(
+        queue, b"hello", b"TAGS\x01a\x02", 97, 123, CLIENT, flag=7, sys_flag=1,
+        reconsume_times=2, prepared_transaction_offset=11,
+    )  # fmt: skip
+    record = store.record_at(offset)
+    assert record is not None
+    assert bytes(record) == encode_record(
+        topic=b"orders", body=b"hello", properties=b"TAGS\x01a\x02", queue_id=3, queue_offset=1,
+        physical_offset=offset, sys_flag=1, born_timestamp=123, born_host=CLIENT,
+        store_timestamp=box.clock.value, store_host=HOST, flag=7, reconsume_times=2,
+        prepared_transaction_offset=11,
+    )  # fmt: skip
+
+
+def test_an_empty_body_is_stored(box: Box) -> None:
+    store = box.open()
+    put(store, b"")
+    assert bodies(store) == [b""]
+
+
+def test_a_unit_names_offset_size_and_tags(box: Box) -> None:
+    store = box.open()
+    _, offset = put(store, b"x", tags="TagA")
+    size = len(store.record_at(offset) or b"")
+    data = (box.root / "consumequeue/orders/0/00000000000000000000").read_bytes()
+    assert data[:20] == struct.pack(">qiq", offset, size, 2598919)
+    assert not any(data[20:])
+
+
+def test_a_negative_tags_code_is_sign_extended(box: Box) -> None:
+    store = box.open()
+    put(store, tags="polygenelubricants")
+    data = (box.root / "consumequeue/orders/0/00000000000000000000").read_bytes()
+    assert struct.unpack(">q", data[12:20]) == (-(2**31),)
+
+
+def test_topics_longer_than_127_bytes_use_the_second_magic(box: Box) -> None:
+    store = box.open()
+    topic = "%RETRY%" + "g" * 200
+    _, offset = put(store, topic=topic)
+    record = decode_record(store.record_at(offset) or b"", check_crc=True)
+    assert (record.version, record.topic) == (2, topic)
+
+
+def test_ipv6_hosts_widen_the_record(box: Box) -> None:
+    host, client = pack_host("::1", 10911), pack_host("fe80::1", 4000)
+    store = box.new(host=host)
+    store.open()
+    queue = store.queue("orders", 0)
+    store.append(queue, b"both", b"", 0, 1, client)
+    store.append(queue, b"one", b"", 0, 1, CLIENT)
+    both, one = records(store)
+    assert (both.born_host, both.store_host) == (client, host)
+    assert (both.sys_flag, one.sys_flag) == (BORN_HOST_V6 | STORE_HOST_V6, STORE_HOST_V6)
+    assert store.store_timestamp("orders", 0, 0) == box.clock.value
+
+
+def test_the_end_of_a_file_is_declared_by_a_blank_record(box: Box) -> None:
+    store = box.open()
+    _, first = put(store, bytes(3000))
+    size = len(store.record_at(first) or b"")
+    _, second = put(store, bytes(3000))
+    assert second == LOG_FILE
+    data = box.log_files[0].read_bytes()
+    assert data[size : size + 8] == struct.pack(">iI", LOG_FILE - size, 0xCBD43194)
+    assert not any(data[size + 8 :])
+    assert [path.name for path in box.log_files] == [f"{0:020d}", f"{LOG_FILE:020d}"]
+    assert {path.stat().st_size for path in box.log_files} == {LOG_FILE}
+
+
+@pytest.mark.parametrize(("spare", "rolls"), [(8, False), (7, True)])
+def test_eight_bytes_are_kept_for_the_blank_record(box: Box, spare: int, rolls: bool) -> None:
+    store = box.open()
+    overhead = 91 + len("orders")
+    put(store, bytes(LOG_FILE - 2 * overhead - 100 - spare))
+    _, offset = put(store, bytes(100))
+    assert (offset == LOG_FILE) is rolls
+    store.close()
+    reopened = box.open()
+    assert len(bodies(reopened)) == 2
+    _, offset = put(reopened)
+    assert offset >= LOG_FILE
+
+
+def test_store_timestamps_never_go_back(box: Box) -> None:
+    store = box.open()
+    put(store)
+    box.clock.value -= 1000
+    put(store)
+    put(store, now_ms=5)
+    assert {record.store_timestamp for record in records(store)} == {box.clock.value + 1000}
+
+
+def test_prepared_and_rollback_records_take_no_queue_offset(box: Box) -> None:
+    store = box.open()
+    put(store, b"a")
+    assert put(store, b"half", sys_flag=TRANSACTION_PREPARED)[0] == 0
+    _, rolled_back = put(store, b"no", sys_flag=TRANSACTION_ROLLBACK)
+    assert put(store, b"b", sys_flag=TRANSACTION_COMMIT)[0] == 1
+    assert bodies(store) == [b"a", b"b"]
+    assert decode_record(store.record_at(rolled_back) or b"").queue_offset == 0
+
+
+def test_each_readable_message_is_announced(box: Box) -> None:
+    store = box.open()
+    put(store, tags="TagA", queue_id=2)
+    put(store, b"half", sys_flag=TRANSACTION_PREPARED)
+    assert box.arrivals == [("orders", 2, 1, 2598919, box.clock.value, b"TAGS\x01TagA\x02")]
+
+
+def test_a_batch_lies_in_one_file_one_record_after_the_other(box: Box) -> None:
+    store = box.open()
+    put(store, bytes(2000))
+    entries = [BatchEntry(flag, bytes([flag]) * 500, b"") for flag in range(6)]
+    first, offsets = store.append_batch(
+        store.queue("orders", 0), entries, [0] * 6, 1, CLIENT, sys_flag=0
+    )
+    assert first == 1
+    assert offsets[0] == LOG_FILE
+    sizes = {b - a for a, b in itertools.pairwise(offsets)}
+    assert sizes == {500 + 91 + len("orders")}
+    found = records(store)[1:]
+    assert [record.queue_offset for record in found] == [1, 2, 3, 4, 5, 6]
+    assert [record.flag for record in found] == list(range(6))
+
+
+def test_a_batch_that_fits_no_file_is_refused_whole(box: Box) -> None:
+    store = box.open()
+    entries = [BatchEntry(0, bytes(900), b"")] * 5
+    with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
+        store.append_batch(store.queue("orders", 0), entries, [0] * 5, 1, CLIENT)
+    assert store.max_offset("orders", 0) == 0
+    assert put(store) == (0, 0)
+
+
+def test_limits_are_named(box: Box) -> None:
+    store = box.open()
+    queue = store.queue("orders", 0)
+    with pytest.raises(MessageIllegalError, match="maxMessageSize=4194304") as caught:
+        store.append(queue, bytes(4194305), b"", 0, 1, CLIENT)
+    assert caught.value.code == 13
+    with pytest.raises(MessageIllegalError, match="32767"):
+        store.append(queue, b"", bytes(32768), 0, 1, CLIENT)
+    with pytest.raises(MessageIllegalError, match="transaction"):
+        store.append_batch(
+            queue, [BatchEntry(0, b"", b"")], [0], 1, CLIENT, sys_flag=TRANSACTION_PREPARED
+        )
+    with pytest.raises(MessageIllegalError, match="without messages"):
+        store.append_batch(queue, [], [], 1, CLIENT)
+    with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
+        store.append(queue, bytes(LOG_FILE), b"", 0, 1, CLIENT)
+    assert store.max_offset("orders", 0) == 0
+
+
+@pytest.mark.parametrize("topic", ["", "a/b", "..", "t" * 256])
+def test_a_topic_that_is_no_directory_name_is_refused(box: Box, topic: str) -> None:
+    store = box.open()
+    with pytest.raises(MessageIllegalError, match="topic"):
+        store.queue(topic, 0)
+
+
+def test_a_store_that_is_not_open_takes_nothing(box: Box) -> None:
+    store = box.new()
+    with pytest.raises(StoreClosedError, match="not open"):
+        put(store)
+    store.open()
+    put(store)
+    store.close()
+    with pytest.raises(StoreClosedError, match="closed") as caught:
+        put(store)
+    assert caught.value.code == 14
+
+
+def test_the_next_file_can_be_made_ahead(box: Box) -> None:
+    store = box.open()
+    put(store)
+    store.prepare_next()
+    store.prepare_next()
+    assert [path.name for path in box.log_files] == [f"{0:020d}", f"{LOG_FILE:020d}"]
+    put(store, bytes(3900))
+    put(store, bytes(3900))
+    assert [len(body) for body in bodies(store)] == [4, 3900, 3900]
+
+
+def test_a_thousand_idle_queues_hold_no_mappings(box: Box) -> None:
+    store = box.open()
+    for queue_id in range(1000):
+        store.queue("orders", queue_id)
+    assert not (box.root / "consumequeue").exists()

@@ -1,0 +1,201 @@
+"""The lock, the full disk, the failing disk, what is flushed and when."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put
+
+from cometmq.errors import StoreClosedError, StoreError, StoreFullError, StoreLockedError
+from cometmq.protocol.batch import BatchEntry
+from cometmq.store.disk import Disk
+
+HOLDER = """
+import sys, pathlib
+from cometmq.store.disk import Disk
+lock = Disk().lock(pathlib.Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_second_store_in_this_process_is_refused(box: Box) -> None:
+    store = box.open()
+    with pytest.raises(StoreLockedError, match=r"this process.*storePathRootDir"):
+        box.open()
+    put(store)
+    store.close()
+    box.open()
+
+
+def test_a_second_process_is_refused(box: Box) -> None:
+    box.root.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(box.root / "lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(StoreLockedError, match="another process"):
+            box.open()
+        assert sorted(path.name for path in box.root.iterdir()) == ["lock"]
+    box.open()
+
+
+def test_the_lock_is_free_after_a_failed_open(box: Box) -> None:
+    (box.root / "commitlog").mkdir(parents=True)
+    wrong = box.root / "commitlog" / f"{0:020d}"
+    wrong.write_bytes(b"x")
+    with pytest.raises(StoreError):
+        box.open()
+    wrong.unlink()
+    box.open()
+
+
+class FullDisk(Disk):
+    """Takes so many more files."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def allocate(self, path: Path, size: int) -> None:
+        if not path.exists():
+            if self.room == 0:
+                raise StoreFullError(f"{path}: the disk has no room for {size} bytes")
+            self.room -= 1
+        super().allocate(path, size)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("room", range(5))
+def test_a_full_disk_refuses_whole_messages(box: Box, room: int, batch: bool) -> None:
+    # One file is the checkpoint, made at the start.
+    disk = FullDisk(room + 1)
+    store = box.open(disk)
+    entries = [BatchEntry(0, bytes(500), b"")] * (6 if batch else 1)
+    queue = store.queue("orders", 0)
+
+    def fill_up() -> None:
+        while True:
+            store.append_batch(queue, entries, [0] * len(entries), 1, CLIENT)
+
+    with pytest.raises(StoreFullError, match="no room"):
+        fill_up()
+    stored = store.max_offset("orders", 0)
+    assert stored % len(entries) == 0
+    assert len(bodies(store)) == stored
+    disk.room = 100
+    assert put(store)[0] == stored
+    box.crash(store)
+    assert len(bodies(box.open())) == stored + 1
+
+
+def test_a_full_disk_is_named_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(StoreFullError, match=r"file: the disk has no room for 4096 bytes; free"):
+        Disk().allocate(tmp_path / "file", 4096)
+    assert not (tmp_path / "file").exists()
+
+
+class CountingDisk(Disk):
+    """Counts syncs by file name; fails them all when told to."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+        self.broken = False
+
+    def sync(self, path: Path) -> None:
+        if self.broken:
+            raise StoreError(f"{path}: Input/output error") from OSError(errno.EIO, "x")
+        self.synced.append(path.parent.name)
+        super().sync(path)
+
+
+def test_nothing_is_synced_twice(box: Box) -> None:
+    disk = CountingDisk()
+    store = box.open(disk)
+    put(store)
+    assert store.flushed_offset == 0
+    assert store.flush_commit_log() == store.commit_log.end == store.flushed_offset
+    store.flush_commit_log()
+    store.flush_consume_queues()
+    store.flush_consume_queues()
+    assert disk.synced == ["commitlog", "0"]
+
+
+def test_few_pages_wait_until_they_are_enough_or_a_file_is_full(box: Box) -> None:
+    disk = CountingDisk()
+    store = box.open(disk)
+    put(store, bytes(3000))
+    store.flush_commit_log(2)
+    assert not disk.synced
+    put(store, bytes(3000))
+    assert store.flush_commit_log(2) == store.commit_log.end
+    assert disk.synced == ["commitlog", "commitlog"]
+
+
+def test_the_flushed_offset_does_not_claim_what_came_meanwhile(box: Box) -> None:
+    class SlowDisk(Disk):
+        def __init__(self) -> None:
+            self.started, self.go_on = threading.Event(), threading.Event()
+
+        def sync(self, path: Path) -> None:
+            self.started.set()
+            assert self.go_on.wait(10)
+            super().sync(path)
+
+    disk = SlowDisk()
+    store = box.open(disk)
+    put(store)
+    end = store.commit_log.end
+    flush = threading.Thread(target=store.flush_commit_log)
+    flush.start()
+    assert disk.started.wait(10)
+    put(store, bytes(LOG_FILE - 200))
+    disk.go_on.set()
+    flush.join()
+    assert store.flushed_offset == end
+    assert store.flush_commit_log() == store.commit_log.end > end
+
+
+def test_a_failed_flush_stops_the_store(box: Box) -> None:
+    disk = CountingDisk()
+    store = box.open(disk)
+    put(store)
+    disk.broken = True
+    with pytest.raises(StoreError, match="Input/output error"):
+        store.flush_commit_log()
+    assert store.flushed_offset == 0
+    with pytest.raises(StoreClosedError, match=r"Input/output error.*restart"):
+        put(store)
+    assert bodies(store) == [b"body"]
+    with pytest.raises(StoreError, match="Input/output error"):
+        store.close()
+    assert (box.root / "abort").exists()
+    assert bodies(box.open()) == [b"body"]
+
+
+def test_a_topic_deleted_during_a_flush_is_no_error(box: Box) -> None:
+    store = box.open()
+    put(store)
+    queue = store.queue("orders", 0)
+    store.delete_topic("orders")
+    assert queue.flush(0)
+
+
+def test_an_unusable_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="file"):
+        Box(tmp_path / "file").open()

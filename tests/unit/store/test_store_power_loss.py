@@ -1,0 +1,128 @@
+"""After a power loss: what was flushed is there, what is there is right, offsets go on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.store.fault_disk import FaultDisk
+from tests.unit.store.store_box import CLIENT, Box, put, records
+
+from cometmq.errors import StoreFullError
+from cometmq.protocol.batch import BatchEntry
+from cometmq.protocol.record import decode_record
+from cometmq.store.dispatch import tags_code_of
+from cometmq.store.scan import LogScan
+from cometmq.store.store import MessageStore
+
+QUEUES = [("a", 0), ("a", 1), ("b", 0)]
+Stored = dict[int, tuple[str, int, int, bytes]]
+
+
+def check_flushed(store: MessageStore, stored: Stored, flushed: int) -> None:
+    """Every message stored below `flushed` is found by its queue offset and by its place."""
+    for place, (topic, queue_id, queue_offset, body) in stored.items():
+        if place >= flushed:
+            continue
+        data = store.record_at(place)
+        assert data is not None
+        record = decode_record(data, check_crc=True)
+        assert (record.topic, record.queue_id, record.queue_offset, record.body) == (
+            topic, queue_id, queue_offset, body,
+        )  # fmt: skip
+        assert store.max_offset(topic, queue_id) > queue_offset
+
+
+def check_queues(store: MessageStore, stored: Stored) -> None:
+    """The queues equal a replay of the log, densely numbered, and hold nothing but what was sent."""
+    expected: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    for record in LogScan(store.commit_log.files, 0, check_crc=True):
+        units = expected.setdefault((record.topic, record.queue_id), [])
+        assert record.queue_offset == len(units)
+        units.append((record.offset, record.size, tags_code_of(record, ())))
+    for topic, queue_id in QUEUES:
+        units = expected.get((topic, queue_id), [])
+        queue = store.queue(topic, queue_id)
+        assert [tuple(queue.unit(n) or ()) for n in range(queue.next_offset)] == units
+        for found in records(store, topic, queue_id):
+            assert stored[found.physical_offset] == (
+                topic, queue_id, found.queue_offset, found.body,
+            )  # fmt: skip
+
+
+class Life:
+    """One run of a broker's storage, from start to power loss."""
+
+    def __init__(self, box: Box, disk: FaultDisk, rng: random.Random, stored: Stored) -> None:
+        self.box, self.disk, self.rng, self.stored = box, disk, rng, stored
+        self.store = box.open(disk)
+
+    def run(self) -> int:
+        """Returns the flushed offset at its end."""
+        store = self.store
+        actions: list[Callable[[], object]] = [self.put, self.put, self.put, self.put] * 5
+        actions += [self.put_batch] * 2
+        actions += [store.flush_commit_log] * 2 + [store.flush_consume_queues, store.flush_all]
+        actions += [store.prepare_next]
+        for _ in range(self.rng.randrange(60)):
+            self.box.clock.value += self.rng.choice((0, 1, 500, 2000))
+            try:
+                self.rng.choice(actions)()
+            except StoreFullError:
+                self.disk.room = 1 << 30
+        return self.store.flushed_offset
+
+    def put(self) -> None:
+        topic, queue_id = self.rng.choice(QUEUES)
+        body = self.rng.randbytes(self.rng.choice((0, 10, 700)))
+        offset, place = put(self.store, body, topic=topic, queue_id=queue_id, tags="t")
+        self.stored[place] = (topic, queue_id, offset, body)
+
+    def put_batch(self) -> None:
+        topic, queue_id = self.rng.choice(QUEUES)
+        entries = [BatchEntry(0, self.rng.randbytes(200), b"") for _ in range(5)]
+        queue = self.store.queue(topic, queue_id)
+        first, places = self.store.append_batch(queue, entries, [0] * 5, 1, CLIENT)
+        for number, place in enumerate(places):
+            self.stored[place] = (topic, queue_id, first + number, entries[number].body)
+
+
+def lives(box: Box, seed: int) -> None:
+    rng = random.Random(seed)
+    disk = FaultDisk(seed)
+    stored: Stored = {}
+    for _ in range(rng.randrange(2, 5)):
+        disk.room = rng.choice((1, 5, 1 << 30))
+        flushed = 0
+        try:
+            life = Life(box, disk, rng, stored)
+        except StoreFullError:
+            disk.room = 1 << 30
+            life = Life(box, disk, rng, stored)
+        flushed = life.run()
+        if rng.random() < 0.2:
+            life.store.close()
+            flushed = life.store.commit_log.end
+        else:
+            disk.crash()
+            drop(life.store)
+        disk.room = 1 << 30
+        store = box.open(disk)
+        check_flushed(store, stored, flushed)
+        for place in [place for place in stored if place >= store.commit_log.end]:
+            del stored[place]
+        check_queues(store, stored)
+        disk.crash()
+        drop(store)
+
+
+def drop(store: MessageStore) -> None:
+    """Forget a store whose process died: only its lock has to go."""
+    store._let_go()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_losses(tmp_path: Path, seed: int) -> None:
+    lives(Box(tmp_path / "store", mapped_file_size_commit_log=4096 * 4), seed)

@@ -1,0 +1,183 @@
+"""The contract between the rooms of `src/cometmq`, as the table of the design states it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "cometmq"
+
+# room: what it may import besides itself; entries with a dot allow one module (or package) only.
+RULES: dict[str, frozenset[str]] = {
+    "model": frozenset(),
+    "runtime": frozenset(),
+    "protocol": frozenset({"model"}),
+    "filtering": frozenset({"model"}),
+    # Of the protocol only the record codec and the two modules it rests on.
+    "store": frozenset({"model", "protocol.record", "protocol.ids", "protocol.properties"}),
+    "remoting": frozenset({"protocol", "runtime", "model"}),
+    "replication": frozenset({"store", "protocol", "runtime", "model"}),
+    "namesrv": frozenset({"remoting", "protocol", "runtime", "model"}),
+    "client": frozenset({"remoting", "protocol", "filtering", "runtime", "model"}),
+    "broker": frozenset(
+        {"store", "replication", "remoting", "filtering", "protocol", "runtime", "model"}
+    ),
+    "admin": frozenset({"client.instance", "remoting", "protocol", "runtime", "model"}),
+    "spark": frozenset({"client", "protocol.record", "model"}),
+    "console": frozenset({"admin", "runtime", "model"}),
+}
+# These stand above all rooms; no room may import them.
+ABOVE = frozenset({"testing", "cli"})
+# These lie below all rooms.
+FOR_ALL = frozenset({"errors", "_version"})
+# Modules beside the rooms that only re-export.
+FACADES = frozenset({"__init__", "aio", "__main__"})
+FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "misc"})
+# Tasks have owners: only `runtime` starts them.
+TASK_STARTERS = frozenset({"create_task", "ensure_future"})
+# The store appends, reads and flushes; whoever calls it decides where it runs.
+NO_ASYNCIO = frozenset({"model", "protocol", "filtering", "store"})
+
+
+def faults(module: str, code: str) -> list[str]:
+    """What `code` does against the rules as module `module`, dotted and without `cometmq.`."""
+    tree = ast.parse(code)
+    room = module.partition(".")[0]
+    return [
+        *_name_faults(module),
+        *(f for name, line in _imports(module, tree) if (f := _import_fault(room, name, line))),
+        *(_task_faults(tree) if room != "runtime" else ()),
+    ]
+
+
+def _name_faults(module: str) -> list[str]:
+    parts = module.split(".")
+    if parts[0] not in RULES.keys() | ABOVE | FOR_ALL | FACADES:
+        return [f"{parts[0]} is no room of the design"]
+    return [f"a module may not be called {part}" for part in parts if part in FORBIDDEN_NAMES]
+
+
+def _imports(module: str, tree: ast.AST) -> list[tuple[str, int]]:
+    """Full names of all imported modules, also in functions and under TYPE_CHECKING, with lines.
+
+    `from cometmq.a import b` counts as `cometmq.a.b`, since `b` may be a module.
+    """
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = ["cometmq", *module.split(".")][: -node.level]
+                base = ".".join([*package, *([base] if base else [])])
+            found += [(f"{base}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+def _import_fault(room: str, name: str, line: int) -> str | None:
+    top, _, inner = name.partition(".")
+    if top == "asyncio" and room in NO_ASYNCIO:
+        return f"line {line}: {room} may not import asyncio"
+    if top != "cometmq" or room in ABOVE | FACADES:
+        return None
+    target = inner.partition(".")[0]
+    if target == room or target in FOR_ALL:
+        return None
+    allowed = RULES.get(room, frozenset())
+    if any(inner == entry or inner.startswith(entry + ".") for entry in allowed):
+        return None
+    return f"line {line}: {room} may not import {name}"
+
+
+def _task_faults(tree: ast.AST) -> list[str]:
+    return [
+        f"line {node.lineno}: only runtime may call {name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute | ast.Name)
+        and (name := node.attr if isinstance(node, ast.Attribute) else node.id) in TASK_STARTERS
+    ]
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=module_name)
+def test_every_module_keeps_the_rules(path: Path) -> None:
+    # A package's `__init__` is named like a module in it, so that relative imports resolve.
+    module = module_name(path) + (".__init__" if path.name == "__init__.py" else "")
+    module = "__init__" if module == "__init__.__init__" else module
+    assert faults(module, path.read_text()) == []
+
+
+def test_the_rooms_imports_run_one_way() -> None:
+    """The table itself has no circle."""
+    order: list[str] = []
+    while len(order) < len(RULES):
+        ready = [
+            room
+            for room, allowed in RULES.items()
+            if room not in order and {name.partition(".")[0] for name in allowed} <= set(order)
+        ]
+        assert ready, f"a circle among {RULES.keys() - set(order)}"
+        order += ready
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        ("model.message", "from cometmq.protocol.record import decode_record"),
+        ("protocol.frame", "import cometmq.runtime"),
+        ("protocol.frame", "from cometmq import runtime"),
+        ("protocol.frame", "from ..store import store"),
+        ("protocol.frame", "import asyncio"),
+        ("store.store", "from cometmq.protocol.command import RemotingCommand"),
+        ("store.store", "from cometmq.protocol import command"),
+        ("store.store", "from cometmq.filtering.tags import tag_matcher"),
+        ("store.store", "from asyncio import Future"),
+        ("filtering.tags", "from cometmq.protocol.json_dialect import decode_body"),
+        ("broker.send", "from cometmq.client.producer import Producer"),
+        ("broker.send", "def f():\n    import cometmq.testing"),
+        ("client.producer", "if TYPE_CHECKING:\n    from cometmq.broker import server"),
+        ("client.producer", "from cometmq import Producer"),
+        ("console.app", "from cometmq.client import instance"),
+        ("namesrv.server", "from cometmq.cli import main"),
+        ("errors", "from cometmq.model.message import Message"),
+        ("client.producer", "asyncio.create_task(run())"),
+        ("broker.server", "task = loop.create_task(run())"),
+        ("broker.server", "from asyncio import ensure_future\nensure_future(run())"),
+        ("testing.cluster", "asyncio.ensure_future(run())"),
+        ("utils", ""),
+        ("client.utils", ""),
+        ("broker.common.tables", ""),
+        ("gateway.server", ""),
+    ],
+)
+def test_the_checker_finds_what_breaks_a_rule(module: str, code: str) -> None:
+    assert len(faults(module, code)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        ("model.message", "from cometmq.model import properties as p"),
+        ("model.message", "from . import properties"),
+        ("model.names", "from cometmq.errors import IllegalArgumentError"),
+        ("protocol.codes", "from cometmq._version import __version__"),
+        ("store.commit_log", "from cometmq.protocol.record import decode_record"),
+        ("store.commit_log", "import mmap\nimport os"),
+        ("broker.send", "from cometmq.store.store import MessageStore"),
+        ("runtime.tasks", "task = asyncio.create_task(run())"),
+        ("client.producer", "owner.spawn(run())"),
+        ("cli.dev", "from cometmq.broker.server import Broker"),
+        ("testing.cluster", "from cometmq.broker.server import Broker"),
+        ("__init__", "from cometmq.client.sync import Producer"),
+        ("aio", "from cometmq.client.producer import Producer"),
+    ],
+)
+def test_the_checker_lets_pass_what_keeps_the_rules(module: str, code: str) -> None:
+    assert faults(module, code) == []
