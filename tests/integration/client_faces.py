@@ -134,7 +134,8 @@ class Received:
 
     def handle(self, messages: list[MessageExt]) -> ConsumeResult | None:
         with self._changed:
-            self.messages += messages
+            # Copies: a message that is retried here is the same object, its count raised.
+            self.messages += [message.copy() for message in messages]
             self._changed.notify_all()
         return self.answer
 

@@ -26,8 +26,8 @@ from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
     RemoteError,
-    RouteNotFoundError,
 )
+from cometmq.protocol.codes import ResponseCode
 from cometmq.testing.cluster import Cluster
 from tests.integration.client_faces import Face, Received, eventually, open_face
 
@@ -64,8 +64,8 @@ def send_all(producer: Any, topic: str, count: int, **properties: Any) -> list[b
 
 def create_topic(face: Face, topic: str) -> list[MessageQueue]:
     """Have both brokers create the topic, each with a message `made`; its queues, once known."""
+    producer = face.producer(f"{topic}-make")
     for broker in ("broker-a", "broker-b"):
-        producer = face.producer(f"{topic}-{broker}")
         producer.send(Message(topic, b"made"), queue=MessageQueue(topic, broker, 0))
 
     def queues() -> list[MessageQueue]:
@@ -606,8 +606,9 @@ def test_an_unknown_topic_is_told_when_it_may_not_be_created(face_name: str) -> 
     properties = {"autoCreateTopicEnable": "false"}
     with Cluster(properties=properties) as cluster, open_face(face_name, cluster.namesrv) as face:
         producer = face.producer("g")
-        with pytest.raises(RouteNotFoundError, match="autoCreateTopicEnable"):
+        with pytest.raises(CometMQError, match="autoCreateTopicEnable") as failed:
             producer.send(Message("nobody-made-this", b"x"))
+        assert failed.value.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 @pytest.mark.parametrize("face_name", FACES)

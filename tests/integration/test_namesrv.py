@@ -65,6 +65,7 @@ class Peer:
         address: str = "10.0.0.1:10911",
         counter: int = 1,
         compressed: bool = False,
+        said_compressed: bool | None = None,
         crc: int | None = None,
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
@@ -79,7 +80,7 @@ class Peer:
             ha_server_addr=f"{address}0",
             broker_id=broker_id,
             heartbeat_timeout_millis=timeout_ms,
-            compressed=compressed,
+            compressed=compressed if said_compressed is None else said_compressed,
             body_crc32=body_crc(body) if crc is None else crc,
         )
         return await self.ask(RequestCode.REGISTER_BROKER, header, body)
@@ -152,6 +153,12 @@ async def test_a_broker_registers_and_a_client_finds_it(peer: Peer, compressed: 
             ha_server_addr="10.0.0.1:109110", master_addr="10.0.0.1:10911"
         )
     )
+
+
+async def test_a_compressed_registration_that_java_calls_plain_is_taken(peer: Peer) -> None:
+    answer = await peer.register(["t1", "t2"], compressed=True, said_compressed=False)
+    assert answer.code == ResponseCode.SUCCESS
+    assert await peer.topics() == ["t1", "t2"]
 
 
 async def test_an_unknown_topic_is_code_17(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""Runs the client programs of the interop suite: Java 4.9 and 5.x, Go, Node.
+"""Runs the client programs of the interop suite: Java 4.9 and 5.x, Go, Node, and our own.
 
 All programs understand the same scenarios and print JSON lines (`{"event": ...}`):
 
@@ -19,6 +19,7 @@ import contextlib
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -199,14 +200,18 @@ def _text(value: object) -> str:
 
 
 class JavaClient(ClientProgram):
-    """The Java remoting client, line 4 (4.9.x) or 5 (5.x)."""
+    """The Java remoting client, line 4 (4.9.x) or 5 (5.x).
+
+    With `binary_headers` its requests carry ROCKETMQ headers in place of JSON ones.
+    """
 
     tools = ("java", "mvn")
 
-    def __init__(self, line: int) -> None:
+    def __init__(self, line: int, *, binary_headers: bool = False) -> None:
         assert line in (4, 5), line
         self.line = line
-        self.label = f"java{line}"
+        self.label = f"java{line}{'-binary' if binary_headers else ''}"
+        self._serialize_type = "ROCKETMQ" if binary_headers else "JSON"
 
     def command(self) -> list[str]:
         """`java ... cometmq.interop.Main` with its home in the client's temporary directory."""
@@ -215,6 +220,7 @@ class JavaClient(ClientProgram):
         flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Duser.home={home}"]
         # A member that meets a race at its start tries again after this, not after 20 s.
         flags.append("-Drocketmq.client.rebalance.waitInterval=2000")
+        flags.append(f"-Drocketmq.serialize.type={self._serialize_type}")
         return ["java", *flags, "-cp", classpath, "cometmq.interop.Main"]
 
 
@@ -238,3 +244,14 @@ class NodeClient(ClientProgram):
     def command(self) -> list[str]:
         """`node client.js`."""
         return ["node", str(node_program())]
+
+
+class CometClient(ClientProgram):
+    """CometMQ's own blocking clients, as a program like the others."""
+
+    label = "cometmq"
+    tools = ()
+
+    def command(self) -> list[str]:
+        """`python python_client.py`, by the interpreter that runs the tests."""
+        return [sys.executable, str(Path(__file__).with_name("python_client.py"))]

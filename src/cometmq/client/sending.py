@@ -167,8 +167,8 @@ def _failure(
 ) -> CometMQError:
     """The same kind of error, telling how often and where it was tried."""
     return type(error)(
-        f"sending to topic {outgoing.topic} failed after {len(tried)} of the attempts allowed in "
-        f"{timeout_s * 1000:.0f} ms, brokers tried: {', '.join(tried)}; the last one: {error}",
+        f"sending to topic {outgoing.topic} failed {len(tried)} times within {timeout_s * 1000:.0f} "
+        f"ms, at {', '.join(tried)}; the last time: {error}",
         code=error.code,
         remark=error.remark,
         address=error.address,

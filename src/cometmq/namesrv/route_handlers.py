@@ -28,6 +28,7 @@ from cometmq.runtime.clock import Clock
 log = structlog.get_logger(__name__)
 
 _ZONE_NAME: Final = "__ZONE_NAME"
+_ZLIB_MAGIC: Final = b"\x78"
 
 
 def success(body: bytes = b"") -> RemotingCommand:
@@ -107,8 +108,11 @@ class RouteHandlers:
         check_body_crc(request.body, header.body_crc32)
         body = RegisterBrokerBody()
         if request.body:
+            # Java brokers of 5.3 with compressedRegister=true send a compressed body and yet say
+            # compressed=false, which their own name server then refuses. No JSON begins like zlib.
+            compressed = header.compressed or request.body.startswith(_ZLIB_MAGIC)
             body = decode_register_body(
-                request.body, compressed=header.compressed, version=request.version
+                request.body, compressed=compressed, version=request.version
             )
         registration = Registration(
             header.cluster_name,

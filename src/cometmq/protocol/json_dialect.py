@@ -27,15 +27,23 @@ from cometmq.errors import ProtocolError
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 64
-# A token takes about 0.3 µs: the limit keeps one body from holding up the loop for a second.
-MAX_DIALECT_TOKENS: Final = 2_000_000
-# Nodes that references may copy, lest a small body with references to references fill the memory.
+# What one body may cost: a text takes half a microsecond, a token (counted where beans are keys) one.
+MAX_DIALECT_TEXTS: Final = 1_000_000
+MAX_DIALECT_TOKENS: Final = 1_000_000
+# Values that references may repeat, lest a small body with references to references fill the memory.
 MAX_REFERENCED_NODES: Final = 100_000
 
+# Possessive throughout: a text without end must not be tried from each of its characters.
+_STRING: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _TOKEN: Final = re.compile(
     rb'(?P<string>"(?:[^"\\]++|\\.)*+")|[{}\[\]:,"]|[ \t\r\n]+|(?P<bare>[^ \t\r\n{}\[\]:,"]+)',
     re.DOTALL,
 )
+# All keys of a Java map are of one type: the first tells that beans are keys.
+_BEAN_KEY: Final = re.compile(rb"\{[ \t\r\n]*+\{")
+# The places before and after a bare key; NUL stands for a text.
+_BARE_KEY_START: Final = re.compile(rb'(?<![^\s{}\[\]:,"\0])(?=[^\s{}\[\]:,"\0]++\s*+:)')
+_BARE_KEY_END: Final = re.compile(rb'(?<=[^\s{}\[\]:,"\0])(?=\s*+:)')
 _REFERENCE: Final = b'"$ref"'
 _PATH_STEP: Final = re.compile(r"\.((?:[^.\[\\]|\\.)+)|\[(\d+)\]", re.DOTALL)
 
@@ -50,22 +58,27 @@ def decode_body(data: bytes, type_: type[T]) -> T:
     Raises ProtocolError saying what does not fit or where the JSON breaks off.
     """
     try:
-        if _REFERENCE not in data:
-            try:
-                value: T = _decoder(type_).decode(data)
-            except msgspec.ValidationError:
-                if b"null" not in data:
-                    raise
-            except msgspec.DecodeError:
-                pass
-            else:
-                return value
-        tree = _Tree(msgspec.json.decode(_strict(data))).resolved()
-        return msgspec.convert(tree, type_, strict=False, str_keys=True)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        try:
+            return _decode(data, type_)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            return _decode(_strict(data), type_)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtocolError(f"a JSON body is no {_name(type_)}: {error}") from error
     except RecursionError as error:
         raise _too_deep() from error
+
+
+def _decode(data: bytes, type_: type[T]) -> T:
+    if _REFERENCE not in data:
+        try:
+            return _decoder(type_).decode(data)
+        except msgspec.ValidationError:
+            if b"null" not in data:
+                raise
+    tree = _Tree(msgspec.json.decode(data)).resolved()
+    return msgspec.convert(tree, type_, strict=False, str_keys=True)
 
 
 def encode_body(value: Any) -> bytes:
@@ -132,7 +145,26 @@ def _without_nulls(value: Any, depth: int) -> Any:
 
 def _strict(data: bytes) -> bytes:
     """The body with every key made a text. What else is wrong with it is for the decoder to say."""
-    return _Normaliser().run(data)
+    return _Normaliser().run(data) if _BEAN_KEY.search(data) else _quote_bare_keys(data)
+
+
+def _quote_bare_keys(data: bytes) -> bytes:
+    """Quotes what stands before a colon without quotes, at the speed of the regex engine.
+
+    The texts are taken out meanwhile, each leaving a NUL, which no JSON holds outside of texts.
+    """
+    pieces = _STRING.split(data, maxsplit=MAX_DIALECT_TEXTS)
+    if len(pieces) > 2 * MAX_DIALECT_TEXTS:
+        raise ProtocolError(
+            f"a JSON body in fastjson's dialect has {MAX_DIALECT_TEXTS} texts or more"
+        )
+    bare = b"\0".join(pieces[::2])
+    bare = _BARE_KEY_END.sub(b'"', _BARE_KEY_START.sub(b'"', bare))
+    quoted = bare.split(b"\0") if len(pieces) > 1 else [bare]
+    if len(quoted) != len(pieces[::2]):
+        raise ProtocolError("a JSON body holds NUL bytes outside of texts")
+    pieces[::2] = quoted
+    return b"".join(pieces)
 
 
 class _Normaliser:

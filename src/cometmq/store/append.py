@@ -114,7 +114,7 @@ class Appender:
             or body_length > self._max_body_size
             or properties_length > MAX_PROPERTIES_LENGTH
             or end > log.limit
-            or queue.is_full_file
+            or queue.needs_room
             or sys_flag & TRANSACTION_MASK
             or not self._v4
             or len(born_host) != 8

@@ -7,9 +7,7 @@ included), int32 magic 0xCBD43194.
 
 from __future__ import annotations
 
-import mmap
 import struct
-from contextlib import suppress
 from typing import Final
 
 from cometmq.errors import StoreError
@@ -20,6 +18,7 @@ from cometmq.protocol.record import (
     STORE_TIMESTAMP_OFFSET_V4,
     SYS_FLAG_OFFSET,
 )
+from cometmq.store.disk import NO_MAPPING
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.mapped_file_queue import MappedFileQueue
 
@@ -55,12 +54,11 @@ class CommitLog:
         "map",
     )
 
-    map: mmap.mmap
-
     def __init__(self, files: MappedFileQueue) -> None:
         self.files = files
         self.file_size = files.file_size
         self.last_store_timestamp = 0
+        self.map = NO_MAPPING
         self.base = self.end = self.limit = self._file_limit = 0
 
     @property
@@ -120,8 +118,7 @@ class CommitLog:
     def release(self) -> None:
         """Let go of all mappings; views of them stay readable. Nothing can be appended after it."""
         self.limit = self._file_limit = self.end
-        with suppress(AttributeError):
-            del self.map
+        self.map = NO_MAPPING
         self.files.release()
 
     def read(self, offset: int, size: int) -> memoryview | None:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
 from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE
+from cometmq.store.disk import NO_MAPPING
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.mapped_file_queue import MappedFileQueue
 
@@ -28,6 +29,8 @@ UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
 assert UNIT.size == UNIT_SIZE
 
 PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
+# Files are sparse, room is reserved in such steps: a queue of few messages takes little of the disk.
+_RESERVE_BYTES: Final = 64 * 1024
 # Of a record with two IPv4 hosts: fixed fields up to the body, and the length of the properties.
 _FIXED_RECORD_BYTES: Final = 88 + 2
 
@@ -73,33 +76,33 @@ class ConsumeQueue:
         self._close_cursor()
 
     def _close_cursor(self) -> None:
-        self._map: object = None
+        self._map = NO_MAPPING
         self._position = self._limit = 0
 
     # -- writing --
 
     def reserve(self, count: int) -> None:
-        """Make sure that the next `count` units have files. Raises StoreFullError."""
-        end = (self.next_offset + count) * UNIT_SIZE
-        while self.files.end < end:
-            self.files.append_file(first_base=self._file_base(self.next_offset))
-        if self._position == self._limit:
-            self._open_cursor()
+        """Make sure that the next `count` units have room on disk. Raises StoreFullError."""
+        if self._position + count * UNIT_SIZE > self._limit:
+            self._open_cursor(count)
 
-    def _open_cursor(self) -> None:
+    def _open_cursor(self, count: int) -> None:
         place = self.next_offset * UNIT_SIZE
-        file = self.files.find(place)
-        if file is None:
-            file = self.files.append_file(first_base=self._file_base(self.next_offset))
-        self._map = file.map
-        self._position = place - file.base
-        self._limit = file.size
+        end = place + count * UNIT_SIZE
+        while self.files.end < end or not self.files.files:
+            self.files.append_file(first_base=self._file_base(self.next_offset))
+        for file in self.files.overlapping(place, end):
+            start = max(place - file.base, 0)
+            limit = min(max(end - file.base, start + _RESERVE_BYTES), file.size)
+            file.reserve(start, limit)
+            if file.base <= place:
+                self._map, self._position, self._limit = file.map, start, limit
 
     def put(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Append one unit. Raises StoreFullError unless `reserve` made sure of the place."""
         if self._position == self._limit:
-            self._open_cursor()
-        UNIT.pack_into(self._map, self._position, physical_offset, size, tags_code)  # type: ignore[arg-type]
+            self._open_cursor(1)
+        UNIT.pack_into(self._map, self._position, physical_offset, size, tags_code)
         self._position += UNIT_SIZE
         self.next_offset += 1
 
@@ -116,8 +119,8 @@ class ConsumeQueue:
     # -- reading --
 
     @property
-    def is_full_file(self) -> bool:
-        """Whether the next unit needs another file: `reserve` then does work."""
+    def needs_room(self) -> bool:
+        """Whether `reserve(1)` has work to do."""
         return self._position == self._limit
 
     def unit(self, queue_offset: int) -> Unit | None:

@@ -14,15 +14,20 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cometmq.errors import StoreError, StoreFullError, StoreLockedError
 
 # SERVICE_NOT_AVAILABLE: clients then try another broker.
-_CODE_UNAVAILABLE = 14
+_CODE_UNAVAILABLE: Final = 14
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 # Not named by the mmap module.
-_MADV_POPULATE_WRITE = 23
+_MADV_POPULATE_WRITE: Final = 23
+
+# Stands where no file is mapped; nothing writes to it.
+NO_MAPPING: Final = mmap.mmap(-1, mmap.PAGESIZE)
 
 # POSIX locks do not stop the process that holds them, so it keeps its own list (device, inode).
 _held_locks: set[tuple[int, int]] = set()
@@ -85,8 +90,9 @@ class Disk:
         with _named(path):
             return path.stat().st_mtime_ns // 1_000_000
 
-    def allocate(self, path: Path, size: int) -> None:
-        """Give the file `size` bytes that no full disk can take back; new bytes are zero.
+    def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
+        """Give the file `size` bytes; new ones are zero. No full disk can take the first
+        `reserved` of them (default: all) back; what lies behind is for `reserve`.
 
         Raises StoreFullError when there is no room; a file that this call made is then removed.
         """
@@ -94,33 +100,52 @@ class Disk:
             existed = path.exists()
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.posix_fallocate(fd, 0, size)
+                os.posix_fallocate(fd, 0, size if reserved is None else reserved)
+                if os.fstat(fd).st_size < size:
+                    os.ftruncate(fd, size)
             except OSError as error:
                 if not existed:
                     path.unlink(missing_ok=True)
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno in _FULL:
                     raise _full(path, size) from error
                 raise
             finally:
                 os.close(fd)
 
-    def cut(self, path: Path, start: int, size: int) -> None:
+    def reserve(self, path: Path, start: int, end: int) -> None:
+        """Make sure of room for a part of an existing file. Raises StoreFullError."""
+        with _named(path):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.posix_fallocate(fd, start, end - start)
+            finally:
+                os.close(fd)
+
+    def cut(self, path: Path, start: int, size: int, *, reserve: bool) -> None:
         """Make the bytes from `start` to `size` zero, whatever stood there, and sync that."""
         with _named(path):
             os.truncate(path, start)
-        self.allocate(path, size)
+        self.allocate(path, size, reserved=None if reserve else max(start, 1))
         self.sync(path)
 
-    def map(self, path: Path, size: int, *, writable: bool = True) -> mmap.mmap:
-        """Map the first `size` bytes of an existing file."""
+    def map(
+        self, path: Path, size: int, *, writable: bool = True, read_ahead: bool = True
+    ) -> mmap.mmap:
+        """Map the first `size` bytes of an existing file.
+
+        Without `read_ahead` touching a page brings that page, not megabytes around it.
+        """
         with _named(path):
             fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
             try:
                 access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-                return mmap.mmap(fd, size, access=access)
+                mapping = mmap.mmap(fd, size, access=access)
             finally:
                 # The mapping holds a duplicate.
                 os.close(fd)
+            if not read_ahead:
+                mapping.madvise(mmap.MADV_RANDOM)
+            return mapping
 
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
         """Make the pages of a mapping's part writable at once, where the kernel can (Linux 5.14).
@@ -219,7 +244,7 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in _FULL:
             raise _full(path, None) from error
         raise StoreError(f"{path}: {error.strerror or error}") from error
 

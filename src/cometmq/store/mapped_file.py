@@ -16,11 +16,19 @@ class MappedFile:
     goes when the last view of it does.
     """
 
-    __slots__ = ("_disk", "_map", "_view", "_writable", "base", "path", "size")
+    __slots__ = ("_disk", "_map", "_read_ahead", "_view", "_writable", "base", "path", "size")
 
     def __init__(
-        self, disk: Disk, path: Path, base: int, size: int, *, writable: bool = True
+        self,
+        disk: Disk,
+        path: Path,
+        base: int,
+        size: int,
+        *,
+        writable: bool = True,
+        read_ahead: bool = True,
     ) -> None:
+        self._read_ahead = read_ahead
         self._disk = disk
         self._writable = writable
         self.path = path
@@ -33,7 +41,9 @@ class MappedFile:
     def map(self) -> mmap.mmap:
         """The mapping, for `struct.pack_into` and slice assignment."""
         if self._map is None:
-            self._map = self._disk.map(self.path, self.size, writable=self._writable)
+            self._map = self._disk.map(
+                self.path, self.size, writable=self._writable, read_ahead=self._read_ahead
+            )
         return self._map
 
     @property
@@ -51,10 +61,14 @@ class MappedFile:
         """fdatasync. Blocks; for any thread."""
         self._disk.sync(self.path)
 
-    def cut(self, position: int) -> None:
-        """Zero all bytes from `position` on."""
+    def cut(self, position: int, *, reserve: bool) -> None:
+        """Zero all bytes from `position` on; with `reserve` they keep their room on the disk."""
         self.release()
-        self._disk.cut(self.path, position, self.size)
+        self._disk.cut(self.path, position, self.size, reserve=reserve)
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make sure of the room for a part of the file. Raises StoreFullError."""
+        self._disk.reserve(self.path, start, end)
 
     def release(self) -> None:
         self._view = None

@@ -22,12 +22,21 @@ log = structlog.get_logger(__name__)
 class MappedFileQueue:
     """`flush` and `prepare_next` are for an executor's thread, all else for the store's thread.
 
-    `flushed` is the offset up to which everything is on disk.
+    `flushed` is the offset up to which everything is on disk. With `sparse` a new file takes no
+    room but that of its first page: whoever writes reserves the room step by step.
     """
 
     def __init__(
-        self, disk: Disk, directory: Path, file_size: int, *, size_key: str, writable: bool = True
+        self,
+        disk: Disk,
+        directory: Path,
+        file_size: int,
+        *,
+        size_key: str,
+        writable: bool = True,
+        sparse: bool = False,
     ) -> None:
+        self._sparse = sparse
         self._disk = disk
         self._size_key = size_key
         self._writable = writable
@@ -60,7 +69,7 @@ class MappedFileQueue:
                 continue
             if size is not None and size < self.file_size and is_last and repair:
                 log.warning("a short file gets its full size", path=str(path), size=size)
-                self._disk.allocate(path, self.file_size)
+                self._allocate(path)
                 size = self.file_size
             if size != self.file_size:
                 raise StoreCorruptError(
@@ -75,9 +84,7 @@ class MappedFileQueue:
             raise StoreCorruptError(
                 f"{self.directory}: the file {self.files[-1].end:020d} is missing before {base:020d}"
             )
-        self.files.append(
-            MappedFile(self._disk, path, base, self.file_size, writable=self._writable)
-        )
+        self.files.append(self._file(path, base))
 
     @property
     def min_offset(self) -> int:
@@ -95,6 +102,11 @@ class MappedFileQueue:
             return None
         index = (offset - files[0].base) // self.file_size
         return files[index] if 0 <= index < len(files) else None
+
+    def overlapping(self, start: int, end: int) -> list[MappedFile]:
+        """The files that hold bytes from `start` to `end`."""
+        # A copy first: the list may change while another thread flushes.
+        return [file for file in tuple(self.files) if start < file.end and file.base < end]
 
     def append_file(self, *, first_base: int = 0) -> MappedFile:
         """Add the next file, made now unless `prepare_next` did; `first_base` if there is none yet.
@@ -122,9 +134,23 @@ class MappedFileQueue:
             self._disk.make_directory(self.directory)
             self._directory_made = True
         path = self.directory / f"{base:020d}"
-        self._disk.allocate(path, self.file_size)
+        self._allocate(path)
         self._directory_changed = True
-        return MappedFile(self._disk, path, base, self.file_size)
+        return self._file(path, base)
+
+    def _allocate(self, path: Path) -> None:
+        reserved = min(PAGE_SIZE, self.file_size) if self._sparse else None
+        self._disk.allocate(path, self.file_size, reserved=reserved)
+
+    def _file(self, path: Path, base: int) -> MappedFile:
+        return MappedFile(
+            self._disk,
+            path,
+            base,
+            self.file_size,
+            writable=self._writable,
+            read_ahead=not self._sparse,
+        )
 
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
         """Make the pages of a mapping's part writable now instead of at the first touch of each."""
@@ -140,9 +166,8 @@ class MappedFileQueue:
         if not self._worth_flushing(flushed, written, least_pages):
             return False
         self._flush_names()
-        for file in tuple(self.files):
-            if flushed < file.end and file.base < written:
-                file.sync()
+        for file in self.overlapping(flushed, written):
+            file.sync()
         self.flushed = written
         return True
 
@@ -176,7 +201,7 @@ class MappedFileQueue:
         if removed:
             self._disk.sync_directory(self.directory)
         if self.files and clear and self.files[-1].base <= end < self.files[-1].end:
-            self.files[-1].cut(end - self.files[-1].base)
+            self.files[-1].cut(end - self.files[-1].base, reserve=not self._sparse)
         self.flushed = min(self.flushed, end)
 
     def remove_first(self) -> None:

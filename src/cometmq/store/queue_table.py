@@ -104,4 +104,5 @@ class QueueTable:
             self._file_size,
             size_key="mappedFileSizeConsumeQueue",
             writable=self._writable,
+            sparse=True,
         )

@@ -66,9 +66,9 @@ bean_keys = st.fixed_dictionaries({"brokerName": texts, "queueId": st.integers(0
         st.integers() | texts,
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(
-                number_keys | bean_keys | texts.filter(str.isalpha), inner, max_size=4
-            )
+            | st.dictionaries(number_keys | texts.filter(str.isalpha), inner, max_size=4)
+            # The keys of a Java map are of one type.
+            | st.dictionaries(bean_keys, inner, max_size=4)
         ),
         max_leaves=10,
     )
@@ -206,11 +206,18 @@ def test_numbers_may_come_as_texts() -> None:
         (b'{"queueDatas":[{"brokerName":"a","perm":99999999999999999999}]}', "int|range"),
         (b'{"queueDatas":[{"brokerName":"a","perm":%b}]}' % (b"9" * 5000), "int|range"),
         (b'{"queueDatas":[{"brokerName":"a","perm":1.5}]}', "int"),
-        (b'{"a":1}}', "closes more"),
+        (b'{"a":1}}', "no TopicRouteData"),
+        (b'{{"a":1}:1}}', "closes more"),
         (b'{"a":1} x', "no TopicRouteData"),
-        (b'{"a', "does not end"),
-        (b'{"a":"\\"', "does not end"),
-        (b'{"a\\', "does not end"),
+        (b'{"a', "truncated"),
+        (b'{"a":"\\"', "truncated"),
+        (b'{"a\\', "truncated"),
+        (b'{{"a', "does not end"),
+        (b'{{"a":"\\"', "does not end"),
+        (b'{{"a\\', "does not end"),
+        (b'{\0"a":1}', "NUL"),
+        (b'{"a\0":1,\0:1}', "NUL"),
+        (b"\0", "no TopicRouteData"),
         (b"{[1]:2}", "key"),
         (b"{{{1:1}:1}:1}", "key"),
         (b'{{"a":{{"b":1}:2}}:3}', "key"),
@@ -220,7 +227,8 @@ def test_numbers_may_come_as_texts() -> None:
         (b"[{:1}]", "no TopicRouteData"),
         (b"{,}", "no TopicRouteData"),
         (b"[1,]", "no TopicRouteData"),
-        (b"]", "closes more"),
+        (b"]", "no TopicRouteData"),
+        (b"]{{", "closes more"),
     ],
 )
 def test_what_is_no_route_is_refused_with_a_reason(body: bytes, reason: str) -> None:
@@ -241,11 +249,16 @@ def test_deep_nesting_under_an_unknown_key_is_refused() -> None:
         decode_body(b'{"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}", TopicRouteData)
 
 
-def test_the_number_of_tokens_in_the_dialect_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_dialect_may_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_dialect, "MAX_DIALECT_TOKENS", 10)
+    monkeypatch.setattr(json_dialect, "MAX_DIALECT_TEXTS", 3)
+    assert decode_body(b'{"a":"","b":"","c":""}', dict[str, str]) == dict.fromkeys("abc", "")
+    assert decode_body(b'{0:"",1:""}', dict[str, str]) == {"0": "", "1": ""}
+    with pytest.raises(ProtocolError, match="3 texts or more"):
+        decode_body(b'{0:"",1:"",2:""}', dict[str, str])
+    assert decode_body(b"{{1:2}:1}", dict[str, int]) == {'{"1":2}': 1}
     with pytest.raises(ProtocolError, match="more than 10 tokens"):
-        decode_body(b"{0:1,1:1,2:1,3:1}", dict[int, int])
-    assert len(decode_body(b'{"0":1,"1":1,"2":1,"3":1}', dict[int, int])) == 4
+        decode_body(b"{{1:2}:1,1:1}", dict[str, int])
 
 
 @given(st.binary(max_size=60) | st.text('{}[]:,"\\01a ntrue', max_size=40).map(str.encode))

@@ -70,7 +70,7 @@ class FaultDisk(Disk):
     def size(self, path: Path) -> int | None:
         return len(self.files[path].durable) if path in self.files else None
 
-    def allocate(self, path: Path, size: int) -> None:
+    def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
         if path in self.files:
             if len(self.files[path].durable) < size:
                 self.files[path].resize(size)
@@ -80,12 +80,17 @@ class FaultDisk(Disk):
         self.room -= 1
         self.files[path] = File(size)
 
-    def cut(self, path: Path, start: int, size: int) -> None:
+    def reserve(self, path: Path, start: int, end: int) -> None:
+        pass
+
+    def cut(self, path: Path, start: int, size: int, *, reserve: bool) -> None:
         file = self.files[path]
         file.cache[start:size] = bytes(size - start)
         file.sync()
 
-    def map(self, path: Path, size: int, *, writable: bool = True) -> mmap.mmap:
+    def map(
+        self, path: Path, size: int, *, writable: bool = True, read_ahead: bool = True
+    ) -> mmap.mmap:
         return self.files[path].cache
 
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,12 +66,12 @@ class FullDisk(Disk):
     def __init__(self, room: int) -> None:
         self.room = room
 
-    def allocate(self, path: Path, size: int) -> None:
+    def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
         if not path.exists():
             if self.room == 0:
                 raise StoreFullError(f"{path}: the disk has no room for {size} bytes")
             self.room -= 1
-        super().allocate(path, size)
+        super().allocate(path, size, reserved=reserved)
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -95,6 +96,41 @@ def test_a_full_disk_refuses_whole_messages(box: Box, room: int, batch: bool) ->
     assert put(store)[0] == stored
     box.crash(store)
     assert len(bodies(box.open())) == stored + 1
+
+
+def test_a_queue_that_gets_no_more_room_refuses_whole_messages(
+    make_box: Callable[..., Box],
+) -> None:
+    class FullLater(Disk):
+        full = False
+
+        def reserve(self, path: Path, start: int, end: int) -> None:
+            if self.full:
+                raise StoreFullError(f"{path}: the disk has no room")
+            super().reserve(path, start, end)
+
+    box = make_box(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=200_000)
+    disk = FullLater()
+    store = box.open(disk)
+    put(store, b"")
+    disk.full = True
+    for _ in range(65536 // 20 - 1):
+        put(store, b"")
+    end = store.commit_log.end
+    with pytest.raises(StoreFullError):
+        put(store, b"")
+    assert store.commit_log.end == end
+    disk.full = False
+    assert put(store, b"last")[0] == 65536 // 20
+    assert len(bodies(store)) == 65536 // 20 + 1
+
+
+def test_consume_queues_take_little_of_the_disk(make_box: Callable[..., Box]) -> None:
+    box = make_box(mapped_file_size_consume_queue=6_000_000)
+    put(box.open())
+    stats = (box.root / "consumequeue/orders/0" / f"{0:020d}").stat()
+    assert stats.st_size == 6_000_000
+    assert stats.st_blocks * 512 < 200_000
 
 
 def test_a_full_disk_is_named_and_leaves_no_file(

@@ -1,0 +1,40 @@
+# Everything here works on a machine with Python 3.11, pip and make: each target sets itself up.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check interop bench fuzz clean
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Made anew whenever the dependencies change. A half-made environment has no READY and is replaced.
+$(READY): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "CometMQ needs Python 3.11 or newer: install it, or name one with 'make PYTHON=python3.12 …'" >&2; exit 1; }
+	@echo "Setting up $(VENV) …"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## Send 10,000 order events through a whole cluster and prove that none is lost
+	@$(BIN)/python -m examples.demo
+
+test: $(READY) ## The unit, integration and short fuzz tests
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+check: $(READY) ## Format, lint, strict types, the import rule and the fast tests
+	@scripts/check
+
+interop: $(READY) ## The official Java, Go and Node clients and the Java broker against ours
+	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 $(ARGS)
+
+bench: $(READY) ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
+	@$(BIN)/python -m benchmarks.send_path $(ARGS)
+
+fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (default 600)
+	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
+
+clean: ## Remove the environment and what builds left behind
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,49 @@
+"""Servers and clients of the interop suite, each started once a session."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cometmq.testing import Cluster
+from tests.interop.peers import JavaBroker, JavaNamesrv, missing_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Namesrv = str
+
+
+def need(*tools: str) -> None:
+    """Skip the test, naming what is missing; in CI, where nothing may be missing, fail it."""
+    sentence = missing_tools(*tools)
+    if sentence is None:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(sentence)
+    pytest.skip(sentence)
+
+
+@pytest.fixture(scope="session")
+def comet_servers() -> Iterator[Namesrv]:
+    """CometMQ's name server and broker."""
+    with Cluster() as cluster:
+        yield cluster.namesrv
+
+
+@pytest.fixture(scope="session")
+def java_servers() -> Iterator[Namesrv]:
+    """The Java name server and broker, its heap capped at 512 MiB."""
+    need("java", "mvn")
+    with JavaNamesrv() as namesrv, JavaBroker(namesrv.address) as broker:
+        assert broker.heap_mib == 512
+        yield namesrv.address
+
+
+@pytest.fixture
+def fresh(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Makes a topic or group name that no other test uses."""
+    allowed = "".join(char if char.isalnum() else "-" for char in request.node.name)
+    return lambda word: f"{word}-{allowed}"

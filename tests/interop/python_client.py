@@ -1,0 +1,204 @@
+"""Client program of the interop suite over CometMQ's own blocking clients.
+
+`python python_client.py <scenario> --name=value ...`, JSON lines on standard output; scenarios
+(produce, consume) and events are those of the Java program.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import zlib
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Any
+
+from cometmq import (
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+    SendResult,
+)
+
+ANSWER_TIMEOUT_S = 30.0
+
+_printing = threading.Lock()
+
+
+def emit(event: str, **fields: Any) -> None:
+    """Print one event; its name comes first, readers know an event by that."""
+    line = json.dumps({"event": event, **fields}, ensure_ascii=False, separators=(",", ":"))
+    with _printing:
+        sys.stdout.buffer.write(line.encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def body(index: int, size: int) -> bytes:
+    """The pattern every client program of the suite sends."""
+    return bytes((index * 31 + j * 7 + j // 256) & 0xFF for j in range(size))
+
+
+def produce(args: dict[str, str]) -> None:
+    """Send `count` messages in one mode and print the result of each send."""
+    first, count = int(args.get("first", "0")), int(args.get("count", "10"))
+    indexes = range(first, first + count)
+    with Producer(args.get("group", "interop-producer"), namesrv=args["namesrv"]) as producer:
+        mode = args.get("mode", "sync")
+        if mode == "sync":
+            for index in indexes:
+                emit_sent(
+                    index, 1, producer.send(message(args, index), queue=queue(args, producer))
+                )
+        elif mode == "async":
+            send_async(args, producer, indexes)
+        elif mode == "oneway":
+            for index in indexes:
+                producer.send_oneway(message(args, index))
+                emit("sent", index=index, count=1)
+        elif mode == "batch":
+            size = int(args.get("batch", "10"))
+            for start in indexes[::size]:
+                batch = [message(args, index) for index in indexes[start - first :][:size]]
+                emit_sent(start, len(batch), producer.send_batch(batch))
+        else:
+            raise ValueError(f"unknown mode {mode}")
+    emit("summary", sent=count, failed=0)
+
+
+def queue(args: dict[str, str], producer: Producer) -> Any:
+    """The queue that `--queue` asks for, None for the producer's own choice."""
+    if "queue" not in args:
+        return None
+    queues = producer.queues(args["topic"])
+    return next(one for one in queues if one.queue_id == int(args["queue"]))
+
+
+def send_async(args: dict[str, str], producer: Producer, indexes: range) -> None:
+    """Send everything at once, then wait for the answers."""
+    futures: list[tuple[int, Future[SendResult]]] = [
+        (index, producer.send_async(message(args, index))) for index in indexes
+    ]
+    for index, future in futures:
+        emit_sent(index, 1, future.result(ANSWER_TIMEOUT_S))
+
+
+def message(args: dict[str, str], index: int) -> Message:
+    """Message `index` of the run."""
+    prefix = args.get("prefix", "m")
+    tags = args.get("tags", "").split(",")
+    return Message(
+        args["topic"],
+        body(index, int(args.get("size", "64"))),
+        tags=tags[index % len(tags)] or None,
+        keys=(f"{prefix}-{index}", f"all-{prefix}"),
+        flag=index % 7,
+        properties={"index": str(index), "note": "grün € 😀"},
+    )
+
+
+def emit_sent(index: int, count: int, result: SendResult) -> None:
+    """Print the result of one send."""
+    emit(
+        "sent",
+        index=index,
+        count=count,
+        status=result.status.name,
+        msgId=result.msg_id,
+        offsetMsgId=result.offset_msg_id,
+        topic=result.queue.topic,
+        brokerName=result.queue.broker_name,
+        queueId=result.queue.queue_id,
+        queueOffset=result.queue_offset,
+    )
+
+
+def consume(args: dict[str, str]) -> None:
+    """Consumers of one group, printing every message, until the run's end."""
+    received = Received(args)
+    members = int(args.get("members", "1"))
+    with ExitStack() as stack:
+        for number in range(members):
+            name = args.get("member", "member") + (f"-{number}" if members > 1 else "")
+            consumer = PushConsumer(
+                args["group"],
+                received.listener(name),
+                namesrv=args["namesrv"],
+                instance_name=name,
+                consume_from=(
+                    ConsumeFromWhere.LAST_OFFSET
+                    if args.get("from") == "last"
+                    else ConsumeFromWhere.FIRST_OFFSET
+                ),
+            )
+            consumer.subscribe(args["topic"], args.get("expression", "*"))
+            stack.enter_context(consumer)
+            emit("started", member=name)
+        if args.get("until-stdin") == "true":
+            sys.stdin.buffer.read()
+        else:
+            received.done.wait(int(args.get("timeout-ms", "60000")) / 1000)
+    emit("summary", received=received.count)
+
+
+class Received:
+    """Counts what the listeners got; `done` is set when it is all that was expected."""
+
+    def __init__(self, args: dict[str, str]) -> None:
+        self.count = 0
+        self.done = threading.Event()
+        self._expected = int(args.get("expected", str(1 << 31)))
+        self._delay_s = int(args.get("delay-ms", "0")) / 1000
+        self._lock = threading.Lock()
+
+    def listener(self, member: str) -> Any:
+        """A blocking listener for one member."""
+
+        def listen(messages: list[MessageExt]) -> ConsumeResult:
+            for one in messages:
+                emit("message", member=member, **described(one))
+                time.sleep(self._delay_s)
+            with self._lock:
+                self.count += len(messages)
+                if self.count >= self._expected:
+                    self.done.set()
+            return ConsumeResult.SUCCESS
+
+        return listen
+
+
+def described(one: MessageExt) -> dict[str, Any]:
+    """Everything a test compares of a received message; the body as size and CRC-32."""
+    return {
+        "topic": one.topic,
+        "msgId": one.msg_id,
+        "offsetMsgId": one.offset_msg_id,
+        "brokerName": one.broker_name,
+        "queueId": one.queue_id,
+        "queueOffset": one.queue_offset,
+        "commitLogOffset": one.commit_log_offset,
+        "tags": one.tags,
+        "keys": one.properties.get("KEYS"),
+        "properties": one.properties,
+        "size": len(one.body),
+        "crc32": zlib.crc32(one.body),
+        "flag": one.flag,
+        "sysFlag": one.sys_flag,
+        "bornTimestamp": one.born_timestamp_ms,
+        "storeTimestamp": one.store_timestamp_ms,
+        "reconsumeTimes": one.reconsume_times,
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Run the scenario that the command line names."""
+    args = dict(argument.removeprefix("--").split("=", 1) for argument in argv[1:])
+    {"produce": produce, "consume": consume}[argv[0]](args)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

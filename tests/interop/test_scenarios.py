@@ -1,0 +1,252 @@
+"""The same scenarios for every pairing of a client with the other side's servers."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.interop.clients import (
+    NOTE,
+    ClientProgram,
+    CometClient,
+    Event,
+    GoClient,
+    JavaClient,
+    RunningClient,
+    body_pattern,
+)
+from tests.interop.conftest import Namesrv, need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+COUNT = 40
+TAGS = "TagA,TagB,TagC"
+
+PAIRS = [
+    (JavaClient(4), "comet_servers"),
+    (JavaClient(5), "comet_servers"),
+    (JavaClient(5, binary_headers=True), "comet_servers"),
+    (GoClient(), "comet_servers"),
+    (CometClient(), "java_servers"),
+]
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=lambda pair: f"{pair[0].label}-on-{pair[1]}")
+def pair(request: pytest.FixtureRequest) -> tuple[ClientProgram, Namesrv]:
+    """A client and the name server of the servers it talks to."""
+    client, servers = request.param
+    need(*client.tools)
+    return client, request.getfixturevalue(servers)
+
+
+def messages(events: Iterable[Event]) -> list[Event]:
+    """The message events among `events`."""
+    return [event for event in events if event["event"] == "message"]
+
+
+def index_of(message: Event) -> int:
+    """Which of the sent messages this is."""
+    return int(message["properties"]["index"])
+
+
+def check_content(message: Event, prefix: str, size: int) -> None:
+    """Body, key, tag, flag and properties are those that were sent."""
+    index = index_of(message)
+    assert message["size"] == size
+    assert message["crc32"] == zlib.crc32(body_pattern(index, size))
+    assert message["keys"] == f"{prefix}-{index} all-{prefix}"
+    assert message["tags"] == TAGS.split(",")[index % 3]
+    assert message["flag"] == index % 7
+    assert message["properties"]["note"] == NOTE
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"), [("sync", 64), ("async", 6000), ("oneway", 100), ("batch", 300)]
+)
+def test_every_way_of_sending(
+    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str], mode: str, size: int
+) -> None:
+    client, namesrv = pair
+    topic = fresh("topic")
+    sent = client.produce(
+        namesrv=namesrv, topic=topic, mode=mode, count=COUNT, size=size, tags=TAGS, prefix=mode
+    )
+    assert sum(event["count"] for event in sent) == COUNT
+    received = messages(
+        client.run("consume", namesrv=namesrv, topic=topic, group=fresh("group"), expected=COUNT)
+    )
+    assert sorted(map(index_of, received)) == list(range(COUNT))
+    for message in received:
+        check_content(message, mode, size)
+    check_queues(received)
+    check_results(sent, received, mode)
+
+
+def check_queues(received: list[Event]) -> None:
+    """The offsets of each queue run from 0 without a gap, and all four queues were used."""
+    offsets: dict[int, list[int]] = {}
+    for message in received:
+        offsets.setdefault(message["queueId"], []).append(message["queueOffset"])
+    for queue_id, found in offsets.items():
+        assert sorted(found) == list(range(len(found))), queue_id
+    assert set(offsets) <= {0, 1, 2, 3}
+    assert len(offsets) > 1
+
+
+def check_results(sent: list[Event], received: list[Event], mode: str) -> None:
+    """What the producer was told is where the consumer found it."""
+    if mode == "oneway":
+        return
+    by_index = {index_of(message): message for message in received}
+    for event in sent:
+        assert event["status"] == "SEND_OK"
+        offset_ids = event["offsetMsgId"].split(",")
+        assert len(offset_ids) == event["count"]
+        for place in range(event["count"]):
+            message = by_index[event["index"] + place]
+            assert message["queueId"] == event["queueId"]
+            assert message["queueOffset"] == event["queueOffset"] + place
+            assert message["offsetMsgId"] == offset_ids[place]
+        if mode != "batch":
+            assert by_index[event["index"]]["msgId"] == event["msgId"]
+
+
+@pytest.mark.parametrize(("expression", "wanted"), [("TagA", "A"), ("TagB || TagC", "BC")])
+def test_a_tag_expression_selects(
+    pair: tuple[ClientProgram, Namesrv],
+    fresh: Callable[[str], str],
+    expression: str,
+    wanted: str,
+) -> None:
+    client, namesrv = pair
+    topic = fresh("topic")
+    base = {"namesrv": namesrv, "topic": topic}
+    client.produce(**base, count=30, tags=TAGS)
+    expected = {f"Tag{letter}": 10 for letter in wanted}
+    with client.start(
+        "consume", **base, group=fresh("group"), expression=expression, until_stdin=True
+    ) as consumer:
+        consumer.wait_messages(sum(expected.values()))
+        # Were the filter missing, the others would have come by the time these have.
+        client.produce(**base, count=3, first=30, tags=TAGS)
+        consumer.wait_messages(sum(expected.values()) + len(wanted))
+        received = messages(consumer.finish())
+    assert Counter(message["tags"] for message in received) == {
+        tag: count + 1 for tag, count in expected.items()
+    }
+
+
+def test_a_group_of_two_shares_the_queues_and_hands_them_over(
+    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
+) -> None:
+    client, namesrv = pair
+    base = {"namesrv": namesrv, "topic": fresh("topic")}
+    group = {"group": fresh("group"), "until_stdin": True}
+    client.produce(**base, count=8)
+    with (
+        client.start("consume", **base, **group, member="a") as first,
+        client.start("consume", **base, **group, member="b") as second,
+    ):
+        first.wait_started()
+        second.wait_started()
+        produced = 8 + settle(client, base, first, second)
+        client.produce(**base, count=COUNT, first=10_000)
+        wait_until(lambda: len(shared(first, second, 10_000)) >= COUNT)
+        halves = [queues(member, 10_000) for member in (first, second)]
+        assert all(halves), "each member has queues"
+        assert not halves[0] & halves[1], "no queue has two members"
+        assert sorted(shared(first, second, 10_000)) == list(range(10_000, 10_000 + COUNT))
+        left = first.finish()
+        client.produce(**base, count=8, first=20_000)
+        wait_until(lambda: len(set(shared(second, second, 20_000))) >= 8)
+        assert queues(second, 20_000) == halves[0] | halves[1]
+        right = second.finish()
+    everything = {index_of(message) for message in messages(left) + messages(right)}
+    assert everything >= {*range(produced), *range(10_000, 10_000 + COUNT), *range(20_000, 20_008)}
+
+
+def settle(
+    client: ClientProgram, base: dict[str, Any], first: RunningClient, second: RunningClient
+) -> int:
+    """Send until a round of messages reaches both members, each of its messages once.
+
+    Rebalancing takes a moment, in which a message may reach either member or both. Returns how
+    many were sent.
+    """
+    deadline = time.monotonic() + 60
+    produced = 0
+    while time.monotonic() < deadline:
+        start = 8 + produced
+        client.produce(**base, count=8, first=start)
+        produced += 8
+        wait_until(lambda start=start: len(set(shared(first, second, start))) >= 8)
+        halves = [queues(member, start) for member in (first, second)]
+        if all(halves) and not halves[0] & halves[1]:
+            return produced
+    raise AssertionError("the members never shared the queues")
+
+
+def shared(first: RunningClient, second: RunningClient, start: int) -> list[int]:
+    """Indexes from `start` on that the members received, duplicates included."""
+    members = {id(member): member for member in (first, second)}.values()
+    received = [message for member in members for message in member.named("message")]
+    return [index_of(message) for message in received if index_of(message) >= start]
+
+
+def queues(member: RunningClient, start: int) -> set[int]:
+    """The queues of the messages from index `start` on."""
+    received = member.named("message")
+    return {message["queueId"] for message in received if index_of(message) >= start}
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    """Poll until the condition holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {timeout_s:.0f} s"
+        time.sleep(0.05)
+
+
+def test_a_group_resumes_where_it_stopped(
+    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
+) -> None:
+    client, namesrv = pair
+    base = {"namesrv": namesrv, "topic": fresh("topic")}
+    group = fresh("group")
+    client.produce(**base, count=12)
+    client.run("consume", **base, group=group, expected=12)
+    client.produce(**base, count=12, first=12)
+    received = messages(client.run("consume", **base, group=group, expected=12))
+    assert sorted(map(index_of, received)) == list(range(12, 24))
+
+
+@pytest.mark.parametrize("line", [4, 5])
+def test_java_asks_for_offsets(
+    comet_servers: Namesrv, fresh: Callable[[str], str], line: int
+) -> None:
+    need("java", "mvn")
+    client = JavaClient(line)
+    base = {"namesrv": comet_servers, "topic": fresh("topic")}
+    sent = client.produce(**base, count=8)
+    now = int(time.time() * 1000)
+    wait_until(lambda: int(time.time() * 1000) > now + 10)
+    sent += client.produce(**base, count=8, first=8)
+    client.run("consume", **base, group=fresh("group"), expected=16)
+    events = client.run("offsets", **base, group=fresh("group"), timestamp=now + 5)
+    found = {event["queueId"]: event for event in events if event["event"] == "queue"}
+    counts = Counter(event["queueId"] for event in sent)
+    before = Counter(event["queueId"] for event in sent[:8])
+    assert set(found) == {0, 1, 2, 3}
+    for queue_id, event in found.items():
+        assert event["min"] == 0
+        assert event["max"] == counts[queue_id]
+        assert event["searched"] == before[queue_id]
+        assert event["committed"] == counts[queue_id]

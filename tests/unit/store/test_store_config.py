@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cometmq.errors import ConfigError
+from cometmq.store.config import StoreConfig
+
+
+def test_keys_are_rocketmqs() -> None:
+    config = StoreConfig.from_properties(
+        {
+            "storePathRootDir": "/data/store",
+            "mappedFileSizeCommitLog": "1048576",
+            "mappedFileSizeConsumeQueue": "101",
+            "checkCRCOnRecover": "False",
+            "flushDiskType": "SYNC_FLUSH",
+            "messageDelayLevel": "1s 2m 3h 1d",
+            "storePathCommitLog": "",
+            "brokerName": "of another object",
+        }
+    )
+    assert config.store_path_root_dir == Path("/data/store")
+    assert config.commit_log_path == Path("/data/store/commitlog")
+    assert config.mapped_file_size_commit_log == 1 << 20
+    assert config.mapped_file_size_consume_queue == 120
+    assert not config.check_crc_on_recover
+    assert config.flush_disk_type == "SYNC_FLUSH"
+    assert config.delay_levels_ms == (1000, 120_000, 10_800_000, 86_400_000)
+
+
+def test_the_defaults_are_rocketmqs() -> None:
+    config = StoreConfig.from_properties({})
+    assert config.store_path_root_dir == Path.home() / "store"
+    assert config.mapped_file_size_commit_log == 1 << 30
+    assert config.mapped_file_size_consume_queue == 6_000_000
+    assert len(config.delay_levels_ms) == 18
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mappedFileSizeCommitLog", "1g"),
+        ("mappedFileSizeCommitLog", "0"),
+        ("mappedFileSizeConsumeQueue", "4294967296"),
+        ("checkCRCOnRecover", "yes"),
+        ("flushDiskType", "NO_FLUSH"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_key(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}={value}"):
+        StoreConfig.from_properties({key: value})
+
+
+def test_a_bad_delay_level_is_named() -> None:
+    config = StoreConfig(message_delay_level="1s soon")
+    with pytest.raises(ConfigError, match="'soon'"):
+        _ = config.delay_levels_ms
