@@ -28,7 +28,7 @@ from cometmq.model.sysflag import (
 )
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, encode_success, response
+from cometmq.protocol.command import RemotingCommand, Request, encode_answer, response
 from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -144,7 +144,7 @@ class PullHandler:
         )
         # The records leave as they lie in the mapped log: nothing is copied or decoded.
         connection.write(
-            encode_success(request.opaque, ext, body_length=result.byte_count, remark=b"FOUND"),
+            encode_answer(request.opaque, ext, body_length=result.byte_count, remark=b"FOUND"),
             *result.slices,
         )
 

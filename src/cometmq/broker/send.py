@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.group_commit import GroupCommit
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
@@ -23,7 +24,7 @@ from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.batch import decode_batch
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import Request, encode_success
+from cometmq.protocol.command import Request, encode_answer
 from cometmq.protocol.headers import (
     SendMessageHeader,
     SendMessageRequestHeader,
@@ -46,6 +47,7 @@ SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHead
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
 _find_tags: Final = property_finder(p.TAGS)
+_WAIT_NOT: Final = f"{p.WAIT_STORE_MSG_OK}\x01false"
 _DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
 
 
@@ -63,7 +65,8 @@ class _Target:
 
 
 class SendHandler:
-    """Serves the sends of one broker. `packed_store_host` stands in every offset id.
+    """Serves the sends of one broker. `packed_store_host` stands in every offset id; with
+    `group_commit` answers wait until the disk has the message, unless its sender does not wait.
 
     For the loop's thread only.
     """
@@ -75,11 +78,13 @@ class SendHandler:
         topics: TopicManager,
         groups: GroupManager,
         packed_store_host: bytes,
+        group_commit: GroupCommit | None = None,
     ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._group_commit = group_commit
         self._max_message_size = store.config.max_message_size
         self._targets: dict[str, _Target] = {}
         self._unique_ids = UniqueIdGenerator(packed_store_host[:-4])
@@ -104,8 +109,11 @@ class SendHandler:
         """Forget what was worked out for `topic`."""
         self._targets.pop(topic, None)
 
-    def send(self, connection: Connection, request: SendRequest) -> bytes:
-        """Store one message, or a batch of them, and answer where it lies."""
+    def send(self, connection: Connection, request: SendRequest) -> bytes | None:
+        """Store one message, or a batch of them, and answer where it lies.
+
+        None when the answer waits for the disk.
+        """
         header = request.header
         assert header is not None
         target = self._targets.get(header.topic) or self._open_target(header)
@@ -139,8 +147,10 @@ class SendHandler:
             sys_flag=header.sys_flag | target.sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
-        return encode_success(
-            request.opaque,
+        return self._acknowledge(
+            connection,
+            request,
+            header,
             b'%b"msgId":"%b%016X","queueId":"%d","queueOffset":"%d","transactionId":%b'
             % (
                 self._own_ext,
@@ -151,6 +161,21 @@ class SendHandler:
                 _quoted(unique_id),
             ),
         )
+
+    def _acknowledge(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        header: SendMessageHeader,
+        ext_json: bytes,
+    ) -> bytes | None:
+        """The answer to a send whose messages are the last in the log."""
+        if self._group_commit is None or _WAIT_NOT in (header.properties or ""):
+            return encode_answer(request.opaque, ext_json)
+        self._group_commit.answer_when_flushed(
+            self._store.commit_log.end, connection, request, ext_json
+        )
+        return None
 
     def _stored_properties(self, text: str) -> tuple[bytes, str, int]:
         """The properties as they are stored, the unique id and the tags code."""
@@ -205,7 +230,7 @@ class SendHandler:
         request: SendRequest,
         header: SendMessageHeader,
         queue: ConsumeQueue,
-    ) -> bytes:
+    ) -> bytes | None:
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
@@ -236,8 +261,10 @@ class SendHandler:
         )
         unique_id = _find_unique_id(header.properties or "")
         quoted_id = _quoted(unique_id or self._unique_ids.next())
-        return encode_success(
-            request.opaque,
+        return self._acknowledge(
+            connection,
+            request,
+            header,
             b'%b"batchUniqId":%b,"msgId":"%b","queueId":"%d","queueOffset":"%d",'
             b'"transactionId":%b'
             % (

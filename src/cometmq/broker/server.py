@@ -15,7 +15,8 @@ import structlog
 from cometmq.broker.client_handlers import ClientHandlers
 from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.flushing import FlushTimers
+from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
+from cometmq.broker.group_commit import GroupCommit
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offset_handlers import OffsetHandlers
@@ -82,6 +83,7 @@ class Broker:
         self._long_polling = LongPolling(config.max_held_pulls)
         self._store: MessageStore | None = None
         self._registration: Registration | None = None
+        self._flusher: CommitLogFlusher | None = None
         self._flush_timers: FlushTimers | None = None
 
     @property
@@ -121,6 +123,8 @@ class Broker:
         await self._tasks.close()
         if self._flush_timers is not None:
             self._flush_timers.close()
+        if self._flusher is not None:
+            self._flusher.close()
         if self._store is not None:
             self._save_all()
             self._state.close()
@@ -148,8 +152,9 @@ class Broker:
             ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
             tasks=self._tasks,
         )
-        self._register_handlers(store, packed_host)
-        self._flush_timers = FlushTimers(store, self._clock, self._tasks)
+        self._flusher = CommitLogFlusher(store)
+        self._register_handlers(store, packed_host, self._group_commit(self._flusher))
+        self._flush_timers = FlushTimers(store, self._flusher, self._clock, self._tasks)
         self._flush_timers.start()
         self._start_timers()
 
@@ -173,8 +178,17 @@ class Broker:
             _load(self._offsets_file, ConsumerOffsetSerializeWrapper)
         )
 
-    def _register_handlers(self, store: MessageStore, packed_host: bytes) -> None:
-        self._send = SendHandler(self.config, store, self.topics, self.groups, packed_host)
+    def _group_commit(self, flusher: CommitLogFlusher) -> GroupCommit | None:
+        if self.store_config.flush_disk_type != "SYNC_FLUSH":
+            return None
+        return GroupCommit(flusher, self.store_config.sync_flush_timeout / 1000, self._tasks)
+
+    def _register_handlers(
+        self, store: MessageStore, packed_host: bytes, group_commit: GroupCommit | None
+    ) -> None:
+        self._send = SendHandler(
+            self.config, store, self.topics, self.groups, packed_host, group_commit
+        )
         self.clients = ClientManager(self._clock)
         client_handlers = ClientHandlers(
             self.config, self._clock, self.clients, self.groups, self.topics

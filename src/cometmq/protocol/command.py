@@ -152,15 +152,21 @@ def encode_command(
     return encode_frame(encode_header(command, serialize_type), command.body, serialize_type)
 
 
-def encode_success(
-    opaque: int, ext_json: bytes, *, body_length: int = 0, remark: bytes | None = None
+def encode_answer(
+    opaque: int,
+    ext_json: bytes,
+    *,
+    code: int = 0,
+    body_length: int = 0,
+    remark: bytes | None = None,
 ) -> bytes:
-    """Prefix and JSON header of a successful response whose ext fields are JSON text already.
+    """Prefix and JSON header of a response whose ext fields are JSON text already.
 
-    For the broker's two hot answers: `ext_json` is the inside of the braces, every value quoted;
+    For the broker's hot answers: `ext_json` is the inside of the braces, every value quoted;
     `remark` is plain ASCII.
     """
-    header = b'{"code":0,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%d,%b%b' % (
+    header = b'{"code":%d,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%d,%b%b' % (
+        code,
         ext_json,
         opaque,
         b"" if remark is None else b'"remark":"%b",' % remark,

@@ -43,6 +43,7 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 Buffer = bytes | memoryview
+AnyRequest = Request[Any]
 _MAX_OPAQUE: Final = 0x7FFF_FFFF
 
 
@@ -201,7 +202,7 @@ class Connection(asyncio.Protocol):
         command.flag |= FLAG_ONEWAY
         self.write(encode_command(command, self.serialize_type))
 
-    def reply(self, request: Request[Any], answer: RemotingCommand) -> None:
+    def reply(self, request: AnyRequest, answer: RemotingCommand) -> None:
         """Answer a request now or later; nothing is sent to a one-way request."""
         if request.flag & FLAG_ONEWAY:
             return
@@ -304,7 +305,7 @@ class Connection(asyncio.Protocol):
             log.debug("answer came too late", peer=self.peer, opaque=command.opaque)
 
     async def _answer_later(
-        self, request: Request[Any], answer: Awaitable[RemotingCommand | None]
+        self, request: AnyRequest, answer: Awaitable[RemotingCommand | None]
     ) -> None:
         try:
             result = await answer
@@ -313,7 +314,7 @@ class Connection(asyncio.Protocol):
         if result is not None:
             self.reply(request, result)
 
-    def _failure(self, request: Request[Any], error: Exception) -> RemotingCommand:
+    def _failure(self, request: AnyRequest, error: Exception) -> RemotingCommand:
         """The answer to a request whose handler raised; one log line each."""
         if isinstance(error, CometMQError):
             code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code

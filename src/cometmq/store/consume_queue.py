@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
-from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE
+from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE, PAGE_SIZE
 from cometmq.store.disk import NO_MAPPING
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.mapped_file_queue import MappedFileQueue
@@ -29,8 +29,10 @@ UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
 assert UNIT.size == UNIT_SIZE
 
 PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
-# Files are sparse, room is reserved in such steps: a queue of few messages takes little of the disk.
-_RESERVE_BYTES: Final = 64 * 1024
+# Files are sparse and room is reserved in such steps, so a queue of few messages takes little of
+# the disk. Whole units and whole pages.
+_RESERVE_BYTES: Final = PAGE_SIZE * UNIT_SIZE
+assert _RESERVE_BYTES % UNIT_SIZE == 0
 # Of a record with two IPv4 hosts: fixed fields up to the body, and the length of the properties.
 _FIXED_RECORD_BYTES: Final = 88 + 2
 

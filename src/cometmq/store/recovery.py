@@ -130,7 +130,12 @@ class Recoverer:
         return found if isinstance(found, ScannedRecord) else None
 
     def _replay(self, start: int, *, fill_gaps: bool) -> Recovery:
-        scan = LogScan(self._log.files, start, check_crc=self._config.check_crc_on_recover)
+        scan = LogScan(
+            self._log.files,
+            start,
+            check_crc=self._config.check_crc_on_recover,
+            flushed_until=self._checkpoint.physic_msg_timestamp,
+        )
         dispatcher = Dispatcher(self._queues.get, self._delay_levels_ms, fill_gaps=fill_gaps)
         total = self._log.files.end - start
         last_timestamp = self._last_timestamp

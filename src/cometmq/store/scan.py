@@ -15,6 +15,8 @@ from cometmq.store.mapped_file_queue import MappedFileQueue
 _HEAD: Final = struct.Struct(">IIIiiqqiq")
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
+_INT64_MAX: Final = 2**63 - 1
+_SECTOR: Final = 512
 _MAGIC_AT: Final = 4
 _MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 
@@ -89,6 +91,8 @@ def check_record(
         topic = str(view[topic_start:topic_end], "utf-8")
     except UnicodeDecodeError:
         return BadRecord("a topic that is not UTF-8")
+    if not topic or "\0" in topic:
+        return BadRecord("zeros where the topic should be")
     return ScannedRecord(
         offset, size, queue_id, queue_offset, sys_flag, store_timestamp, topic,
         bytes(view[properties_start:end]),
@@ -99,11 +103,21 @@ class LogScan:
     """The records from `start` on. After the iteration `end` is the offset of the first byte that
     belongs to no record, and `reason` says what is there ("" for nothing).
 
-    `start` must be the offset of a record or of a file.
+    `start` must be the offset of a record or of a file. Records stored after `flushed_until` (ms)
+    may have been torn by a power loss; the CRC tells it of their bodies only, so their other parts
+    are looked at for sectors that never reached the disk.
     """
 
-    def __init__(self, files: MappedFileQueue, start: int, *, check_crc: bool) -> None:
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        start: int,
+        *,
+        check_crc: bool,
+        flushed_until: int = _INT64_MAX,
+    ) -> None:
         self._files = files
+        self._flushed_until = flushed_until
         self._check_crc = check_crc
         self.end = start
         self.reason = ""
@@ -117,6 +131,9 @@ class LogScan:
                 found = check_record(view, position, self.end, check_crc=self._check_crc)
                 if not isinstance(found, ScannedRecord):
                     break
+                if found.store_timestamp > self._flushed_until and _is_torn(view, position, found):
+                    self.reason = "zeros where the properties should be"
+                    return
                 yield found
                 position += found.size
                 self.end = base + position
@@ -124,6 +141,18 @@ class LogScan:
                 self.reason = found.reason
                 return
             self.end = file.end
+
+
+def _is_torn(view: memoryview, position: int, record: ScannedRecord) -> bool:
+    """Whether the properties contain a sector, or one's part up to their end, of only zeros."""
+    if b"\0" not in record.properties:
+        return False
+    end = position + record.size
+    start = end - len(record.properties)
+    first = -(-start // _SECTOR) * _SECTOR
+    return any(
+        not any(view[sector : min(sector + _SECTOR, end)]) for sector in range(first, end, _SECTOR)
+    )
 
 
 def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:

@@ -17,7 +17,7 @@ from cometmq.protocol.command import (
     decode_command,
     encode_command,
     encode_header,
-    encode_success,
+    encode_answer,
     peek_code,
     request,
     response,
@@ -217,7 +217,7 @@ def test_success_made_by_hand_is_what_the_encoder_makes(remark: str | None) -> N
     header = SendMessageResponseHeader("0A", 3, 77)
     slow = response(ResponseCode.SUCCESS, remark, header=header, body=b"body")
     slow.opaque = 12
-    fast = encode_success(
+    fast = encode_answer(
         12,
         b'"msgId":"0A","queueId":"3","queueOffset":"77"',
         body_length=4,

@@ -12,27 +12,29 @@ from tests.unit.store.store_box import CLIENT, Box, put, records
 
 from cometmq.errors import StoreFullError
 from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.dispatch import tags_code_of
 from cometmq.store.scan import LogScan
 from cometmq.store.store import MessageStore
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
-Stored = dict[int, tuple[str, int, int, bytes]]
+Stored = dict[int, tuple[str, int, int, bytes, str]]
+
+
+def contents(record: StoredRecord) -> tuple[str, int, int, bytes, str]:
+    return record.topic, record.queue_id, record.queue_offset, record.body, record.properties
 
 
 def check_flushed(store: MessageStore, stored: Stored, flushed: int) -> None:
     """Every message stored below `flushed` is found by its queue offset and by its place."""
-    for place, (topic, queue_id, queue_offset, body) in stored.items():
+    for place, message in stored.items():
         if place >= flushed:
             continue
         data = store.record_at(place)
         assert data is not None
         record = decode_record(data, check_crc=True)
-        assert (record.topic, record.queue_id, record.queue_offset, record.body) == (
-            topic, queue_id, queue_offset, body,
-        )  # fmt: skip
-        assert store.max_offset(topic, queue_id) > queue_offset
+        assert contents(record) == message
+        assert store.max_offset(record.topic, record.queue_id) > record.queue_offset
 
 
 def check_queues(store: MessageStore, stored: Stored) -> None:
@@ -47,9 +49,7 @@ def check_queues(store: MessageStore, stored: Stored) -> None:
         queue = store.queue(topic, queue_id)
         assert [tuple(queue.unit(n) or ()) for n in range(queue.next_offset)] == units
         for found in records(store, topic, queue_id):
-            assert stored[found.physical_offset] == (
-                topic, queue_id, found.queue_offset, found.body,
-            )  # fmt: skip
+            assert stored[found.physical_offset] == contents(found)
 
 
 class Life:
@@ -77,8 +77,9 @@ class Life:
     def put(self) -> None:
         topic, queue_id = self.rng.choice(QUEUES)
         body = self.rng.randbytes(self.rng.choice((0, 10, 700)))
-        offset, place = put(self.store, body, topic=topic, queue_id=queue_id, tags="t")
-        self.stored[place] = (topic, queue_id, offset, body)
+        tags = "t" * self.rng.choice((1, 30, 1000))
+        offset, place = put(self.store, body, topic=topic, queue_id=queue_id, tags=tags)
+        self.stored[place] = (topic, queue_id, offset, body, f"TAGS\x01{tags}\x02")
 
     def put_batch(self) -> None:
         topic, queue_id = self.rng.choice(QUEUES)
@@ -86,7 +87,7 @@ class Life:
         queue = self.store.queue(topic, queue_id)
         first, places = self.store.append_batch(queue, entries, [0] * 5, 1, CLIENT)
         for number, place in enumerate(places):
-            self.stored[place] = (topic, queue_id, first + number, entries[number].body)
+            self.stored[place] = (topic, queue_id, first + number, entries[number].body, "")
 
 
 def lives(box: Box, seed: int) -> None:

@@ -1,0 +1,101 @@
+"""Answering sends once they are on disk: SYNC_FLUSH (Java: GroupCommitService).
+
+One fdatasync serves every send that waits when it begins. While it runs, the next group gathers; so
+the busier the broker, the larger the groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from cometmq.broker.flushing import CommitLogFlusher
+from cometmq.errors import StoreError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import encode_answer, response
+from cometmq.remoting.connection import AnyRequest, Connection
+from cometmq.runtime.tasks import TaskOwner
+
+
+class _Waiting(NamedTuple):
+    """A stored message: it lies below `end` in the log; `deadline` is a time of the loop."""
+
+    end: int
+    deadline: float
+    connection: Connection
+    request: AnyRequest
+    ext_json: bytes
+
+
+class GroupCommit:
+    """Sends that wait for the disk, in log order. For the loop's thread only."""
+
+    def __init__(self, flusher: CommitLogFlusher, timeout_s: float, tasks: TaskOwner) -> None:
+        self._flusher = flusher
+        self._timeout_s = timeout_s
+        self._tasks = tasks
+        self._waiting: deque[_Waiting] = deque()
+        self._flushing = False
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def answer_when_flushed(
+        self, end: int, connection: Connection, request: AnyRequest, ext_json: bytes
+    ) -> None:
+        """Answer `request` with `ext_json` when the log is on disk up to `end`.
+
+        After the time-out it is answered with FLUSH_DISK_TIMEOUT: the message stays in the log.
+        """
+        deadline = self._loop.time() + self._timeout_s
+        self._waiting.append(_Waiting(end, deadline, connection, request, ext_json))
+        if not self._flushing:
+            self._flushing = True
+            # The task begins in the loop's next turn: all sends of this one are in its group.
+            self._tasks.spawn(self._flush_groups(), "group-commit")
+
+    async def _flush_groups(self) -> None:
+        try:
+            while self._waiting:
+                flush = self._flusher.flush(0)
+                done, _ = await asyncio.wait([flush], timeout=self._oldest_left_s())
+                if not done:  # the disk hangs: those behind it are told in time
+                    self._answer_overdue()
+                    await asyncio.wait([flush], timeout=self._timeout_s)
+                    self._answer_overdue()
+                    continue
+                try:
+                    self._answer_flushed(flush.result())
+                except StoreError as error:
+                    self._answer_failed(error)
+        finally:
+            self._flushing = False
+
+    def _oldest_left_s(self) -> float:
+        return max(0.0, self._waiting[0].deadline - self._loop.time())
+
+    def _answer_flushed(self, flushed: int) -> None:
+        while self._waiting and self._waiting[0].end <= flushed:
+            self._answer(self._waiting.popleft(), ResponseCode.SUCCESS)
+
+    def _answer_overdue(self) -> None:
+        now = self._loop.time()
+        while self._waiting and self._waiting[0].deadline <= now:
+            self._answer(self._waiting.popleft(), ResponseCode.FLUSH_DISK_TIMEOUT)
+
+    def _answer_failed(self, error: StoreError) -> None:
+        """The disk said no: nobody learns that a message is safe which is not."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            waiting.connection.reply(
+                waiting.request, response(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+            )
+
+    def _answer(self, waiting: _Waiting, code: ResponseCode) -> None:
+        if not waiting.request.is_oneway:
+            waiting.connection.write(
+                encode_answer(waiting.request.opaque, waiting.ext_json, code=code)
+            )
