@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.interop.peers import JavaBroker, JavaNamesrv, missing_tools
 
 from cometmq.testing import Cluster
-from tests.interop.peers import JavaBroker, JavaNamesrv, missing_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

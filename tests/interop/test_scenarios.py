@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from tests.interop.clients import (
     NOTE,
     ClientProgram,
@@ -187,7 +187,7 @@ def settle(
         start = 8 + produced
         client.produce(**base, count=8, first=start)
         produced += 8
-        wait_until(lambda start=start: len(set(shared(first, second, start))) >= 8)
+        wait_until(partial(got_all, first, second, start, 8))
         halves = [queues(member, start) for member in (first, second)]
         if all(halves) and not halves[0] & halves[1]:
             return produced
@@ -199,6 +199,11 @@ def shared(first: RunningClient, second: RunningClient, start: int) -> list[int]
     members = {id(member): member for member in (first, second)}.values()
     received = [message for member in members for message in member.named("message")]
     return [index_of(message) for message in received if index_of(message) >= start]
+
+
+def got_all(first: RunningClient, second: RunningClient, start: int, count: int) -> bool:
+    """Whether the members received `count` different messages from index `start` on."""
+    return len(set(shared(first, second, start))) >= count
 
 
 def queues(member: RunningClient, start: int) -> set[int]:

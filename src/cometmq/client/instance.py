@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -54,14 +54,21 @@ class ClientInstance:
     """Connections, routes and heartbeats of one client id. For the loop that created it.
 
     `acquire` and `release` count the producers and consumers that use it; the last one closes it.
+    `new_remoting` makes the client that carries its calls.
     """
 
-    def __init__(self, name: str, address: str, namesrv: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        namesrv: Sequence[str],
+        new_remoting: Callable[..., RemotingClient] = RemotingClient,
+    ) -> None:
         self.client_id = name
         self.unique_ids = unique_ids(address)
         self.namesrv = list(namesrv)
         self.tasks = TaskOwner(f"client-{name}")
-        self.remoting = RemotingClient(self._handlers(), on_connect=self._on_connect)
+        self.remoting = new_remoting(self._handlers(), on_connect=self._on_connect)
         self.brokers = BrokerApi(self.remoting)
         self.routes = RouteCache(
             NamesrvApi(self.remoting, namesrv), self.tasks, random.randrange, self._on_route_change

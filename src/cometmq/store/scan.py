@@ -87,23 +87,29 @@ def check_record(
     properties_end = properties_start + int.from_bytes(view[topic_end:properties_start], "big")
     if properties_end != end:
         return BadRecord(f"fields of {properties_end - position} bytes in a record of {size}")
-    try:
-        topic = str(view[topic_start:topic_end], "utf-8")
-    except UnicodeDecodeError:
-        return BadRecord("a topic that is not UTF-8")
-    if not topic or "\0" in topic:
-        return BadRecord("zeros where the topic should be")
+    topic = _topic_text(view[topic_start:topic_end])
+    if topic is None:
+        return BadRecord("a topic that is no text")
     return ScannedRecord(
         offset, size, queue_id, queue_offset, sys_flag, store_timestamp, topic,
         bytes(view[properties_start:end]),
     )  # fmt: skip
 
 
+def _topic_text(encoded: memoryview) -> str | None:
+    try:
+        topic = str(encoded, "utf-8")
+    except UnicodeDecodeError:
+        return None
+    # Zeros come from a sector that never reached the disk.
+    return topic if topic and "\0" not in topic else None
+
+
 class LogScan:
     """The records from `start` on. After the iteration `end` is the offset of the first byte that
     belongs to no record, and `reason` says what is there ("" for nothing).
 
-    `start` must be the offset of a record or of a file. Records stored after `flushed_until` (ms)
+    `start` must be the offset of a record or of a file. Records stored from `flushed_until` (ms) on
     may have been torn by a power loss; the CRC tells it of their bodies only, so their other parts
     are looked at for sectors that never reached the disk.
     """
@@ -131,7 +137,7 @@ class LogScan:
                 found = check_record(view, position, self.end, check_crc=self._check_crc)
                 if not isinstance(found, ScannedRecord):
                     break
-                if found.store_timestamp > self._flushed_until and _is_torn(view, position, found):
+                if found.store_timestamp >= self._flushed_until and _is_torn(view, position, found):
                     self.reason = "zeros where the properties should be"
                     return
                 yield found
