@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -284,7 +285,7 @@ def test_a_new_group_begins_where_it_says(face: Face, name: str) -> None:
         for where, got in received.items()
     ]
     for consumer in consumers:
-        eventually(lambda c=consumer: len([q for q in c.assigned_queues() if q.topic == name]) == 4)
+        eventually(partial(holds_all, consumer, name))
     last = [b"last-%d" % i for i in range(4)]
     for body, queue in zip(last, queues, strict=True):
         producer.send(Message(name, body), queue=queue)
@@ -641,6 +642,8 @@ def test_a_second_broker_takes_over(face_name: str) -> None:
     with Cluster(brokers=2) as cluster, open_face(face_name, cluster.namesrv) as face:
         create_topic(face, "failover", ("broker-a", "broker-b"))
         producer = face.producer("failover")
+        received = Received()
+        face.consumer("failover", "failover", received.handle, consume_from=FIRST)
         used = Counter(producer.send(Message("failover", b"x")).queue.broker_name for _ in range(8))
         assert used == {"broker-a": 4, "broker-b": 4}
         cluster.call("stop_broker", 0)
@@ -653,6 +656,8 @@ def test_a_second_broker_takes_over(face_name: str) -> None:
             return set(used) == {"broker-a", "broker-b"}
 
         eventually(both, 5)
+        producer.send(Message("failover", b"back"), queue=MessageQueue("failover", "broker-a", 1))
+        wait_for_body(received, b"back", 5)
 
 
 @pytest.mark.parametrize("face_name", FACES)
@@ -660,6 +665,10 @@ def test_a_dead_name_server_is_passed_over(face_name: str) -> None:
     with Cluster(name_servers=2) as cluster, open_face(face_name, cluster.namesrv) as face:
         cluster.call("stop_name_server", 0)
         assert sends(face.producer("passed"), b"x")
+
+
+def holds_all(consumer: Any, topic: str) -> bool:
+    return sum(queue.topic == topic for queue in consumer.assigned_queues()) == 4
 
 
 def outcome(send_async: Callable[[], Any]) -> Any:

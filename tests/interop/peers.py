@@ -282,28 +282,31 @@ class JavaServer:
         """Whether the server answers."""
         raise NotImplementedError
 
-    def start(self) -> Self:
-        """Start the JVM and wait until it is ready; `start_seconds` says how long that took."""
-        assert self.process is None, "the server already runs"
-        classpath = java_classpath("server")
-        home = self.directory / "home"
-        home.mkdir(parents=True, exist_ok=True)
-        logback = self.directory / "logback.xml"
-        logback.write_text(_LOGBACK.replace("LEVEL", self.log_level))
-        conf = self.directory / f"{self.name}.conf"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in self.config().items()))
-        command = [
+    def command(self, home: Path, logback: Path, conf: Path) -> list[str]:
+        """The command line that starts the server."""
+        return [
             "java",
             f"-Xmx{self.heap_mib}m",
             f"-Duser.home={home}",
             f"-Drmq.logback.configurationFile={logback}",
             *self.jvm_flags,
             "-cp",
-            classpath,
+            java_classpath("server"),
             self.main_class,
             "-c",
             str(conf),
         ]
+
+    def start(self) -> Self:
+        """Start the JVM and wait until it is ready; `start_seconds` says how long that took."""
+        assert self.process is None, "the server already runs"
+        home = self.directory / "home"
+        home.mkdir(parents=True, exist_ok=True)
+        logback = self.directory / "logback.xml"
+        logback.write_text(_LOGBACK.replace("LEVEL", self.log_level))
+        conf = self.directory / f"{self.name}.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in self.config().items()))
+        command = self.command(home, logback, conf)
         began = time.monotonic()
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(

@@ -25,6 +25,9 @@ REFRESH_INTERVAL_S: Final = 30.0
 # A topic that failed is asked for again after these seconds, growing from the first to the last.
 RETRY_FIRST_S: Final = 0.1
 RETRY_LAST_S: Final = 1.0
+# A broker that restarts leaves the routes and comes back: so long and so often its return is awaited.
+WATCH_INTERVAL_S: Final = 2.0
+WATCH_FOR_S: Final = 600.0
 
 
 class PublishRoute:
@@ -79,6 +82,7 @@ class RouteCache:
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._retrying: set[str] = set()
+        self._watching: set[str] = set()
         self._closed = False
 
     def close(self) -> None:
@@ -194,9 +198,12 @@ class RouteCache:
     def _take(self, topic: str, route: TopicRouteData) -> None:
         route.broker_datas.sort(key=lambda data: data.broker_name)
         route.queue_datas.sort(key=lambda data: data.broker_name)
-        if route == self._routes.get(topic):
+        before = self._routes.get(topic)
+        if route == before:
             return
         self._routes[topic] = route
+        if before is not None:
+            self._watch_for_return(topic, before, route)
         self._forget_unused_brokers()
         for data in route.broker_datas:
             self._brokers[data.broker_name] = dict(data.broker_addrs)
@@ -207,6 +214,26 @@ class RouteCache:
             self._publish.pop(topic, None)
         log.debug("route changed", topic=topic, brokers=[d.broker_name for d in route.broker_datas])
         self._on_change(topic)
+
+    def _watch_for_return(self, topic: str, before: TopicRouteData, now: TopicRouteData) -> None:
+        lost = _broker_names(before) - _broker_names(now)
+        if lost and topic not in self._watching and not self._closed:
+            self._watching.add(topic)
+            self._owner.spawn(self._watch(topic, lost), f"watch-{topic}")
+
+    async def _watch(self, topic: str, lost: set[str]) -> None:
+        try:
+            async with asyncio.timeout(WATCH_FOR_S):
+                while lost - _broker_names(self._routes[topic]):
+                    await asyncio.sleep(WATCH_INTERVAL_S)
+                    try:
+                        await self.refresh(topic)
+                    except CometMQError as error:
+                        log.debug("route not renewed", topic=topic, reason=str(error))
+        except TimeoutError:
+            log.info("brokers have not come back", topic=topic, brokers=sorted(lost))
+        finally:
+            self._watching.discard(topic)
 
     def _take_default(self, topic: str, default_queue_nums: int) -> None:
         default = self._routes[AUTO_CREATE_TOPIC]
@@ -228,3 +255,7 @@ class RouteCache:
         used = {data.broker_name for route in self._routes.values() for data in route.broker_datas}
         for name in self._brokers.keys() - used:
             del self._brokers[name]
+
+
+def _broker_names(route: TopicRouteData) -> set[str]:
+    return {data.broker_name for data in route.broker_datas}

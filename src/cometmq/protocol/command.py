@@ -247,7 +247,7 @@ def decode_command(frame: Frame) -> RemotingCommand:
     )
 
 
-class Request(msgspec.Struct, Generic[HeaderT], kw_only=True):
+class Request(msgspec.Struct, Generic[HeaderT], kw_only=True, gc=False):
     """A request with its typed header, as handlers get it."""
 
     code: Int32

@@ -17,8 +17,11 @@ from cometmq.model.ranges import Int32, Int64
 __all__ = ["Header", "HeaderT", "Int32", "Int64", "NoHeader", "header_from_ext", "header_to_ext"]
 
 
-class Header(msgspec.Struct, rename="camel"):
-    """Base of all headers. Names on the wire are the fields' names in camel case."""
+class Header(msgspec.Struct, rename="camel", gc=False):
+    """Base of all headers. Names on the wire are the fields' names in camel case.
+
+    Texts and numbers make no circles, so the garbage collector need not look at headers.
+    """
 
 
 class NoHeader(Header):

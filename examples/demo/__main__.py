@@ -1,0 +1,103 @@
+"""Runs the parts of the demo on one cluster; exit status 0 says that every part holds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rich.console import Console
+
+from cometmq.admin.offsets import QueueOffsets, stored
+from cometmq.model.topic import TopicConfig
+from cometmq.runtime.logging import configure_logging
+from cometmq.runtime.loop import run
+from cometmq.testing import Cluster
+from examples.demo import screen
+from examples.demo.messages import CONSUMERS, GROUP, QUEUE_COUNT, TOPIC, run_messages
+from examples.demo.tally import Tally
+from examples.order_events import load_events
+
+# Shows what it does and returns whether it holds.
+Part = Callable[[Cluster, Console], Awaitable[bool]]
+
+
+async def messages_part(cluster: Cluster, console: Console) -> bool:
+    """Sent = stored = received, nothing twice, the events of each order in order."""
+    events = list(load_events())
+    tally = Tally(events)
+    cluster.brokers[0].topics.put(
+        TopicConfig(TOPIC, read_queue_nums=QUEUE_COUNT, write_queue_nums=QUEUE_COUNT)
+    )
+    console.print(
+        f"{tally.event_count:,} events of {tally.order_count:,} orders to topic {TOPIC}, "
+        f"group {GROUP} of {len(CONSUMERS)}"
+    )
+    offsets: list[QueueOffsets] = []
+    late = False
+    with screen.progress(console, tally):
+        # Here, so that a warning is printed above the bars instead of through them.
+        configure_logging("warning", json=False, stream=sys.stderr)
+        try:
+            offsets = await run_messages(cluster.namesrv, events, tally)
+        except TimeoutError:
+            late = True
+    if late:
+        console.print(
+            f"[bold red]FAILED[/] not all came in time: {tally.acknowledged:,} sent, "
+            f"{tally.received:,} received"
+        )
+        return False
+    console.print()
+    screen.show_totals(console, tally, offsets)
+    screen.show_queues(console, tally, offsets)
+    return _verdict(console, tally, stored(offsets))
+
+
+def _verdict(console: Console, tally: Tally, stored_count: int) -> bool:
+    holds = tally.acknowledged == stored_count == tally.received == tally.event_count
+    word = "[bold green]OK[/]" if holds else "[bold red]FAILED[/]"
+    sign = "=" if holds else "/"
+    console.print(
+        f"{word} sent {sign} stored {sign} received: {tally.acknowledged:,} {sign} "
+        f"{stored_count:,} {sign} {tally.received:,}"
+    )
+    duplicates = tally.duplicates
+    if duplicates:
+        console.print(f"delivered more than once: {_some(list(duplicates))}")
+    if tally.out_of_order:
+        console.print(f"[bold red]FAILED[/] out of order: {_some(tally.out_of_order)}")
+    return holds and not tally.out_of_order
+
+
+def _some(names: list[str], limit: int = 10) -> str:
+    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+PARTS: Final[tuple[Part, ...]] = (messages_part,)
+
+
+async def demo(console: Console) -> bool:
+    started = time.perf_counter()
+    async with Cluster() as cluster:
+        broker = cluster.brokers[0]
+        console.print("[bold]CometMQ[/] - name server, broker and clients over real sockets")
+        console.print(
+            f"name server {cluster.namesrv}, broker {broker.address}, store {cluster.directory}",
+            soft_wrap=True,
+        )
+        holds = [await part(cluster, console) for part in PARTS]
+    console.print(f"{time.perf_counter() - started:.1f} s, start and stop of the cluster included")
+    return all(holds)
+
+
+def main() -> None:
+    configure_logging("warning", json=False)
+    console = Console(highlight=False)
+    sys.exit(0 if run(demo(console)) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The first part: a producer, a broker that stores, and a group of two consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from cometmq import ConsumeFromWhere, ConsumeResult, MessageExt, MessageQueue
+from cometmq.admin.offsets import OffsetsAdmin, QueueOffsets
+from cometmq.aio import Producer, PushConsumer
+from examples.demo.tally import Tally
+from examples.order_events import OrderEvent, to_message
+from examples.order_events.events import decode_event
+
+TOPIC: Final = "OrderEvents"
+GROUP: Final = "order-archive"
+CONSUMERS: Final = ("consumer-1", "consumer-2")
+QUEUE_COUNT: Final = 8
+IN_FLIGHT: Final = 64
+# Nothing of this takes a second; who waits longer waits in vain.
+DEADLINE_S: Final = 20.0
+
+
+async def run_messages(
+    namesrv: str, events: Sequence[OrderEvent], tally: Tally
+) -> list[QueueOffsets]:
+    """Send `events`, consume them, count both in `tally`.
+
+    The topic must exist, with QUEUE_COUNT queues. Returns the offsets that the broker names
+    afterwards. Raises TimeoutError when something does not come in time.
+    """
+    feed = iter(events)
+    async with AsyncExitStack() as clients:
+        producer = Producer("order-shop", namesrv=namesrv)
+        await clients.enter_async_context(producer)
+        consumers = [_consumer(name, namesrv, tally) for name in CONSUMERS]
+        for consumer in consumers:
+            # A queue that changes hands while messages come may deliver some of them twice, so the
+            # group assembles before the first one.
+            await clients.enter_async_context(consumer)
+        await _until_shared(consumers)
+        async with asyncio.TaskGroup() as senders:
+            for _ in range(IN_FLIGHT):
+                senders.create_task(_send(producer, feed, tally))
+        async with asyncio.timeout(DEADLINE_S):
+            await tally.complete.wait()
+    # The consumers have left and committed; whatever is told now is told by the broker.
+    async with OffsetsAdmin(namesrv.split(";")) as admin:
+        return await admin.topic_offsets(TOPIC, GROUP)
+
+
+async def _send(producer: Producer, feed: Iterator[OrderEvent], tally: Tally) -> None:
+    """One of the senders that share `feed`: together they keep IN_FLIGHT sends under way."""
+    for event in feed:
+        await _send_one(producer, event, tally)
+
+
+async def _send_one(producer: Producer, event: OrderEvent, tally: Tally) -> None:
+    message = to_message(event, TOPIC)
+    tally.sending(event)
+    # The key chooses the queue, so the events of one order stay in one queue, in order.
+    result = await producer.send(message, key=event.order_id)
+    tally.sent(event, result)
+
+
+def _consumer(name: str, namesrv: str, tally: Tally) -> PushConsumer:
+    consumer = PushConsumer(
+        GROUP,
+        _listener(name, tally),
+        namesrv=namesrv,
+        instance_name=name,
+        consume_from=ConsumeFromWhere.FIRST_OFFSET,
+        # One batch at a time, so the order within a queue is the order of arrival.
+        concurrency=1,
+        consume_message_batch_max_size=32,
+    )
+    consumer.subscribe(TOPIC)
+    return consumer
+
+
+def _listener(name: str, tally: Tally) -> Callable[[list[MessageExt]], Awaitable[ConsumeResult]]:
+    async def listen(messages: list[MessageExt]) -> ConsumeResult:
+        for message in messages:
+            queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+            tally.came(decode_event(message.body), name, queue)
+        return ConsumeResult.SUCCESS
+
+    return listen
+
+
+async def _until_shared(consumers: Sequence[PushConsumer]) -> None:
+    """Wait until the group has shared the topic's queues evenly."""
+    share = QUEUE_COUNT // len(consumers)
+    async with asyncio.timeout(DEADLINE_S):
+        while any(
+            sum(queue.topic == TOPIC for queue in consumer.assigned_queues()) != share
+            for consumer in consumers
+        ):
+            await asyncio.sleep(0.01)

@@ -1,0 +1,1 @@
+"""Typed asynchronous calls that look into a cluster and manage it."""

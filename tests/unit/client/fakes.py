@@ -1,0 +1,93 @@
+"""A cluster in memory: answers a client's calls by request code, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from cometmq.client.instance import ClientInstance
+from cometmq.errors import ConnectError
+from cometmq.model.route import BrokerData, QueueData, TopicRouteData
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, response
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import Connection
+
+NAMESRV = "127.0.0.1:9876"
+Answer = Callable[[str, RemotingCommand], RemotingCommand]
+
+
+class FakeRemoting(RemotingClient):
+    """`answers` by request code get the address and the command; `down` addresses refuse."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+        self.answers: dict[int, Answer] = {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.HEART_BEAT: lambda *_: response(ResponseCode.SUCCESS),
+            RequestCode.UNREGISTER_CLIENT: lambda *_: response(ResponseCode.SUCCESS),
+        }
+        self.routes: dict[str, TopicRouteData] = {}
+        self.down: set[str] = set()
+        self.calls: list[tuple[str, RemotingCommand]] = []
+        self.delay_s = 0.0
+
+    async def call(
+        self, address: str, command: RemotingCommand, timeout_s: float
+    ) -> RemotingCommand:
+        self.calls.append((address, command))
+        await asyncio.sleep(self.delay_s)
+        if address in self.down:
+            raise ConnectError(f"no connection to {address}", address=address)
+        return self.answers[command.code](address, command)
+
+    async def send_oneway(self, address: str, command: RemotingCommand) -> None:
+        await self.call(address, command, 1.0)
+
+    def connected(self, address: str) -> Connection | None:
+        return None if address in self.down else object()  # type: ignore[return-value]
+
+    def called(self, code: int) -> list[str]:
+        """The addresses that were asked with `code`, in order."""
+        return [address for address, command in self.calls if command.code == code]
+
+    def sent(self, code: int) -> list[RemotingCommand]:
+        return [command for _, command in self.calls if command.code == code]
+
+    def _route(self, _address: str, command: RemotingCommand) -> RemotingCommand:
+        route = self.routes.get(command.ext["topic"])
+        if route is None:
+            return response(ResponseCode.TOPIC_NOT_EXIST, "no route")
+        return response(ResponseCode.SUCCESS, body=encode_body(route))
+
+
+def route(*brokers: str, queues: int = 4, perm: int = 6) -> TopicRouteData:
+    """A route over masters named `brokers`, each at the address `<name>:1`."""
+    return TopicRouteData(
+        [BrokerData(name, "c", {0: f"{name}:1"}) for name in brokers],
+        [QueueData(name, queues, queues, perm) for name in brokers],
+    )
+
+
+class FakeInstance:
+    """A client instance over a FakeRemoting; close it at the end."""
+
+    def __init__(self) -> None:
+        self.instance = ClientInstance("127.0.0.1@test", "127.0.0.1", [NAMESRV], FakeRemoting)
+        remoting = self.instance.remoting
+        assert isinstance(remoting, FakeRemoting)
+        self.remoting = remoting
+
+    async def close(self) -> None:
+        await self.instance.close()
+
+
+def send_ok(_address: str, command: RemotingCommand) -> RemotingCommand:
+    ext = {"msgId": "7F000001", "queueId": command.ext["e"], "queueOffset": "7"}
+    return response(ResponseCode.SUCCESS, ext=ext)
+
+
+def refuse(code: int) -> Answer:
+    return lambda *_: response(code, "refused by the test")
