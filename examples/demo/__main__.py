@@ -7,17 +7,19 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rich.console import Console
-
-from cometmq.admin.offsets import QueueOffsets, stored
-from cometmq.model.topic import TopicConfig
-from cometmq.runtime.logging import configure_logging
-from cometmq.runtime.loop import run
-from cometmq.testing import Cluster
 from examples.demo import screen
 from examples.demo.messages import CONSUMERS, GROUP, QUEUE_COUNT, TOPIC, run_messages
 from examples.demo.tally import Tally
 from examples.order_events import load_events
+from rich.console import Console
+from rich.markup import escape
+
+from cometmq.admin.offsets import QueueOffsets, stored
+from cometmq.errors import CometMQError
+from cometmq.model.topic import TopicConfig
+from cometmq.runtime.logging import configure_logging
+from cometmq.runtime.loop import run
+from cometmq.testing import Cluster
 
 # Shows what it does and returns whether it holds.
 Part = Callable[[Cluster, Console], Awaitable[bool]]
@@ -35,27 +37,28 @@ async def messages_part(cluster: Cluster, console: Console) -> bool:
         f"group {GROUP} of {len(CONSUMERS)}"
     )
     offsets: list[QueueOffsets] = []
-    late = False
+    failure = ""
     with screen.progress(console, tally):
         # Here, so that a warning is printed above the bars instead of through them.
         configure_logging("warning", json=False, stream=sys.stderr)
         try:
             offsets = await run_messages(cluster.namesrv, events, tally)
         except TimeoutError:
-            late = True
-    if late:
-        console.print(
-            f"[bold red]FAILED[/] not all came in time: {tally.acknowledged:,} sent, "
-            f"{tally.received:,} received"
-        )
+            failure = "not every event came in time"
+        except CometMQError as error:
+            failure = str(error)
+    configure_logging("warning", json=False)
+    if failure:
+        console.print("[bold red]FAILED[/]", escape(failure))
+        console.print(f"{tally.acknowledged:,} sent, {tally.received:,} received")
         return False
     console.print()
     screen.show_totals(console, tally, offsets)
     screen.show_queues(console, tally, offsets)
-    return _verdict(console, tally, stored(offsets))
+    return verdict(console, tally, stored(offsets))
 
 
-def _verdict(console: Console, tally: Tally, stored_count: int) -> bool:
+def verdict(console: Console, tally: Tally, stored_count: int) -> bool:
     holds = tally.acknowledged == stored_count == tally.received == tally.event_count
     word = "[bold green]OK[/]" if holds else "[bold red]FAILED[/]"
     sign = "=" if holds else "/"
@@ -89,7 +92,9 @@ async def demo(console: Console) -> bool:
             soft_wrap=True,
         )
         holds = [await part(cluster, console) for part in PARTS]
-    console.print(f"{time.perf_counter() - started:.1f} s, start and stop of the cluster included")
+    console.print(
+        f"took {time.perf_counter() - started:.1f} s, start and stop of the cluster included"
+    )
     return all(holds)
 
 

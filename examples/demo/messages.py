@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
-from cometmq import ConsumeFromWhere, ConsumeResult, MessageExt, MessageQueue
-from cometmq.admin.offsets import OffsetsAdmin, QueueOffsets
-from cometmq.aio import Producer, PushConsumer
 from examples.demo.tally import Tally
 from examples.order_events import OrderEvent, to_message
 from examples.order_events.events import decode_event
+
+from cometmq import ConsumeFromWhere, ConsumeResult, MessageExt, MessageQueue
+from cometmq.admin.offsets import OffsetsAdmin, QueueOffsets
+from cometmq.aio import Producer, PushConsumer
 
 TOPIC: Final = "OrderEvents"
 GROUP: Final = "order-archive"
@@ -29,7 +30,7 @@ async def run_messages(
     """Send `events`, consume them, count both in `tally`.
 
     The topic must exist, with QUEUE_COUNT queues. Returns the offsets that the broker names
-    afterwards. Raises TimeoutError when something does not come in time.
+    afterwards. Raises CometMQError when a send fails, TimeoutError when an event does not come.
     """
     feed = iter(events)
     async with AsyncExitStack() as clients:
@@ -41,9 +42,7 @@ async def run_messages(
             # group assembles before the first one.
             await clients.enter_async_context(consumer)
         await _until_shared(consumers)
-        async with asyncio.TaskGroup() as senders:
-            for _ in range(IN_FLIGHT):
-                senders.create_task(_send(producer, feed, tally))
+        await asyncio.gather(*(_send(producer, feed, tally) for _ in range(IN_FLIGHT)))
         async with asyncio.timeout(DEADLINE_S):
             await tally.complete.wait()
     # The consumers have left and committed; whatever is told now is told by the broker.
@@ -94,8 +93,11 @@ async def _until_shared(consumers: Sequence[PushConsumer]) -> None:
     """Wait until the group has shared the topic's queues evenly."""
     share = QUEUE_COUNT // len(consumers)
     async with asyncio.timeout(DEADLINE_S):
-        while any(
-            sum(queue.topic == TOPIC for queue in consumer.assigned_queues()) != share
-            for consumer in consumers
-        ):
+        while True:
+            held = [
+                sum(queue.topic == TOPIC for queue in consumer.assigned_queues())
+                for consumer in consumers
+            ]
+            if all(count == share for count in held):
+                return
             await asyncio.sleep(0.01)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from examples.demo.tally import Tally, percentile
+from rich import box
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from cometmq.admin.offsets import QueueOffsets, stored
-from examples.demo.tally import Tally, percentile
 
 
 class _TallyProgress(Progress):
@@ -49,11 +50,11 @@ def progress(console: Console, tally: Tally) -> Iterator[None]:
 
 
 def show_totals(console: Console, tally: Tally, offsets: Sequence[QueueOffsets]) -> None:
-    table = Table(title="Messages", title_justify="left", title_style="bold")
-    table.add_column("")
+    table = Table(box=box.ROUNDED)
+    table.add_column("messages")
     for name in ("count", "per second", "p50 ms", "p99 ms"):
         table.add_column(name, justify="right")
-    table.add_column("known from", style="dim")
+    table.add_column("counted by", style="dim")
     table.add_row(
         "sent",
         f"{tally.acknowledged:,}",
@@ -61,13 +62,13 @@ def show_totals(console: Console, tally: Tally, offsets: Sequence[QueueOffsets])
         *_latencies(tally.send_latencies_s),
         "acknowledgements",
     )
-    table.add_row("stored", f"{stored(offsets):,}", "", "", "", "the broker's max offsets")
+    table.add_row("stored", f"{stored(offsets):,}", "", "", "", "max offsets at broker")
     table.add_row(
         "received",
         f"{tally.received:,}",
         _rate(tally.received, tally.last_received_at - tally.first_sent_at),
         *_latencies(tally.delivery_latencies_s),
-        "event ids, from send on",
+        "event ids",
     )
     table.add_row("duplicates", f"{len(tally.duplicates):,}", "", "", "", "event ids")
     table.add_row(
@@ -82,7 +83,7 @@ def show_totals(console: Console, tally: Tally, offsets: Sequence[QueueOffsets])
 
 
 def show_queues(console: Console, tally: Tally, offsets: Sequence[QueueOffsets]) -> None:
-    table = Table(title="Queues", title_justify="left", title_style="bold", show_footer=True)
+    table = Table(box=box.ROUNDED, show_footer=True)
     table.add_column("queue", footer="all")
     table.add_column("consumer")
     table.add_column("min", justify="right")

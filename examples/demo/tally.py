@@ -7,8 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from cometmq import MessageQueue, SendResult
 from examples.order_events import OrderEvent
+
+from cometmq import MessageQueue, SendResult
 
 
 class Tally:

@@ -679,7 +679,7 @@ def outcome(send_async: Callable[[], Any]) -> Any:
 
 def sends(producer: Any, body: bytes) -> bool:
     try:
-        return producer.send(Message("restarts", body)).status is SendStatus.SEND_OK
+        return bool(producer.send(Message("restarts", body)).status is SendStatus.SEND_OK)
     except CometMQError:
         return False
 

@@ -6,8 +6,8 @@ All programs understand the same scenarios and print JSON lines (`{"event": ...}
 | --- | --- | --- |
 | produce | namesrv topic mode (sync, async, oneway, batch) count first size tags prefix queue | sent, summary |
 | consume | namesrv topic group expression expected members member delay-ms until-stdin from | started, message, summary |
-| offsets | namesrv topic group timestamp | queue, summary (Java) |
-| pull | namesrv topic expression | pulled, message, summary (Java) |
+| offsets | namesrv topic (`a,b`) group timestamp | queue, summary (Java) |
+| pull | namesrv topic (`a,b`) expression | pulled, message, summary (Java) |
 
 A produced message of index i has the key `<prefix>-<i>`, the tag `tags[i % len(tags)]`, the user
 property `index`, a non-ASCII user property `note`, and `body_pattern(i, size)` as its body.

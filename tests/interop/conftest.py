@@ -33,6 +33,13 @@ def comet_servers() -> Iterator[Namesrv]:
         yield cluster.namesrv
 
 
+@pytest.fixture
+def comet_namesrv() -> Iterator[Namesrv]:
+    """CometMQ's name server, without a broker."""
+    with Cluster(brokers=0) as cluster:
+        yield cluster.namesrv
+
+
 @pytest.fixture(scope="session")
 def java_servers() -> Iterator[Namesrv]:
     """The Java name server and broker, its heap capped at 512 MiB."""
@@ -40,6 +47,9 @@ def java_servers() -> Iterator[Namesrv]:
     with JavaNamesrv() as namesrv, JavaBroker(namesrv.address) as broker:
         assert broker.heap_mib == 512
         yield namesrv.address
+        # A clean stop takes a Java broker ten seconds, and nothing is read from this store.
+        broker.kill()
+        namesrv.kill()
 
 
 @pytest.fixture

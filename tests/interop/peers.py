@@ -204,11 +204,13 @@ def _read_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def broker_registered(namesrv: str, broker_name: str) -> bool:
-    """Whether the name server's cluster info lists the broker."""
-    with contextlib.suppress(OSError):
-        code, body = ask(namesrv, _GET_BROKER_CLUSTER_INFO)
-        return code == 0 and f'"{broker_name}"'.encode() in body
-    return False
+    """Whether the cluster info of each name server (`;` between them) lists the broker."""
+    wanted = f'"{broker_name}"'.encode()
+    try:
+        answers = [ask(address, _GET_BROKER_CLUSTER_INFO) for address in namesrv.split(";")]
+    except OSError:
+        return False
+    return all(code == 0 and wanted in body for code, body in answers)
 
 
 def topic_routed(namesrv: str, topic: str) -> bool:

@@ -245,7 +245,7 @@ class SendHandler:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         tags_codes = []
         for entry in entries:
-            properties = entry.properties.decode("utf-8", "surrogateescape")
+            properties = entry.properties.decode("utf-8", "replace")
             self._refuse_special(properties)
             if not entry.body:
                 self._refuse_body(0)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cometmq._version import __version__
-from cometmq.cli import broker, dev, namesrv
+from cometmq.cli import bench, broker, dev, namesrv
 from cometmq.errors import CometMQError, ConfigError
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ def _options(
 app.command("dev")(dev.dev)
 app.command("namesrv")(namesrv.namesrv)
 app.command("broker")(broker.broker)
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

@@ -143,6 +143,20 @@ class ConsumerSendMsgBackRequestHeader(Header):
     max_reconsume_times: Int32 | None = None
 
 
+class RecallMessageRequestHeader(Header):
+    """Code 370. `recall_handle` is what the answer to the send of a timed message carried."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+
+
+class RecallMessageResponseHeader(Header):
+    """`msg_id` is the unique id of the message that will not be delivered."""
+
+    msg_id: str
+
+
 # Queues
 
 

@@ -57,8 +57,14 @@ class RemotingClient:
             )
             self._connecting[address] = task
             task.add_done_callback(lambda _: self._connecting.pop(address, None))
-        # Shielded: one caller's cancellation must not fail the others that wait for it.
-        return await asyncio.shield(task)
+        try:
+            # Shielded: one caller's cancellation must not fail the others that wait for it.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
+                raise ClientStateError("the remoting client was closed meanwhile") from None
+            raise
 
     async def call(
         self, address: str, command: RemotingCommand, timeout_s: float
@@ -117,6 +123,6 @@ class RemotingClient:
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` (IPv6 with or without brackets). Raises ConnectError."""
     host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit() or int(port) > 65535:
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ConnectError(f"{address!r} is no address of the form host:port", address=address)
     return host.strip("[]"), int(port)

@@ -108,6 +108,9 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_high)
         self.peer_ip, self.peer_port = _endpoint(transport.get_extra_info("peername"))
+        if not self.peer_ip:  # the peer reset the connection before it was accepted
+            self.abort()
+            return
         self.peer = f"{self.peer_ip}:{self.peer_port}"
         # A scope (`fe80::1%eth0`) is a matter of this host and has no place in a record.
         self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
@@ -152,9 +155,13 @@ class Connection(asyncio.Protocol):
                 )
                 error.__cause__ = exc
                 future.set_exception(error)
-        for callback in self.on_close:
-            callback(self)
-        self.on_close.clear()
+        callbacks, self.on_close = self.on_close, []
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                # The others, and whoever waits for `lost`, have no part in it.
+                log.exception("clean-up after a connection failed", peer=self.peer)
         self._lost.set_result(None)
 
     @property
@@ -187,11 +194,12 @@ class Connection(asyncio.Protocol):
             )
         opaque = self._take_opaque()
         command.opaque = opaque
+        data = encode_command(command, self.serialize_type)
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._calls[opaque] = future
         timer = self._loop.call_later(timeout_s, self._expire, opaque, timeout_s)
         future.add_done_callback(functools.partial(self._call_done, opaque, timer))
-        self.write(encode_command(command, self.serialize_type))
+        self.write(data)
         return future
 
     def send_oneway(self, command: RemotingCommand) -> None:
@@ -374,4 +382,7 @@ async def close_all(connections: Iterable[Connection], grace_s: float = 0.5) -> 
 
 
 def _endpoint(name: Any) -> tuple[str, int]:
-    return (str(name[0]), int(name[1])) if name else ("", 0)
+    if not name:
+        return "", 0
+    # A socket bound to `::` names its IPv4 peers like this; Java calls them by their IPv4 address.
+    return str(name[0]).removeprefix("::ffff:"), int(name[1])

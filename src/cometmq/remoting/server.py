@@ -52,6 +52,7 @@ class RemotingServer:
         self._owner = TaskOwner("remoting-server")
         self._server: asyncio.Server | None = None
         self._bound_port = 0
+        self._closing = False
 
     @property
     def port(self) -> int:
@@ -89,6 +90,7 @@ class RemotingServer:
 
     async def close(self) -> None:
         """Stop listening, close every connection, end the tasks of running requests. Idempotent."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
         await self._owner.close()
@@ -107,6 +109,9 @@ class RemotingServer:
         )
 
     def _connected(self, connection: Connection) -> None:
+        if self._closing:  # accepted in the same turn of the loop that began to close
+            connection.abort()
+            return
         if len(self.connections) >= self._max_connections:
             log.warning(
                 "connection refused: too many", peer=connection.peer, limit=self._max_connections
@@ -126,7 +131,11 @@ class RemotingServer:
     def _close_idle_connections(self) -> None:
         limit = asyncio.get_running_loop().time() - self._idle_timeout_s
         for connection in list(self.connections):
-            if connection.last_active < limit:
+            if connection.last_active >= limit:
+                continue
+            if connection.closed:  # and its peer does not read what is left to be sent
+                connection.abort()
+            else:
                 log.info("idle connection closed", peer=connection.peer)
                 connection.close()
 

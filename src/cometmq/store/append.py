@@ -26,6 +26,8 @@ from cometmq.store.consume_queue import ConsumeQueue
 
 # Java allows this much beside the body for the other fields of a record.
 _BEYOND_BODY: Final = 64 * 1024
+# Flags that change a record's layout or its queue's; a client may have set any of them.
+_FLAGS_FOR_CARE: Final = TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6
 
 Arrival = Callable[[str, int, int, int, int, bytes], None]
 
@@ -115,7 +117,7 @@ class Appender:
             or properties_length > MAX_PROPERTIES_LENGTH
             or end > log.limit
             or queue.needs_room
-            or sys_flag & TRANSACTION_MASK
+            or sys_flag & _FLAGS_FOR_CARE
             or not self._v4
             or len(born_host) != 8
         ):
@@ -220,7 +222,7 @@ class Appender:
         prepared_transaction_offset: int,
         now_ms: int,
     ) -> tuple[int, int]:
-        """All that is not the common case: limits, new files, transactions, IPv6 hosts."""
+        """All that is not the common case: limits, new files, transactions, IPv6 hosts and flags."""
         self._check(len(body), len(properties))
         log = self._log
         wider = len(born_host) + len(self._store_host) - 16

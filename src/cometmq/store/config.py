@@ -1,22 +1,20 @@
-"""Settings of the store, under RocketMQ's names (Java: MessageStoreConfig)."""
+"""Settings of the store, under RocketMQ's names (Java: MessageStoreConfig).
+
+A class as `cometmq.runtime.config` fills them from a properties file.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cometmq.errors import ConfigError
 
 PAGE_SIZE: Final = 4096
 CONSUME_QUEUE_UNIT_SIZE: Final = 20
 _INT32_MAX: Final = 2**31 - 1
-
-# Java spells these so that the words cannot be told from the Python name.
-_IRREGULAR_KEYS: Final = {"check_crc_on_recover": "checkCRCOnRecover"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +39,7 @@ class StoreConfig:
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval: int = 60_000
     sync_flush_timeout: int = 5000
-    check_crc_on_recover: bool = True
+    check_crc_on_recover: bool = field(default=True, metadata={"key": "checkCRCOnRecover"})
     max_transfer_bytes_on_message_in_memory: int = 262_144
     max_transfer_count_on_message_in_memory: int = 32
     max_transfer_bytes_on_message_in_disk: int = 65_536
@@ -49,16 +47,46 @@ class StoreConfig:
     access_message_in_memory_max_ratio: int = 40
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
+    # Retention: hours of the day, hours, per cent of the disk.
+    delete_when: str = "04"
+    file_reserved_time: int = 72
+    clean_resource_interval: int = 10_000
+    delete_file_batch_max: int = 10
+    delete_commit_log_files_interval: int = 100
+    delete_consume_queue_files_interval: int = 100
+    redelete_hanged_file_interval: int = 120_000
+    disk_max_used_space_ratio: int = 75
+    disk_space_clean_forcibly_ratio: int = 85
+    disk_space_warning_level_ratio: int = 90
+    clean_file_forcibly_enable: bool = True
+
+    os_page_cache_busy_time_out_mills: int = 1000
+    warm_maped_file_enable: bool = False
+    transient_store_pool_enable: bool = False
+    transient_store_pool_size: int = 5
+    fast_fail_if_no_buffer_in_store_pool: bool = False
+    commit_interval_commit_log: int = 200
+    commit_commit_log_least_pages: int = 4
+    commit_commit_log_thorough_interval: int = 200
+
     def __post_init__(self) -> None:
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
             raise ConfigError(
                 f"flushDiskType={self.flush_disk_type}: must be ASYNC_FLUSH or SYNC_FLUSH"
             )
-        for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue"):
-            if not 0 < getattr(self, name) <= _INT32_MAX:
-                raise ConfigError(
-                    f"{_key_of(name)}={getattr(self, name)}: must be from 1 to {_INT32_MAX}"
-                )
+        for key, value, low, high in (
+            ("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, 1, _INT32_MAX),
+            ("mappedFileSizeConsumeQueue", self.mapped_file_size_consume_queue, 1, _INT32_MAX),
+            ("fileReservedTime", self.file_reserved_time, 0, _INT32_MAX),
+            ("cleanResourceInterval", self.clean_resource_interval, 1, _INT32_MAX),
+            ("deleteFileBatchMax", self.delete_file_batch_max, 1, _INT32_MAX),
+            ("diskMaxUsedSpaceRatio", self.disk_max_used_space_ratio, 1, 100),
+            ("transientStorePoolSize", self.transient_store_pool_size, 1, _INT32_MAX),
+            ("commitIntervalCommitLog", self.commit_interval_commit_log, 1, _INT32_MAX),
+        ):
+            if not low <= value <= high:
+                raise ConfigError(f"{key}={value}: must be from {low} to {high}")
+        _ = self.delete_hours
         # Java rounds the file up to whole units when it reads the key; so does every user of it.
         units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE)
         object.__setattr__(self, "mapped_file_size_consume_queue", units * CONSUME_QUEUE_UNIT_SIZE)
@@ -88,37 +116,20 @@ class StoreConfig:
         """Delay of level 1, 2, … Raises ConfigError when `messageDelayLevel` does not parse."""
         return tuple(_delay_ms(text) for text in self.message_delay_level.split())
 
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> StoreConfig:
-        """The settings among the keys of a broker.conf; keys of other objects are left alone.
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of `deleteWhen`. Raises ConfigError when one is none."""
+        texts = [text.strip() for text in self.delete_when.split(";") if text.strip()]
+        if not all(re.fullmatch(r"\d{1,2}", text) and int(text) < 24 for text in texts):
+            raise ConfigError(
+                f"deleteWhen={self.delete_when}: must be hours of the day, 00 to 23, such as 04 or 02;14"
+            )
+        return frozenset(map(int, texts))
 
-        Raises ConfigError that names key and value.
-        """
-        values: dict[str, Any] = {}
-        for setting in dataclasses.fields(cls):
-            text = properties.get(_key_of(setting.name))
-            if text is not None and text.strip():
-                values[setting.name] = _parse(_key_of(setting.name), text.strip(), setting)
-        return cls(**values)
-
-
-def _key_of(name: str) -> str:
-    return _IRREGULAR_KEYS.get(name) or re.sub(r"_(\w)", lambda m: m[1].upper(), name)
-
-
-def _parse(key: str, text: str, setting: dataclasses.Field[Any]) -> object:
-    # Annotations are text here (PEP 563).
-    kind = str(setting.type)
-    if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{key}={text}: must be true or false")
-        return text.lower() == "true"
-    if kind == "int":
-        try:
-            return int(text)
-        except ValueError as error:
-            raise ConfigError(f"{key}={text}: must be a whole number") from error
-    return Path(text).expanduser() if kind.startswith("Path") else text
+    @property
+    def uses_transient_pool(self) -> bool:
+        """Sync flush acknowledges what is on disk, so there the pool would only add a copy."""
+        return self.transient_store_pool_enable and self.flush_disk_type == "ASYNC_FLUSH"
 
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

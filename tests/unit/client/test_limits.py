@@ -69,7 +69,9 @@ def test_bad_name_server_addresses(text: str | list[str]) -> None:
         parse_addresses(text)
 
 
-@pytest.mark.parametrize("group", ["", " ", "a b", "g" * 121, "DEFAULT_PRODUCER", "DEFAULT_CONSUMER"])
+@pytest.mark.parametrize(
+    "group", ["", " ", "a b", "g" * 121, "DEFAULT_PRODUCER", "DEFAULT_CONSUMER"]
+)
 def test_bad_groups(group: str) -> None:
     with pytest.raises(IllegalArgumentError):
         check_client_group(group)

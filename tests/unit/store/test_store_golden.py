@@ -16,6 +16,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord
+from cometmq.runtime.config import from_properties
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
@@ -83,7 +84,7 @@ def test_the_checkpoint_both_ways(golden: Golden, tmp_path: Path) -> None:
 def java_store(directory: Path) -> tuple[MessageStore, Path]:
     root = unpack_store(directory)
     conf = named("store").input["conf"] | {"storePathRootDir": str(root)}
-    config = StoreConfig.from_properties(conf)
+    config = from_properties(StoreConfig, conf)
     return MessageStore(config, clock=ManualClock(), store_host=HOST), root
 
 

@@ -8,16 +8,14 @@ import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Looks at the queues of a topic without a group's rebalance: their offsets, all their messages. */
+/** Looks at the queues of topics without a group's rebalance: their offsets, all their messages. */
 final class Queues {
     private static final int BATCH = 32;
 
     private final Args args;
-    private final String topic;
 
     Queues(Args args) {
         this.args = args;
-        topic = args.text("topic");
     }
 
     /** Minimum, maximum and committed offset and the one at {@code timestamp}, of each queue. */
@@ -86,7 +84,12 @@ final class Queues {
         return consumer;
     }
 
+    /** The queues of every topic named, a comma between topics. */
     private Set<MessageQueue> queues(DefaultMQPullConsumer consumer) throws Exception {
-        return new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic));
+        Set<MessageQueue> queues = new TreeSet<>();
+        for (String topic : args.text("topic").split(",")) {
+            queues.addAll(consumer.fetchSubscribeMessageQueues(topic));
+        }
+        return queues;
     }
 }

@@ -1,0 +1,177 @@
+"""Which timed messages fall due soon: the part of the timer queue that is held in memory.
+
+A unit of the queue says in its tags code when its message is due, so finding the messages of the
+next hour means reading 20 bytes for each that waits. The window holds queue offsets by slot, eight
+bytes each; before it runs out, the queue is scanned for the next one, a few thousand units at a
+time. Memory is bounded by `max_loaded` offsets, or those of one slot if they are more: a window that
+would take more ends earlier.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Callable
+from typing import Final
+
+from cometmq.broker.timer_progress import TimerProgress
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+
+WINDOW_MS: Final = 3_600_000
+MAX_LOADED: Final = 1_000_000
+# Below this a tags code is the hash of tags: a Java broker wrote the unit.
+MIN_TIME_CODE: Final = 2**32
+
+# (commit-log offset) -> tags code as this broker would have written it
+CodeOfRecord = Callable[[int], int]
+
+
+class _Scan:
+    """A way through the queue, from offset `at` to `end`, for the slots from `low` to `high`."""
+
+    __slots__ = ("at", "end", "first_pending", "high", "low")
+
+    def __init__(self, at: int, end: int, low: int, high: int) -> None:
+        self.at = at
+        self.end = end
+        self.low = low
+        self.high = high
+        self.first_pending = -1
+
+
+class TimerWindow:
+    """Queue offsets by slot; that of a recall stands as its complement.
+
+    Every message that waits in a slot below `known_to` is in it. `beyond` is about how many wait
+    further out, `floor` a queue offset below which none waits. For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        queue: Callable[[], ConsumeQueue],
+        progress: TimerProgress,
+        code_of_record: CodeOfRecord,
+        *,
+        window_ms: int = WINDOW_MS,
+        max_loaded: int = MAX_LOADED,
+    ) -> None:
+        self._queue = queue
+        self._progress = progress
+        self._code_of_record = code_of_record
+        self._window_ms = window_ms
+        self._max_loaded = max_loaded
+        self._slots: dict[int, array[int]] = {}
+        self._order: list[int] = []
+        self._scan: _Scan | None = None
+        self._cut_short = False
+        self.known_to = 0
+        self.loaded = 0
+        self.beyond = 0
+        self.floor = 0
+
+    @property
+    def first_slot(self) -> int | None:
+        """The earliest slot that holds anything and may be taken."""
+        first = self._order[0] if self._order else None
+        return first if first is not None and first < self.known_to else None
+
+    def take_first(self) -> tuple[int, list[int], list[int]]:
+        """Remove the earliest slot: the slot, its messages in queue order, its recalls."""
+        slot = heapq.heappop(self._order)
+        entries = self._slots.pop(slot)
+        self.loaded -= len(entries)
+        messages = sorted(entry for entry in entries if entry >= 0)
+        return slot, messages, [~entry for entry in entries if entry < 0]
+
+    def add(self, slot: int, offset: int, *, recall: bool) -> None:
+        """A message came at the end of the queue, or one that was scanned is in the window."""
+        high = self._scan.high if self._scan is not None else self.known_to
+        if slot >= high:
+            self.beyond += not recall
+            return
+        entries = self._slots.get(slot)
+        if entries is None:
+            entries = self._slots[slot] = array("q")
+            heapq.heappush(self._order, slot)
+        entries.append(~offset if recall else offset)
+        self.loaded += 1
+        if self.loaded > self._max_loaded and len(self._order) > 1:
+            self._cut()
+
+    # -- moving on --
+
+    @property
+    def scanning(self) -> bool:
+        return self._scan is not None
+
+    def move(self, now_ms: int) -> None:
+        """See that what falls due soon is known or being looked for; see `scan`."""
+        if self._scan is not None:
+            return
+        if self._cut_short:
+            if self.loaded > self._max_loaded // 2:
+                return
+        elif self.known_to - now_ms > self._window_ms // 2:
+            return
+        # Never back: what is known stays known when the clock is set back.
+        high = max(now_ms + self._window_ms, self.known_to)
+        self._cut_short = False
+        if not self.beyond and self.known_to:
+            self.known_to = high
+            return
+        queue = self._queue()
+        at = max(self.floor, queue.min_offset)
+        self._scan = _Scan(at, queue.next_offset, self.known_to, high)
+        self.beyond = 0
+
+    def scan(self, count: int) -> int:
+        """Look at up to `count` units of a scan under way; returns how many messages wait there."""
+        scan = self._scan
+        if scan is None:
+            return 0
+        pending = 0
+        queue = self._queue()
+        scan.at = max(scan.at, queue.min_offset)
+        units = queue.units(scan.at, min(count, scan.end - scan.at)) if scan.at < scan.end else None
+        for physical_offset, size, tags_code in units or ():
+            offset = scan.at
+            scan.at += 1
+            if size != PLACEHOLDER_SIZE:
+                code = tags_code
+                if -MIN_TIME_CODE < code < MIN_TIME_CODE:
+                    code = self._code_of_record(physical_offset)
+                pending += self._scanned(scan, code, offset)
+        if units is None or scan.at >= scan.end:
+            self.floor = scan.first_pending if scan.first_pending >= 0 else scan.end
+            self.known_to = max(self.known_to, scan.high) if not self._cut_short else scan.high
+            self._scan = None
+        return pending
+
+    def _scanned(self, scan: _Scan, code: int, offset: int) -> int:
+        recall = code < 0
+        slot = -code if recall else code
+        progress = self._progress
+        done = progress.is_slot_done if recall else progress.is_done
+        # A record that does not say when it is due has the code 0, and is done.
+        if slot == 0 or done(slot, offset):
+            return 0
+        if scan.first_pending < 0:
+            scan.first_pending = offset
+        if slot >= scan.low:
+            self.add(slot, offset, recall=recall)
+        return 0 if recall else 1
+
+    def _cut(self) -> None:
+        """Let the latest slots go until a quarter of the room is free."""
+        order = sorted(self._order)
+        while self.loaded > self._max_loaded * 3 // 4 and len(order) > 1:
+            entries = self._slots.pop(order.pop())
+            self.loaded -= len(entries)
+            self.beyond += sum(entry >= 0 for entry in entries)
+        # A sorted list is a heap.
+        self._order = order
+        end = order[-1] + 1
+        self._cut_short = True
+        self.known_to = min(self.known_to, end)
+        if self._scan is not None:
+            self._scan.high = end

@@ -1,0 +1,262 @@
+"""What `cometmq bench consumer` does (Java: org.apache.rocketmq.example.benchmark.Consumer)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.admin.offsets import OffsetsAdmin, QueueOffsets
+from cometmq.cli.bench_run import BenchResult, RunLimits, bounded
+from cometmq.cli.bench_screen import BenchScreen, duration_text, time_text
+from cometmq.cli.bench_stats import LatencyHistogram, OffsetSet
+from cometmq.client.limits import parse_addresses
+from cometmq.client.push_consumer import PushConsumer
+from cometmq.errors import RouteNotFoundError
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeFromWhere, ConsumeResult
+
+# Messages that one call of the listener gets at most; what one pull brings.
+LISTENER_BATCH: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """`concurrency` listeners run at once; `tags` is a tag expression, `*` for all."""
+
+    namesrv: str
+    topic: str
+    group: str
+    concurrency: int
+    tags: str
+    consume_from: ConsumeFromWhere
+    limits: RunLimits
+
+
+@dataclass(slots=True)
+class _Interval:
+    """Since the last report: born to consumed (B2C) and stored to consumed (S2C)."""
+
+    born: LatencyHistogram
+    stored: LatencyHistogram
+    started_ns: int
+
+
+class ConsumerBench:
+    """One run. For the loop's thread."""
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self._settings = settings
+        self._came: dict[MessageQueue, OffsetSet] = {}
+        self._received = 0
+        self._duplicates = 0
+        self._born = LatencyHistogram()
+        self._stored = LatencyHistogram()
+        self._interval = self._new_interval()
+        self._first_ns = 0
+        self._last_ns = 0
+        self._began_ns = time.perf_counter_ns()
+        self._stop: asyncio.Event | None = None
+
+    async def run(self, screen: BenchScreen) -> BenchResult:
+        """Consume until the limit, leave the group, compare with what it committed.
+
+        Raises CometMQError.
+        """
+        settings = self._settings
+        consumer = PushConsumer(
+            settings.group,
+            self._listen,
+            namesrv=settings.namesrv,
+            instance_name=str(time.time_ns()),
+            consume_from=settings.consume_from,
+            concurrency=settings.concurrency,
+            consume_message_batch_max_size=LISTENER_BATCH,
+        )
+        consumer.subscribe(settings.topic, settings.tags)
+        async with OffsetsAdmin(parse_addresses(settings.namesrv)) as admin:
+            before = await _offsets(admin, settings)
+            async with bounded(settings.limits, lambda: screen.say(self._report())) as stop:
+                self._stop = stop
+                with screen.running(self._status):
+                    async with consumer:
+                        screen.say("Consumer Started.")
+                        await stop.wait()
+            self._close_interval()
+            after = await _offsets(admin, settings)
+        screen.say(self._complete())
+        screen.show_latencies({"born to consumed": self._born, "stored to consumed": self._stored})
+        return self._result(before, after)
+
+    async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
+        now_ms = time.time_ns() // 1_000_000
+        born, stored = self._interval.born.record, self._interval.stored.record
+        for message in messages:
+            queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+            offsets = self._came.get(queue)
+            if offsets is None:
+                offsets = self._came[queue] = OffsetSet(message.queue_offset)
+            if offsets.add(message.queue_offset):
+                self._received += 1
+            else:
+                self._duplicates += 1
+            born((now_ms - message.born_timestamp_ms) * 1_000_000)
+            stored((now_ms - message.store_timestamp_ms) * 1_000_000)
+        self._last_ns = time.perf_counter_ns()
+        self._first_ns = self._first_ns or self._last_ns
+        quantity = self._settings.limits.quantity
+        if quantity and self._received >= quantity and self._stop is not None:
+            self._stop.set()
+        return ConsumeResult.SUCCESS
+
+    # Showing
+
+    def _status(self) -> str:
+        interval = self._interval
+        now_ns = time.perf_counter_ns()
+        seconds = (now_ns - interval.started_ns) / 1e9
+        quantity = self._settings.limits.quantity
+        of = f" of {quantity:,}" if quantity else ""
+        return (
+            f"{duration_text((now_ns - self._began_ns) / 1e9)}  {self._received:,}{of} received  "
+            f"{interval.born.count / seconds:,.0f}/s  B2C p50 {interval.born.percentile_ms(50):.0f} "
+            f"p99 {interval.born.percentile_ms(99):.0f} ms"
+        )
+
+    def _report(self) -> str:
+        """A line of Java's benchmark about the time since the one before."""
+        interval = self._interval
+        seconds = (time.perf_counter_ns() - interval.started_ns) / 1e9
+        line = (
+            f"Current Time: {time_text()} | Consume TPS: {interval.born.count / seconds:.0f} | "
+            f"AVG(B2C) RT(ms): {interval.born.mean_ms:7.3f} | "
+            f"AVG(S2C) RT(ms): {interval.stored.mean_ms:7.3f} | "
+            f"MAX(B2C) RT(ms): {interval.born.max_ms:.0f} | "
+            f"MAX(S2C) RT(ms): {interval.stored.max_ms:.0f} | Consume Fail: 0"
+        )
+        self._close_interval()
+        return line
+
+    def _complete(self) -> str:
+        return (
+            f"[Complete] Consume Total: {self._received + self._duplicates} | "
+            f"Consume TPS: {self._rate:.0f} | AVG(B2C) RT(ms): {self._born.mean_ms:7.3f} | "
+            f"AVG(S2C) RT(ms): {self._stored.mean_ms:7.3f} | Consume Fail: 0"
+        )
+
+    def _close_interval(self) -> None:
+        self._born.add(self._interval.born)
+        self._stored.add(self._interval.stored)
+        self._interval = self._new_interval()
+
+    def _new_interval(self) -> _Interval:
+        return _Interval(LatencyHistogram(), LatencyHistogram(), time.perf_counter_ns())
+
+    @property
+    def _elapsed_s(self) -> float:
+        return (self._last_ns - self._first_ns) / 1e9
+
+    @property
+    def _rate(self) -> float:
+        """From the first delivery to the last; waiting for messages does not count."""
+        return self._received / self._elapsed_s if self._elapsed_s else 0.0
+
+    def _result(
+        self,
+        before: Mapping[MessageQueue, QueueOffsets],
+        after: Mapping[MessageQueue, QueueOffsets],
+    ) -> BenchResult:
+        limits = self._settings.limits
+        filtered = self._settings.tags != "*"
+        committed, received = self._compare(before, after)
+        lag = sum(queue.lag for queue in after.values())
+        short = limits.quantity > self._received
+        notes = []
+        if filtered:
+            text = f"received {self._received:,}"
+            notes.append("the committed offsets count what the filter left out too")
+        else:
+            sign = "=" if committed == received else "/"
+            text = f"committed {sign} received: {committed:,} {sign} {received:,}"
+        if short:
+            notes.append(f"asked for {limits.quantity:,}, received {self._received:,}")
+        if committed > received and not filtered:
+            notes.append(
+                f"{committed - received:,} messages were committed and not received here: "
+                "is another member of the group running?"
+            )
+        if self._duplicates:
+            notes.append(f"{self._duplicates:,} deliveries were repetitions")
+        notes.append(
+            "group lag 0: all that is stored was received"
+            if not lag
+            else f"group lag {lag:,}: so many messages are stored and not consumed yet"
+        )
+        holds = (filtered or committed == received) and not short
+        return BenchResult(
+            holds,
+            f"{text} in {self._elapsed_s:.1f} s, {self._rate:,.0f}/s",
+            notes,
+            {
+                "command": "consumer",
+                "settings": {
+                    "namesrv": self._settings.namesrv,
+                    "topic": self._settings.topic,
+                    "group": self._settings.group,
+                    "concurrency": self._settings.concurrency,
+                    "tags": self._settings.tags,
+                    "consume_from": self._settings.consume_from.value,
+                },
+                "quantity": limits.quantity,
+                "elapsed_s": round(self._elapsed_s, 3),
+                "received": self._received,
+                "duplicates": self._duplicates,
+                "committed": None if filtered else committed,
+                "lag": lag,
+                "tps": round(self._rate, 1),
+                "latency_ms": {
+                    "born_to_consumed": self._born.summary_ms(),
+                    "stored_to_consumed": self._stored.summary_ms(),
+                },
+                "holds": holds,
+            },
+        )
+
+    def _compare(
+        self,
+        before: Mapping[MessageQueue, QueueOffsets],
+        after: Mapping[MessageQueue, QueueOffsets],
+    ) -> tuple[int, int]:
+        """What the group committed during the run, and how much of that came here.
+
+        A queue without an earlier commit begins where `consume_from` says; for the last offset that
+        is the first one that came, since nobody can say where the queue ended at that moment.
+        """
+        committed = received = 0
+        for queue, offsets in after.items():
+            end = offsets.committed_offset
+            came = self._came.get(queue)
+            if end is None:
+                continue
+            begin = before[queue].committed_offset if queue in before else None
+            if begin is None and self._settings.consume_from is ConsumeFromWhere.FIRST_OFFSET:
+                begin = before[queue].min_offset if queue in before else 0
+            if begin is None:
+                begin = end if came is None else came.lowest
+            committed += max(0, end - begin)
+            received += 0 if came is None else came.count_between(begin, end)
+        return committed, received
+
+
+async def _offsets(
+    admin: OffsetsAdmin, settings: ConsumerSettings
+) -> dict[MessageQueue, QueueOffsets]:
+    """None when the topic does not exist yet."""
+    try:
+        offsets = await admin.topic_offsets(settings.topic, settings.group)
+    except RouteNotFoundError:
+        return {}
+    return {queue.queue: queue for queue in offsets}

@@ -1,0 +1,48 @@
+"""The frame of a benchmark: how long it runs, and the reports meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cometmq.runtime.signals import stop_event
+from cometmq.runtime.tasks import TaskOwner
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """`quantity` messages and `duration_s` seconds, 0: without end. Ctrl-C ends every run."""
+
+    quantity: int = 0
+    duration_s: float = 0.0
+    report_interval_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """`holds` becomes the exit status, `text` says it in words, `facts` is the JSON output."""
+
+    holds: bool
+    text: str
+    notes: list[str]
+    facts: dict[str, Any]
+
+
+@asynccontextmanager
+async def bounded(limits: RunLimits, report: Callable[[], None]) -> AsyncIterator[asyncio.Event]:
+    """An event that is set when the time is up or a signal came; `report` is called meanwhile."""
+    owner = TaskOwner("bench")
+    with stop_event() as stop:
+        timer = None
+        if limits.duration_s > 0:
+            timer = asyncio.get_running_loop().call_later(limits.duration_s, stop.set)
+        owner.every(limits.report_interval_ms / 1000, report, "report")
+        try:
+            yield stop
+        finally:
+            if timer is not None:
+                timer.cancel()
+            await owner.close()

@@ -1,0 +1,95 @@
+"""How a benchmark shows itself: Java's report lines, a live line on a terminal, a closing table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from cometmq.cli.bench_stats import LatencyHistogram
+from cometmq.errors import ConfigError
+from cometmq.runtime.logging import configure_logging
+
+_PERCENTILES: Final = (("p50", 50), ("p90", 90), ("p99", 99), ("p999", 99.9))
+
+
+class BenchScreen:
+    """`as_json` keeps standard output for the one object at the end; the rest goes to stderr."""
+
+    def __init__(self, *, as_json: bool = False, output: Path | None = None) -> None:
+        self._as_json = as_json
+        self._output = output
+        self._console = Console(stderr=as_json, highlight=False, emoji=False, markup=False)
+
+    def say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
+
+    @contextmanager
+    def running(self, status: Callable[[], str]) -> Iterator[None]:
+        """Within the context a terminal shows `status()`, several times a second."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(
+            get_renderable=lambda: Text(status(), no_wrap=True, overflow="ellipsis"),
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+        ):
+            # Here, so that a warning is printed above the live line instead of through it.
+            configure_logging("warning", json=False, stream=sys.stderr)
+            yield
+        configure_logging("warning", json=False)
+
+    def show_latencies(self, rows: Mapping[str, LatencyHistogram]) -> None:
+        table = Table(box=box.ROUNDED)
+        table.add_column("latency, ms")
+        for name in ("mean", *(name for name, _ in _PERCENTILES), "max"):
+            table.add_column(name, justify="right")
+        for name, latencies in rows.items():
+            table.add_row(
+                name,
+                f"{latencies.mean_ms:,.2f}",
+                *(f"{latencies.percentile_ms(percent):,.2f}" for _, percent in _PERCENTILES),
+                f"{latencies.max_ms:,.2f}",
+            )
+        self._console.print(table)
+
+    def show_verdict(self, holds: bool, text: str, notes: Sequence[str]) -> None:
+        word = Text("OK " if holds else "FAILED ", style="bold green" if holds else "bold red")
+        self._console.print(word.append(text, style="not bold default"), soft_wrap=True)
+        for note in notes:
+            self.say(note)
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result where the user wants it as JSON. Raises ConfigError."""
+        text = msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
+        if self._as_json:
+            sys.stdout.write(text.decode())
+        if self._output is not None:
+            try:
+                self._output.write_bytes(text)
+            except OSError as error:
+                raise ConfigError(
+                    f"the result cannot be written to {self._output}: {error.strerror}"
+                ) from error
+
+
+def time_text() -> str:
+    """The local time as Java's benchmark prints it (UtilAll.timeMillisToHumanString2)."""
+    return datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+
+
+def duration_text(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:02}:{rest:02}"

@@ -1,0 +1,322 @@
+"""A client of bytes and blocking sockets: what a peer sees of a server, without our own client.
+
+Frames and headers are made and read here from the protocol's description, not by `cometmq.protocol`,
+so that a mistake there cannot hide itself.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+TIMEOUT_S = 10.0
+RESPONSE = 1
+ONEWAY = 2
+
+# V1 names of the send header and their V2 letters.
+SEND_LETTERS = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One frame that came in."""
+
+    serialize_type: int
+    code: int
+    flag: int
+    opaque: int
+    language: str | int
+    version: int
+    remark: str | None
+    ext: dict[str, str]
+    body: bytes
+
+    @property
+    def is_response(self) -> bool:
+        return self.flag & RESPONSE != 0
+
+
+def json_frame(header: Mapping[str, Any] | bytes, body: bytes = b"") -> bytes:
+    """A frame with a JSON header; bytes are taken as the header's text."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
+
+
+def json_request(
+    code: int,
+    ext: Mapping[str, Any] | None = None,
+    body: bytes = b"",
+    *,
+    opaque: int = 0,
+    flag: int = 0,
+) -> bytes:
+    header = {
+        "code": code,
+        "extFields": {key: str(value) for key, value in (ext or {}).items()},
+        "flag": flag,
+        "language": "JAVA",
+        "opaque": opaque,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": 479,
+    }
+    return json_frame(header, body)
+
+
+def binary_request(
+    code: int,
+    ext: Mapping[str, Any] | None = None,
+    body: bytes = b"",
+    *,
+    opaque: int = 0,
+    flag: int = 0,
+) -> bytes:
+    entries = b"".join(
+        struct.pack(">H", len(key.encode()))
+        + key.encode()
+        + struct.pack(">I", len(str(value).encode()))
+        + str(value).encode()
+        for key, value in (ext or {}).items()
+    )
+    header = struct.pack(">HBHiiII", code, 0, 479, opaque, flag, 0, len(entries)) + entries
+    return (
+        struct.pack(">II", 4 + len(header) + len(body), 1 << 24 | len(header)) + header + body
+    )
+
+
+def send_ext(topic: str, *, letters: bool = False, **fields: Any) -> dict[str, str]:
+    """The ext fields of a send; `letters` gives them the names of V2. None leaves a field out."""
+    values: dict[str, Any] = {
+        "producerGroup": "raw-producer",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": 4,
+        "queueId": 0,
+        "sysFlag": 0,
+        "bornTimestamp": 1_700_000_000_000,
+        "flag": 0,
+        "properties": "",
+        "reconsumeTimes": 0,
+        "unitMode": "false",
+        "batch": "false",
+        **fields,
+    }
+    return {
+        SEND_LETTERS[name] if letters else name: str(value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def pull_ext(topic: str, **fields: Any) -> dict[str, str]:
+    """The ext fields of a pull that states its subscription and does not wait."""
+    values: dict[str, Any] = {
+        "consumerGroup": "raw-group",
+        "topic": topic,
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 15_000,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+        **fields,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def properties(values: Mapping[str, str]) -> str:
+    """The properties string."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in values.items())
+
+
+def batch_body(messages: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The body of a batch of (body, properties)."""
+    parts = []
+    for body, text in messages:
+        size = 22 + len(body) + len(text)
+        parts.append(struct.pack(">iIIii", size, 0, 0, 0, len(body)) + body)
+        parts.append(struct.pack(">H", len(text)) + text)
+    return b"".join(parts)
+
+
+def heartbeat_body(
+    client_id: str, groups: Mapping[str, Iterable[str]], *, sub_version: int = 1, **consumer: Any
+) -> bytes:
+    """The heartbeat of a consumer whose `groups` subscribe to the topics given."""
+    return json.dumps(
+        {
+            "clientID": client_id,
+            "producerDataSet": [],
+            "consumerDataSet": [
+                {
+                    "groupName": group,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                    "unitMode": False,
+                    "subscriptionDataSet": [
+                        {
+                            "topic": topic,
+                            "subString": "*",
+                            "subVersion": sub_version,
+                            "expressionType": "TAG",
+                            "tagsSet": [],
+                            "codeSet": [],
+                            "classFilterMode": False,
+                        }
+                        for topic in topics
+                    ],
+                    **consumer,
+                }
+                for group, topics in groups.items()
+            ],
+        }
+    ).encode()
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode of a text of one-unit characters."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 1 << 31 else value
+
+
+class RawClient:
+    """One connection. `binary` sends ROCKETMQ headers."""
+
+    def __init__(self, address: str, *, binary: bool = False) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._encode = binary_request if binary else json_request
+        self._opaque = 100
+        # Requests that the server sent us while we waited for an answer.
+        self.pushed: deque[Command] = deque()
+
+    def send(
+        self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", *, flag: int = 0
+    ) -> int:
+        """Send a request; returns its opaque."""
+        self._opaque += 1
+        self.socket.sendall(self._encode(code, ext, body, opaque=self._opaque, flag=flag))
+        return self._opaque
+
+    def ask(
+        self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b""
+    ) -> Command:
+        """Send a request and wait for its answer."""
+        return self.answer(self.send(code, ext, body))
+
+    def answer(self, opaque: int) -> Command:
+        """The answer to `opaque`; requests of the server that come before it are kept."""
+        while True:
+            command = self.receive()
+            if command.is_response:
+                assert command.opaque == opaque, f"an answer to {command.opaque}, not to {opaque}"
+                return command
+            self.pushed.append(command)
+
+    def push(self, code: int, timeout_s: float = TIMEOUT_S) -> Command:
+        """The next request of the server, which must have `code`."""
+        command = self.pushed.popleft() if self.pushed else self.receive(timeout_s)
+        assert not command.is_response
+        assert command.code == code
+        return command
+
+    def receive(self, timeout_s: float = TIMEOUT_S) -> Command:
+        """The next frame. Raises TimeoutError, or ConnectionError when the peer closed."""
+        self.socket.settimeout(timeout_s)
+        length, type_and_length = struct.unpack(">II", self._exactly(8))
+        payload = self._exactly(length - 4)
+        header_length = type_and_length & 0xFFFFFF
+        header, body = payload[:header_length], payload[header_length:]
+        if type_and_length >> 24 == 1:
+            return _binary_command(header, body)
+        fields = json.loads(header)
+        return Command(
+            0,
+            fields["code"],
+            fields["flag"],
+            fields["opaque"],
+            fields["language"],
+            fields["version"],
+            fields.get("remark"),
+            fields.get("extFields") or {},
+            body,
+        )
+
+    def silent(self, seconds: float) -> bool:
+        """Whether nothing comes in for so long."""
+        return not select.select([self.socket], [], [], seconds)[0]
+
+    def closed_by_peer(self, timeout_s: float = TIMEOUT_S) -> bool:
+        """Whether the peer closes the connection in time; what else comes in is dropped."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                self.socket.settimeout(left)
+                if not self.socket.recv(65536):
+                    return True
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        return False
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _exactly(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            chunk = self.socket.recv(size - len(received))
+            if not chunk:
+                raise ConnectionError(f"the peer closed after {len(received)} of {size} bytes")
+            received += chunk
+        return bytes(received)
+
+
+def _binary_command(header: bytes, body: bytes) -> Command:
+    code, language, version, opaque, flag, remark_length = struct.unpack_from(">HBHiiI", header)
+    at = 17 + remark_length
+    remark = header[17:at].decode() or None
+    end = at + 4 + int.from_bytes(header[at : at + 4], "big")
+    at += 4
+    ext = {}
+    while at < end:
+        size = int.from_bytes(header[at : at + 2], "big")
+        key = header[at + 2 : at + 2 + size].decode()
+        at += 2 + size
+        size = int.from_bytes(header[at : at + 4], "big")
+        ext[key] = header[at + 4 : at + 4 + size].decode()
+        at += 4 + size
+    return Command(1, code, flag, opaque, language, version, remark, ext, body)

@@ -1,0 +1,139 @@
+"""The demo as a process, and its verdict when something is wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from examples.demo import __main__ as demo
+from examples.demo.tally import Tally, percentile
+from examples.order_events import OrderEvent, load_events
+from rich.console import Console
+
+from cometmq import MessageQueue, SendResult, SendStatus
+
+ROOT = Path(__file__).parents[2]
+QUEUE = MessageQueue("t", "broker-a", 0)
+RESULT = SendResult(SendStatus.SEND_OK, "", "", QUEUE, 0)
+VERDICT = "OK sent = stored = received: 10,000 = 10,000 = 10,000"
+
+
+def test_the_demo_proves_that_nothing_was_lost_and_pipes_plain_text() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "examples.demo"],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR")},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    assert VERDICT in result.stdout
+    assert "\x1b" not in result.stdout
+    # The addresses' line names a directory of unknown length.
+    lines = [line for line in result.stdout.splitlines() if not line.startswith("name server")]
+    assert max(map(len, lines)) <= 80
+    counts = dict(
+        re.findall(r"│ (sent|stored|received|duplicates|out of order) +│ +([\d,]+)", result.stdout)
+    )
+    assert counts == {
+        "sent": "10,000",
+        "stored": "10,000",
+        "received": "10,000",
+        "duplicates": "0",
+        "out of order": "0",
+    }
+    assert len(re.findall(r"│ broker-a:\d │ consumer-[12] │", result.stdout)) == 8
+    assert not Path(result.stdout.split("store ")[1].split("\n")[0]).exists()
+
+
+def test_the_demo_shows_its_progress_on_a_terminal() -> None:
+    primary, secondary = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "examples.demo"],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"},
+        stdout=secondary,
+        stderr=secondary,
+    ) as process:
+        os.close(secondary)
+        shown = b""
+        try:
+            while data := os.read(primary, 65536):
+                shown += data
+        except OSError:
+            pass  # Linux reports the end of a terminal's last writer as an error
+        os.close(primary)
+        assert process.wait(50) == 0
+    text = shown.decode()
+    assert VERDICT in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert "10000/10000" in text
+
+
+@pytest.fixture
+def events() -> list[OrderEvent]:
+    return list(load_events())[:200]
+
+
+def played(tally: Tally, sent: list[OrderEvent], came: list[OrderEvent]) -> Tally:
+    for event in sent:
+        tally.sending(event)
+        tally.sent(event, RESULT)
+    for event in came:
+        tally.came(event, "consumer-1", QUEUE)
+    return tally
+
+
+def verdict(tally: Tally, stored: int) -> tuple[bool, str]:
+    console = Console(file=io.StringIO(), highlight=False, width=80)
+    holds = demo.verdict(console, tally, stored)
+    assert isinstance(console.file, io.StringIO)
+    return holds, console.file.getvalue()
+
+
+async def test_a_whole_run_holds_and_a_duplicate_is_named(events: list[OrderEvent]) -> None:
+    tally = played(Tally(events), events, [*events, events[7]])
+    assert tally.complete.is_set()
+    holds, text = verdict(tally, 200)
+    assert holds
+    assert "200 = 200 = 200" in text
+    assert f"delivered more than once: {events[7].event_id}\n" in text
+    assert tally.duplicates == {events[7].event_id: 2}
+
+
+async def test_a_lost_event_fails_the_demo(events: list[OrderEvent]) -> None:
+    tally = played(Tally(events), events, events[:-1])
+    assert not tally.complete.is_set()
+    holds, text = verdict(tally, 200)
+    assert not holds
+    assert "FAILED sent / stored / received: 200 / 200 / 199" in text
+
+
+async def test_an_event_the_broker_does_not_have_fails_the_demo(events: list[OrderEvent]) -> None:
+    assert not verdict(played(Tally(events), events, events), 199)[0]
+
+
+async def test_two_events_of_an_order_that_change_places_fail_the_demo(
+    events: list[OrderEvent],
+) -> None:
+    second = next(event for event in events if event.sequence == 2)
+    first = next(e for e in events if e.order_id == second.order_id and e.sequence == 1)
+    changed = [{first: second, second: first}.get(event, event) for event in events]
+    holds, text = verdict(played(Tally(events), events, changed), 200)
+    assert not holds
+    assert second.event_id in text
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    values = [float(value) for value in range(100, 0, -1)]
+    assert percentile(values, 50) == 51.0
+    assert percentile(values, 99) == 100.0
+    assert percentile([], 99) == 0.0

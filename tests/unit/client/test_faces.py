@@ -1,0 +1,172 @@
+"""The life of a client, and the two faces as one API."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import gc
+import inspect
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cometmq
+import cometmq.aio
+from cometmq import ConsumeResult, Message
+from cometmq.client import sync
+from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
+from cometmq.runtime.loop import run
+
+# Nobody listens there: enough for clients that only start and close.
+NOBODY = "127.0.0.1:1"
+PAIRS = [
+    (cometmq.Producer, cometmq.aio.Producer),
+    (cometmq.PushConsumer, cometmq.aio.PushConsumer),
+]
+
+
+def public(cls: type) -> dict[str, Any]:
+    members = inspect.getmembers(cls, lambda m: inspect.isfunction(m) or isinstance(m, property))
+    return {name: member for name, member in members if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), PAIRS)
+def test_both_faces_have_the_same_methods_and_parameters(
+    blocking: type, asynchronous: type
+) -> None:
+    ours, theirs = public(blocking), public(asynchronous)
+    only_asynchronous = {"check_started", "close_unstarted"}  # for the blocking face itself
+    assert set(ours) == set(theirs) - only_asynchronous
+    for name in [*ours, "__init__"]:
+        if isinstance(ours.get(name), property):
+            continue
+        expected = inspect.signature(getattr(asynchronous, name)).parameters
+        assert inspect.signature(getattr(blocking, name)).parameters == expected, name
+
+
+def test_the_blocking_methods_are_one_line_each() -> None:
+    tree = ast.parse(Path(sync.__file__).read_text())
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    for name in ("Producer", "PushConsumer"):
+        for method in classes[name].body:
+            if isinstance(method, ast.FunctionDef) and method.name != "__init__":
+                assert len(method.body) == 1, f"{name}.{method.name} has rules of its own"
+
+
+async def test_a_client_belongs_to_the_loop_that_started_it() -> None:
+    producer = cometmq.aio.Producer("g", namesrv=NOBODY)
+    await producer.start()
+
+    def elsewhere() -> None:
+        with pytest.raises(ClientStateError, match="on the loop that started it"):
+            run(producer.send(Message("t", b"x")))
+
+    await asyncio.to_thread(elsewhere)
+    await producer.close()
+
+
+async def test_an_unclosed_client_warns() -> None:
+    held = [cometmq.aio.Producer("unclosed", namesrv=NOBODY)]
+    await held[0].start()
+    instance = held[0].check_started()
+    with pytest.warns(ResourceWarning, match=r"unclosed Producer\('unclosed'\); call close\(\)"):
+        held.clear()
+    await instance.close()
+
+
+async def test_an_unclosed_consumer_warns() -> None:
+    listener = lambda _: ConsumeResult.SUCCESS  # noqa: E731
+    held = [cometmq.aio.PushConsumer("unclosed", listener, namesrv=NOBODY)]
+    held[0].subscribe("t")
+    await held[0].start()
+    instance = held[0].check_started()
+    with pytest.warns(ResourceWarning, match=r"unclosed PushConsumer\('unclosed'\)"):
+        held.clear()
+    await instance.close()
+
+
+def test_clients_that_are_refused_do_not_warn() -> None:
+    with pytest.raises(IllegalArgumentError):
+        cometmq.aio.Producer("no group!", namesrv=NOBODY)
+    gc.collect()
+
+
+async def test_clients_of_one_instance_name_share_an_instance() -> None:
+    first = cometmq.aio.Producer("g1", namesrv=NOBODY, instance_name="shared")
+    second = cometmq.aio.Producer("g2", namesrv=NOBODY, instance_name="shared")
+    alone = cometmq.aio.Producer("g1", namesrv=NOBODY)
+    for client in (first, second, alone):
+        await client.start()
+    assert first.check_started() is second.check_started()
+    assert first.client_id == second.client_id == "127.0.0.1@shared"
+    assert alone.check_started() is not first.check_started()
+    other = cometmq.aio.Producer("g3", namesrv="127.0.0.1:2", instance_name="shared")
+    with pytest.raises(ClientStateError, match="give this client another instance_name"):
+        await other.start()
+    await first.close()
+    with pytest.raises(CometMQError):  # still usable: fails on the way, not by its state
+        await second.send(Message("t", b"x"))
+    for client in (second, alone):
+        await client.close()
+
+
+async def test_a_consumer_starts_and_closes_without_a_cluster() -> None:
+    consumer = cometmq.aio.PushConsumer("g", lambda _: ConsumeResult.SUCCESS, namesrv=NOBODY)
+    consumer.subscribe("t")
+    async with asyncio.timeout(10):
+        async with consumer:
+            assert consumer.assigned_queues() == []
+
+
+def test_the_name_servers_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(IllegalArgumentError, match="NAMESRV_ADDR"):
+        cometmq.Producer("g")
+    monkeypatch.setenv("NAMESRV_ADDR", NOBODY)
+    cometmq.Producer("g").close()
+
+
+def test_blocking_clients_share_one_thread_that_ends_with_the_last() -> None:
+    def loop_threads() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name == "cometmq-client"]
+
+    assert loop_threads() == []
+    with cometmq.Producer("g1", namesrv=NOBODY):
+        with cometmq.Producer("g2", namesrv=NOBODY):
+            assert loop_threads() == ["cometmq-client"]
+        assert loop_threads() == ["cometmq-client"]
+    assert loop_threads() == []
+
+
+def test_a_blocking_call_on_the_loop_thread_is_refused_instead_of_hanging() -> None:
+    refused: list[BaseException | None] = []
+    with cometmq.Producer("g", namesrv=NOBODY) as producer:
+        told = threading.Event()
+
+        def callback(_result: object, _error: BaseException | None) -> None:
+            try:
+                producer.send(Message("t", b"x"))
+            except ClientStateError as error:
+                refused.append(error)
+            finally:
+                told.set()
+
+        future = producer.send_async(Message("t", b"x"), callback)
+        assert told.wait(10)
+        assert future.exception(10) is not None
+    assert "use cometmq.aio" in str(refused[0])
+    assert len(refused) == 1
+
+
+def test_pending_sends_are_bounded() -> None:
+    async def main() -> None:
+        async with cometmq.aio.Producer("g", namesrv=NOBODY, max_pending_sends=2) as producer:
+            pending = [producer.send_async(Message("t", b"x")) for _ in range(2)]
+            with pytest.raises(CometMQError, match="the limit is max_pending_sends"):
+                producer.send_async(Message("t", b"x"))
+            outcomes = await asyncio.gather(*pending, return_exceptions=True)
+            assert all(isinstance(outcome, CometMQError) for outcome in outcomes)
+
+    run(main())

@@ -1,0 +1,156 @@
+"""Retries: which failures, where to, how often, and what the caller is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route, send_ok
+
+from cometmq.client.encoding import MessageEncoder
+from cometmq.client.sending import RETRIED_CODES, Sender, SendLimits
+from cometmq.errors import (
+    ConnectError,
+    ProtocolError,
+    RemoteError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
+from cometmq.model.message import Message
+from cometmq.model.results import SendResult, SendStatus
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import RemotingCommand, response
+
+SEND = RequestCode.SEND_MESSAGE_V2
+
+
+async def send(fake: FakeInstance, retry_times: int = 2, timeout_s: float = 3.0) -> SendResult:
+    encoder = MessageEncoder("g", fake.instance.unique_ids)
+    outgoing = await encoder.encode(Message("t", b"x"))
+    return await Sender(fake.instance, SendLimits(retry_times)).send(outgoing, timeout_s)
+
+
+async def test_the_answer_becomes_a_result(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = send_ok
+    result = await send(fake)
+    assert result.status is SendStatus.SEND_OK
+    assert (result.offset_msg_id, result.queue_offset) == ("7F000001", 7)
+    assert result.queue.broker_name == "a"
+    assert (result.region_id, result.trace_on) == ("DefaultRegion", True)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(10, "FLUSH_DISK_TIMEOUT"), (11, "SLAVE_NOT_AVAILABLE"), (12, "FLUSH_SLAVE_TIMEOUT")],
+)
+async def test_a_stored_message_is_no_error(fake: FakeInstance, code: int, status: str) -> None:
+    def stored(address: str, command: RemotingCommand) -> RemotingCommand:
+        answer = send_ok(address, command)
+        answer.code = code
+        answer.ext |= {"MSG_REGION": "r", "TRACE_ON": "false"}
+        return answer
+
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = stored
+    result = await send(fake)
+    assert result.status.name == status
+    assert (result.region_id, result.trace_on) == ("r", False)
+    assert len(fake.remoting.called(SEND)) == 1
+
+
+@pytest.mark.parametrize("code", sorted(RETRIED_CODES))
+async def test_some_refusals_are_tried_at_another_broker(fake: FakeInstance, code: int) -> None:
+    def first_refuses(address: str, command: RemotingCommand) -> RemotingCommand:
+        if len(fake.remoting.called(SEND)) == 1:
+            return response(code, "not here")
+        return send_ok(address, command)
+
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[SEND] = first_refuses
+    await send(fake)
+    assert len(set(fake.remoting.called(SEND))) == 2
+
+
+@pytest.mark.parametrize("code", [13, 29, 26, 3])
+async def test_other_refusals_are_final(fake: FakeInstance, code: int) -> None:
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[SEND] = refuse(code)
+    with pytest.raises(RemoteError, match="refused by the test") as error:
+        await send(fake)
+    assert error.value.code == code
+    assert len(fake.remoting.called(SEND)) == 1
+
+
+async def test_a_dead_broker_is_left_and_its_route_renewed(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[SEND] = send_ok
+    fake.remoting.down.add("a:1")
+    for _ in range(8):
+        assert (await send(fake)).queue.broker_name == "b"
+    assert len(fake.remoting.called(RequestCode.GET_ROUTEINFO_BY_TOPIC)) > 1
+
+
+async def test_the_attempts_are_counted_and_named(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.down |= {"a:1", "b:1"}
+    with pytest.raises(ConnectError, match=r"failed 3 times within 3000 ms, at [ab], [ab], [ab]"):
+        await send(fake)
+    called = fake.remoting.called(SEND)
+    assert len(called) == 3
+    assert called[0] != called[1] != called[2]
+    with pytest.raises(ConnectError, match="failed 1 times"):
+        await send(fake, retry_times=0)
+
+
+async def test_every_attempt_sends_the_same_id(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = refuse(1)
+    with pytest.raises(RemoteError):
+        await send(fake)
+    assert len({c.ext["i"] for c in fake.remoting.sent(SEND)}) == 1
+
+
+async def test_the_timeout_bounds_all_attempts(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = refuse(1)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises((RemoteError, RequestTimeoutError)):
+        await send(fake, retry_times=1000, timeout_s=0.25)
+    assert asyncio.get_running_loop().time() - started < 2
+    assert len(fake.remoting.called(SEND)) <= 4
+
+
+async def test_a_silent_name_server_does_not_hold_the_send_longer(fake: FakeInstance) -> None:
+    fake.remoting.delay_s = 60
+    with pytest.raises(RequestTimeoutError, match="route of topic t"):
+        await send(fake, timeout_s=0.05)
+
+
+async def test_without_name_server_the_cause_is_told(fake: FakeInstance) -> None:
+    fake.remoting.down.add(NAMESRV)
+    with pytest.raises(ConnectError, match=NAMESRV):
+        await send(fake)
+
+
+async def test_a_broker_without_master_is_passed_over(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.routes["t"].order_topic_conf = "a:1;gone:1"
+    fake.remoting.answers[SEND] = send_ok
+    assert [(await send(fake)).queue.broker_name for _ in range(4)] == ["a"] * 4
+
+
+async def test_a_route_without_any_master_is_told(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.routes["t"].order_topic_conf = "gone:1"
+    with pytest.raises(RouteNotFoundError, match="no master of broker gone"):
+        await send(fake)
+
+
+@pytest.mark.parametrize("ext", [{}, {"msgId": "A", "queueId": "x", "queueOffset": "1"}])
+async def test_a_malformed_answer_is_a_protocol_error(fake: FakeInstance, ext: Any) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = lambda *_: response(0, ext=ext)
+    with pytest.raises(ProtocolError, match="answer to a send"):
+        await send(fake)
