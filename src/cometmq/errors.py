@@ -15,8 +15,10 @@ CometMQError
 ├── RemoteError               the peer answered with a code other than success
 └── StoreError                the store directory
     ├── StoreLockedError      another process owns it
+    ├── StoreUnusableError    not a store, or not one that this user can use
     ├── StoreCorruptError     bytes on disk contradict their format
     ├── StoreFullError        no space left
+    ├── StoreBusyError        the disk is behind: the same call may succeed in a moment
     └── StoreClosedError
 
 Retry loops read the class flags: `retriable` says that the same call may succeed elsewhere or
@@ -119,12 +121,27 @@ class StoreLockedError(StoreError):
     """Another process holds the lock of the store directory."""
 
 
+class StoreUnusableError(StoreError):
+    """The directory is no store of a layout we know, or this user may not use it; text says which
+    path and what to do.
+    """
+
+
 class StoreCorruptError(StoreError):
     """Bytes on disk contradict their format; the message names file and offset."""
 
 
 class StoreFullError(StoreError):
-    """The disk has no room for the next file."""
+    """The disk has no room for the next file, or is so full that it must not be filled further."""
+
+
+class StoreBusyError(StoreError):
+    """The disk does not keep up (Java: SYSTEM_BUSY, OS_PAGE_CACHE_BUSY)."""
+
+    retriable = True
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=2)
 
 
 class MessageIllegalError(StoreError):

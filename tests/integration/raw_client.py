@@ -99,9 +99,7 @@ def binary_request(
         for key, value in (ext or {}).items()
     )
     header = struct.pack(">HBHiiII", code, 0, 479, opaque, flag, 0, len(entries)) + entries
-    return (
-        struct.pack(">II", 4 + len(header) + len(body), 1 << 24 | len(header)) + header + body
-    )
+    return struct.pack(">II", 4 + len(header) + len(body), 1 << 24 | len(header)) + header + body
 
 
 def send_ext(topic: str, *, letters: bool = False, **fields: Any) -> dict[str, str]:
@@ -224,9 +222,7 @@ class RawClient:
         self.socket.sendall(self._encode(code, ext, body, opaque=self._opaque, flag=flag))
         return self._opaque
 
-    def ask(
-        self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b""
-    ) -> Command:
+    def ask(self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
         """Send a request and wait for its answer."""
         return self.answer(self.send(code, ext, body))
 

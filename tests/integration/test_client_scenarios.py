@@ -552,6 +552,7 @@ def test_illegal_clients_are_refused(face: Face, name: str) -> None:
             face.new_producer(group, **options)
     for options, fault in (
         ({"concurrency": 0}, "concurrency is 0"),
+        ({"close_timeout_ms": -1}, "close_timeout_ms is -1"),
         ({"pull_batch_size": 1025}, "pull_batch_size is 1025"),
     ):
         with pytest.raises(IllegalArgumentError, match=fault):
@@ -668,7 +669,7 @@ def test_a_dead_name_server_is_passed_over(face_name: str) -> None:
 
 
 def holds_all(consumer: Any, topic: str) -> bool:
-    return sum(queue.topic == topic for queue in consumer.assigned_queues()) == 4
+    return len([queue for queue in consumer.assigned_queues() if queue.topic == topic]) == 4
 
 
 def outcome(send_async: Callable[[], Any]) -> Any:

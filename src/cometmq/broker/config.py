@@ -64,6 +64,12 @@ class BrokerConfig:
     enable_property_filter: bool = False
     reject_transaction_message: bool = False
 
+    flush_delay_offset_interval: int = field(default=10_000, metadata={"min": 1})
+    timer_wheel_enable: bool = True
+    timer_precision_ms: int = field(default=1_000, metadata={"min": 1})
+    timer_max_delay_sec: int = field(default=259_200, metadata={"min": 1})
+    recall_message_enable: bool = True
+
     server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
     server_socket_backlog: int = field(default=1024, metadata={"min": 1})
     max_frame_length: int = field(

@@ -15,7 +15,8 @@ TagMatcher = Callable[[int], bool]
 class HeldPull:
     """A pull of `topic`/`queue_id` that found nothing at `offset`.
 
-    `deadline` is a time of the loop; `answer` serves the pull once more, and for good.
+    `deadline` is a time of the loop; `answer` serves the pull once more, and for good. It must not
+    raise: other pulls are answered after it.
     """
 
     connection: Connection
@@ -75,29 +76,29 @@ class LongPolling:
         self._keep(key, waiting, kept)
 
     def sweep(self, now: float) -> None:
-        """Answer what has waited long enough; `now` is a time of the loop."""
-        self._release(lambda pull: pull.deadline <= now, wake=True)
+        """Answer what has waited long enough; `now` is a time of the loop.
 
-    def connection_closed(self, connection: Connection) -> None:
-        """Forget the pulls of a connection."""
-        self._release(lambda pull: pull.connection is connection, wake=False)
+        Forgets the pulls of closed connections too: looking for them when each of many clients goes
+        would take far longer than one round for them all.
+        """
+        self._release(lambda pull: pull.deadline <= now or pull.connection.closed)
 
     def release_all(self) -> None:
         """Answer every pull now: the broker stops."""
-        self._release(lambda _: True, wake=True)
+        self._release(lambda _: True)
 
     def release_topic(self, topic: str) -> None:
         """Answer every pull of a topic now: it was removed or changed."""
-        self._release(lambda pull: pull.topic == topic, wake=True)
+        self._release(lambda pull: pull.topic == topic)
 
-    def _release(self, wanted: Callable[[HeldPull], bool], *, wake: bool) -> None:
+    def _release(self, wanted: Callable[[HeldPull], bool]) -> None:
         for key, waiting in list(self._held.items()):
             kept = []
             for pull in waiting:
-                if not wanted(pull):
-                    kept.append(pull)
-                elif wake:
+                if wanted(pull):
                     self._wake(pull)
+                else:
+                    kept.append(pull)
             self._keep(key, waiting, kept)
 
     def _keep(self, key: tuple[str, int], waiting: list[HeldPull], kept: list[HeldPull]) -> None:

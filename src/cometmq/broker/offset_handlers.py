@@ -95,6 +95,11 @@ class OffsetHandlers:
                 self._groups.unknown(header.consumer_group),
             )
         self._need_topic(header.topic)
+        if header.queue_id is None or header.commit_offset is None:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId is {header.queue_id} and commitOffset {header.commit_offset}; give both",
+            )
         self._offsets.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
         )

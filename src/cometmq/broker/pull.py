@@ -87,7 +87,7 @@ class PullHandler:
     ) -> RemotingCommand | None:
         header = request.header
         assert header is not None
-        group, _topic = self._check(request.code, header)
+        group, topic = self._check(request.code, header)
         subscription = self._subscription(header, group)
         matches = tag_matcher(subscription)
         result = self._store.get(
@@ -106,7 +106,7 @@ class PullHandler:
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
         if result.status is GetStatus.FOUND:
-            self._send_found(connection, request, result, group)
+            self._send_found(connection, request, result, group, topic)
             return None
         if (
             may_wait
@@ -123,6 +123,8 @@ class PullHandler:
                 next_begin_offset=result.next_begin_offset,
                 min_offset=result.min_offset,
                 max_offset=result.max_offset,
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
             ),
         )
 
@@ -132,14 +134,18 @@ class PullHandler:
         request: PullRequest,
         result: GetResult,
         group: SubscriptionGroupConfig,
+        topic: TopicConfig,
     ) -> None:
         ext = (
-            b'"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d","suggestWhichBrokerId":"%d"'
+            b'"groupSysFlag":"%d","maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
+            b'"suggestWhichBrokerId":"%d","topicSysFlag":"%d"'
             % (
+                group.group_sys_flag,
                 result.max_offset,
                 result.min_offset,
                 result.next_begin_offset,
                 self._suggested_broker(result, group),
+                topic.topic_sys_flag,
             )
         )
         # The records leave as they lie in the mapped log: nothing is copied or decoded.
@@ -173,8 +179,10 @@ class PullHandler:
     def _answer_held(self, connection: Connection, request: PullRequest) -> None:
         try:
             answer = self._serve(connection, request, may_wait=False)
-        except Refused as refusal:  # the topic or the group went while the pull waited
-            answer = response(refusal.code or ResponseCode.SYSTEM_ERROR, str(refusal))
+        except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
+            # The topic or the group went while the pull waited.
+            connection.reply_failure(request, error)
+            return
         if answer is not None:
             connection.reply(request, answer)
 

@@ -85,6 +85,8 @@ class Registration:
 
     def topics_changed(self, topics: Iterable[TopicConfig]) -> None:
         """Send changed topics soon; none named means that the whole table is to be sent."""
+        if self._closing:
+            return
         if not self._changed and not self._all_due:
             self._tasks.spawn(self._register_changes(), "register-changes")
         changed = {topic.topic_name: topic for topic in topics}
@@ -117,6 +119,8 @@ class Registration:
             self._coming_back.discard(server)
 
     async def _register(self, topics: Iterable[TopicConfig], servers: Iterable[str]) -> None:
+        if self._closing:  # it would undo what `close` just said
+            return
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
                 data_version=self._topics.data_version,
@@ -153,7 +157,8 @@ class Registration:
             self._come_back(server)
             return
         if answer.code != ResponseCode.SUCCESS:
-            log.warning("registration refused", name_server=server, reason=answer.remark)
+            if server not in self._coming_back:
+                log.warning("registration refused", name_server=server, reason=answer.remark)
         elif server not in self._registered:
             self._registered.add(server)
             log.info("registered", name_server=server, broker=self._config.broker_name)

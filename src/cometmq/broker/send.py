@@ -63,6 +63,14 @@ class _Target:
         self.sys_flag = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
         self.queues: list[ConsumeQueue | None] = [None] * self.queue_limit
 
+    def any_queue_id(self) -> int:
+        """One of the queues that are written to, by chance."""
+        if self.write_queue_nums < 1:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"topic[{self.name}] has no queues to write to"
+            )
+        return random.randrange(self.write_queue_nums)
+
 
 class SendHandler:
     """Serves the sends of one broker. `packed_store_host` stands in every offset id; with
@@ -119,7 +127,7 @@ class SendHandler:
         target = self._targets.get(header.topic) or self._open_target(header)
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = random.randrange(target.write_queue_nums)
+            queue_id = target.any_queue_id()
         elif queue_id >= target.queue_limit:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -129,8 +137,8 @@ class SendHandler:
         queue = target.queues[queue_id]
         if queue is None:
             queue = target.queues[queue_id] = self._store.queue(target.name, queue_id)
-        if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
-            return self._send_batch(connection, request, header, queue)
+        if header.batch:  # this field counts, not the code (Java: SendMessageProcessor)
+            return self._send_batch(connection, request, header, queue, target.sys_flag)
 
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
@@ -180,7 +188,13 @@ class SendHandler:
     def _stored_properties(self, text: str) -> tuple[bytes, str, int]:
         """The properties as they are stored, the unique id and the tags code."""
         # Substrings first: only a message that may be special pays for a closer look.
-        if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG" in text or "CLUSTER\x01" in text:
+        if (
+            "DELAY" in text
+            or "TIMER_D" in text
+            or "TRAN_MSG" in text
+            or "CLUSTER\x01" in text
+            or "POP_CK\x01" in text
+        ):
             text = self._special_properties(text)
         unique_id = _find_unique_id(text)
         tags = _find_tags(text)
@@ -213,7 +227,8 @@ class SendHandler:
         for name in _DELAY_PROPERTIES:
             if name in properties:
                 self._refuse_delay(name, properties[name])
-        for name in self._own_properties:
+        # What was popped from one topic and is sent to another is not popped there.
+        for name in (*self._own_properties, p.POP_CK):
             properties.pop(name, None)
         return encode_properties(properties)
 
@@ -230,6 +245,7 @@ class SendHandler:
         request: SendRequest,
         header: SendMessageHeader,
         queue: ConsumeQueue,
+        topic_sys_flag: int,
     ) -> bytes | None:
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
@@ -257,23 +273,22 @@ class SendHandler:
             tags_codes,
             header.born_timestamp,
             connection.packed_peer,
-            sys_flag=header.sys_flag,
+            sys_flag=header.sys_flag | topic_sys_flag,
+            reconsume_times=header.reconsume_times or 0,
         )
         unique_id = _find_unique_id(header.properties or "")
-        quoted_id = _quoted(unique_id or self._unique_ids.next())
         return self._acknowledge(
             connection,
             request,
             header,
-            b'%b"batchUniqId":%b,"msgId":"%b","queueId":"%d","queueOffset":"%d",'
-            b'"transactionId":%b'
+            # No batchUniqId: it tells a Java client that the batch lies in one record.
+            b'%b"msgId":"%b","queueId":"%d","queueOffset":"%d"%b'
             % (
                 self._own_ext,
-                quoted_id,
                 b",".join(b"%b%016X" % (self._host_hex, offset) for offset in physical_offsets),
                 queue.queue_id,
                 first_queue_offset,
-                quoted_id,
+                b"" if unique_id is None else b',"transactionId":%b' % _quoted(unique_id),
             ),
         )
 
@@ -314,11 +329,12 @@ class SendHandler:
                 f"topic[{name}] not exist, apply first please! It is made on the first send only "
                 f"when autoCreateTopicEnable is true and {header.default_topic} may be inherited",
             )
-        if topic.write_queue_nums < 1 or not topic.perm & PERM_WRITE:
+        # A topic's own permission only steers routes: senders that have an old one are still served.
+        if topic.order and not self._config.broker_permission & PERM_WRITE:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"topic[{name}] takes no messages: perm={topic.perm}, "
-                f"write queues={topic.write_queue_nums}",
+                f"the broker[{self._config.broker_ip1}] sending message is forbidden: "
+                f"brokerPermission is {self._config.broker_permission}",
             )
         target = self._targets[name] = _Target(topic)
         return target

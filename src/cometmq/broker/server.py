@@ -82,6 +82,7 @@ class Broker:
         )
         self._long_polling = LongPolling(config.max_held_pulls)
         self._store: MessageStore | None = None
+        self._tables_loaded = False
         self._registration: Registration | None = None
         self._flusher: CommitLogFlusher | None = None
         self._flush_timers: FlushTimers | None = None
@@ -125,13 +126,12 @@ class Broker:
             self._flush_timers.close()
         if self._flusher is not None:
             self._flusher.close()
-        if self._store is not None:
+        if self._tables_loaded:
             self._save_all()
-            self._state.close()
+        self._state.close()
+        if self._store is not None:
             self._store.close()
             log.info("broker stopped", name=self.config.broker_name)
-        else:
-            self._state.close()
 
     async def _open(self) -> None:
         packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
@@ -166,6 +166,7 @@ class Broker:
             self.config,
             self._clock,
             self._topics_changed,
+            self._topic_removed,
             _load(self._topics_file, TopicConfigSerializeWrapper),
         )
         self.groups = GroupManager(
@@ -177,6 +178,7 @@ class Broker:
         self.offsets = ConsumerOffsetManager(
             _load(self._offsets_file, ConsumerOffsetSerializeWrapper)
         )
+        self._tables_loaded = True
 
     def _group_commit(self, flusher: CommitLogFlusher) -> GroupCommit | None:
         if self.store_config.flush_disk_type != "SYNC_FLUSH":
@@ -224,9 +226,7 @@ class Broker:
         )
 
     def _disconnected(self, connection: Connection) -> None:
-        self._long_polling.connection_closed(connection)
-        if self._store is not None:
-            self.clients.connection_closed(connection)
+        self.clients.connection_closed(connection)
 
     def _topics_changed(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
@@ -234,6 +234,10 @@ class Broker:
         self._state.soon(self._topics_file, lambda: pretty(self.topics.table))
         if self._registration is not None:
             self._registration.topics_changed(topics)
+
+    def _topic_removed(self, topic: str) -> None:
+        self._send.topic_changed(topic)
+        self._long_polling.release_topic(topic)
 
     def _save_groups(self) -> None:
         self._state.soon(self._groups_file, lambda: pretty(self.groups.table))

@@ -105,7 +105,10 @@ class TimerWindow:
         return self._scan is not None
 
     def move(self, now_ms: int) -> None:
-        """See that what falls due soon is known or being looked for; see `scan`."""
+        """See that what falls due soon is known or being looked for; see `scan`.
+
+        Not while a slot that was taken is still being delivered.
+        """
         if self._scan is not None:
             return
         if self._cut_short:
@@ -116,10 +119,11 @@ class TimerWindow:
         # Never back: what is known stays known when the clock is set back.
         high = max(now_ms + self._window_ms, self.known_to)
         self._cut_short = False
+        queue = self._queue()
         if not self.beyond and self.known_to:
             self.known_to = high
+            self.floor = self._first_offset(queue.next_offset)
             return
-        queue = self._queue()
         at = max(self.floor, queue.min_offset)
         self._scan = _Scan(at, queue.next_offset, self.known_to, high)
         self.beyond = 0
@@ -141,7 +145,9 @@ class TimerWindow:
                 if -MIN_TIME_CODE < code < MIN_TIME_CODE:
                     code = self._code_of_record(physical_offset)
                 pending += self._scanned(scan, code, offset)
-        if units is None or scan.at >= scan.end:
+        if units is None:  # a file that has left the disk
+            scan.at += queue.units_per_file - scan.at % queue.units_per_file
+        if scan.at >= scan.end:
             self.floor = scan.first_pending if scan.first_pending >= 0 else scan.end
             self.known_to = max(self.known_to, scan.high) if not self._cut_short else scan.high
             self._scan = None
@@ -160,6 +166,12 @@ class TimerWindow:
         if slot >= scan.low:
             self.add(slot, offset, recall=recall)
         return 0 if recall else 1
+
+    def _first_offset(self, default: int) -> int:
+        return min(
+            (entry if entry >= 0 else ~entry for slot in self._slots.values() for entry in slot),
+            default=default,
+        )
 
     def _cut(self) -> None:
         """Let the latest slots go until a quarter of the room is free."""

@@ -23,7 +23,8 @@ _BENCHMARK_QUEUE_NUMS = 1024
 
 
 class TopicManager:
-    """Topics by name. `on_change` is called with the configs that were made or changed.
+    """Topics by name. `on_change` is called with the configs that were made or changed, and without
+    any after `on_remove` was called with a topic's name.
 
     For the loop's thread only.
     """
@@ -33,11 +34,13 @@ class TopicManager:
         config: BrokerConfig,
         clock: Clock,
         on_change: Callable[[list[TopicConfig]], None],
+        on_remove: Callable[[str], None],
         table: TopicConfigSerializeWrapper | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._on_change = on_change
+        self._on_remove = on_remove
         self.table = table or TopicConfigSerializeWrapper()
         self._system = self._add_system_topics()
 
@@ -75,6 +78,7 @@ class TopicManager:
         removed = self.table.topic_config_table.pop(topic, None)
         if removed is not None:
             self.data_version.next(self._clock.now_ms())
+            self._on_remove(topic)
             self._on_change([])
         return removed
 
@@ -124,10 +128,8 @@ class TopicManager:
     def _add_system_topics(self) -> frozenset[str]:
         """Make the built-in topics that are missing; what a file changed in them is kept."""
         config = self._config
-        inherit = PERM_INHERIT if config.auto_create_topic_enable else 0
         topics = [
             _topic(names.SELF_TEST_TOPIC, 1),
-            _topic(names.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, PERM_RW | inherit),
             _topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUE_NUMS),
             _topic(
                 config.broker_cluster_name,
@@ -143,6 +145,13 @@ class TopicManager:
             _topic(names.TRANS_HALF_TOPIC, 1),
             _topic(names.TRANS_OP_HALF_TOPIC, 1),
         ]
+        if config.auto_create_topic_enable:
+            # Its route is what makes clients send to topics that have none.
+            topics.append(
+                _topic(names.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, _PERM_ALL)
+            )
+        if config.timer_wheel_enable:
+            topics.append(_topic(names.TIMER_TOPIC, 1))
         if config.trace_topic_enable:
             topics.append(_topic(config.msg_trace_topic_name, 1))
         for topic in topics:

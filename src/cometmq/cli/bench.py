@@ -71,6 +71,7 @@ SecretKey = Annotated[
 
 @app.command("producer")
 def producer(
+    *,
     namesrv_addr: NamesrvAddr = None,
     topic: Topic = "BenchmarkTest",
     thread_count: Annotated[
@@ -180,6 +181,7 @@ def producer(
 
 @app.command("consumer")
 def consumer(
+    *,
     namesrv_addr: NamesrvAddr = None,
     topic: Topic = "BenchmarkTest",
     thread_count: Annotated[
@@ -309,8 +311,8 @@ def _tag_expression(filter_type: str | None, expression: Path | None) -> str:
         raise ConfigError(f"-f {filter_type}: the filter type is none of TAG")
     try:
         return expression.read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"-e {expression} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"-e {expression} cannot be read: {error}") from error
 
 
 def _namesrv(option: str | None) -> str:

@@ -14,7 +14,7 @@ from cometmq.cli.bench_screen import BenchScreen, duration_text, time_text
 from cometmq.cli.bench_stats import LatencyHistogram, OffsetSet
 from cometmq.client.limits import parse_addresses
 from cometmq.client.push_consumer import PushConsumer
-from cometmq.errors import RouteNotFoundError
+from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
@@ -43,6 +43,18 @@ class _Interval:
     born: LatencyHistogram
     stored: LatencyHistogram
     started_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Over all queues: offsets that the group went past, and how many of just these came here."""
+
+    committed: int
+    received: int
+    lag: int
+
+    def complete(self, received_in_all: int) -> bool:
+        return self.committed == self.received == received_in_all
 
 
 class ConsumerBench:
@@ -79,17 +91,24 @@ class ConsumerBench:
         consumer.subscribe(settings.topic, settings.tags)
         async with OffsetsAdmin(parse_addresses(settings.namesrv)) as admin:
             before = await _offsets(admin, settings)
-            async with bounded(settings.limits, lambda: screen.say(self._report())) as stop:
+            async with bounded(settings.limits, lambda: self._report(screen)) as stop:
                 self._stop = stop
                 with screen.running(self._status):
                     async with consumer:
                         screen.say("Consumer Started.")
                         await stop.wait()
             self._close_interval()
-            after = await _offsets(admin, settings)
-        screen.say(self._complete())
-        screen.show_latencies({"born to consumed": self._born, "stored to consumed": self._stored})
-        return self._result(before, after)
+            screen.report(self._complete(), "")
+            screen.show_latencies(
+                {"B2C, born to consumed": self._born, "S2C, stored to consumed": self._stored}
+            )
+            try:
+                after = await _offsets(admin, settings)
+            except CometMQError as error:
+                return self._result(None, f"the brokers could not be asked: {error}")
+        if not after:
+            return self._result(None, f"no name server knows the topic {settings.topic}")
+        return self._result(self._compare(before, after))
 
     async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
         now_ms = time.time_ns() // 1_000_000
@@ -126,8 +145,8 @@ class ConsumerBench:
             f"p99 {interval.born.percentile_ms(99):.0f} ms"
         )
 
-    def _report(self) -> str:
-        """A line of Java's benchmark about the time since the one before."""
+    def _report(self, screen: BenchScreen) -> None:
+        """A line about the time since the one before."""
         interval = self._interval
         seconds = (time.perf_counter_ns() - interval.started_ns) / 1e9
         line = (
@@ -137,8 +156,8 @@ class ConsumerBench:
             f"MAX(B2C) RT(ms): {interval.born.max_ms:.0f} | "
             f"MAX(S2C) RT(ms): {interval.stored.max_ms:.0f} | Consume Fail: 0"
         )
+        screen.report(line, self._status())
         self._close_interval()
-        return line
 
     def _complete(self) -> str:
         return (
@@ -164,42 +183,22 @@ class ConsumerBench:
         """From the first delivery to the last; waiting for messages does not count."""
         return self._received / self._elapsed_s if self._elapsed_s else 0.0
 
-    def _result(
-        self,
-        before: Mapping[MessageQueue, QueueOffsets],
-        after: Mapping[MessageQueue, QueueOffsets],
-    ) -> BenchResult:
+    def _result(self, comparison: _Comparison | None, failure: str | None = None) -> BenchResult:
+        """`comparison` is None when it could not be made, for the reason `failure`."""
         limits = self._settings.limits
         filtered = self._settings.tags != "*"
-        committed, received = self._compare(before, after)
-        lag = sum(queue.lag for queue in after.values())
-        short = limits.quantity > self._received
-        notes = []
+        complete = comparison is not None and (filtered or comparison.complete(self._received))
+        holds = complete and self._received >= limits.quantity
         if filtered:
             text = f"received {self._received:,}"
-            notes.append("the committed offsets count what the filter left out too")
         else:
-            sign = "=" if committed == received else "/"
-            text = f"committed {sign} received: {committed:,} {sign} {received:,}"
-        if short:
-            notes.append(f"asked for {limits.quantity:,}, received {self._received:,}")
-        if committed > received and not filtered:
-            notes.append(
-                f"{committed - received:,} messages were committed and not received here: "
-                "is another member of the group running?"
-            )
-        if self._duplicates:
-            notes.append(f"{self._duplicates:,} deliveries were repetitions")
-        notes.append(
-            "group lag 0: all that is stored was received"
-            if not lag
-            else f"group lag {lag:,}: so many messages are stored and not consumed yet"
-        )
-        holds = (filtered or committed == received) and not short
+            known = "unknown" if comparison is None else f"{comparison.committed:,}"
+            sign = "=" if complete else "/"
+            text = f"committed {sign} received: {known} {sign} {self._received:,}"
         return BenchResult(
             holds,
             f"{text} in {self._elapsed_s:.1f} s, {self._rate:,.0f}/s",
-            notes,
+            [failure] if failure else self._notes(comparison, filtered=filtered),
             {
                 "command": "consumer",
                 "settings": {
@@ -214,8 +213,8 @@ class ConsumerBench:
                 "elapsed_s": round(self._elapsed_s, 3),
                 "received": self._received,
                 "duplicates": self._duplicates,
-                "committed": None if filtered else committed,
-                "lag": lag,
+                "committed": comparison.committed if comparison and not filtered else None,
+                "lag": comparison.lag if comparison else None,
                 "tps": round(self._rate, 1),
                 "latency_ms": {
                     "born_to_consumed": self._born.summary_ms(),
@@ -225,11 +224,40 @@ class ConsumerBench:
             },
         )
 
+    def _notes(self, comparison: _Comparison | None, *, filtered: bool) -> list[str]:
+        notes = []
+        quantity = self._settings.limits.quantity
+        if quantity > self._received:
+            notes.append(f"asked for {quantity:,}, received {self._received:,}")
+        if self._duplicates:
+            notes.append(f"{self._duplicates:,} deliveries were repetitions")
+        if comparison is None:
+            return notes
+        if filtered:
+            notes.append("a filter is set, so the committed offsets prove no count")
+        else:
+            if comparison.committed > comparison.received:
+                notes.append(
+                    f"{comparison.committed - comparison.received:,} were committed and not "
+                    "received here: does the group have another member?"
+                )
+            if self._received > comparison.received:
+                notes.append(
+                    f"{self._received - comparison.received:,} were received and their offset not "
+                    "committed: they will come again"
+                )
+        notes.append(
+            "group lag 0: all that is stored was consumed"
+            if not comparison.lag
+            else f"group lag {comparison.lag:,}: so many are stored and not consumed yet"
+        )
+        return notes
+
     def _compare(
         self,
         before: Mapping[MessageQueue, QueueOffsets],
         after: Mapping[MessageQueue, QueueOffsets],
-    ) -> tuple[int, int]:
+    ) -> _Comparison:
         """What the group committed during the run, and how much of that came here.
 
         A queue without an earlier commit begins where `consume_from` says; for the last offset that
@@ -248,13 +276,13 @@ class ConsumerBench:
                 begin = end if came is None else came.lowest
             committed += max(0, end - begin)
             received += 0 if came is None else came.count_between(begin, end)
-        return committed, received
+        return _Comparison(committed, received, sum(queue.lag for queue in after.values()))
 
 
 async def _offsets(
     admin: OffsetsAdmin, settings: ConsumerSettings
 ) -> dict[MessageQueue, QueueOffsets]:
-    """None when the topic does not exist yet."""
+    """By queue; empty when the topic does not exist."""
     try:
         offsets = await admin.topic_offsets(settings.topic, settings.group)
     except RouteNotFoundError:

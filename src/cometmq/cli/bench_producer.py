@@ -81,15 +81,18 @@ class ProducerBench:
             self._started_ns = self._interval_started_ns = time.perf_counter_ns()
             send = self._send_with_callbacks if settings.asynchronous else self._send_and_wait
             workers = 1 if settings.asynchronous else settings.concurrency
-            async with bounded(settings.limits, lambda: screen.say(self._report())) as stop:
+            async with bounded(settings.limits, lambda: self._report(screen)) as stop:
                 with screen.running(self._status):
                     await asyncio.gather(*(send(producer, stop) for _ in range(workers)))
             self._ended_ns = time.perf_counter_ns()
             self._close_interval()
-            after = await _stored(admin, settings.topic, deadline_s=ROUTE_DEADLINE_S)
-        screen.say(self._complete())
-        screen.show_latencies({"send": self._total})
-        return self._result(after - before)
+            screen.report(self._complete(), "")
+            screen.show_latencies({"send": self._total})
+            try:
+                after = await _stored(admin, settings.topic, deadline_s=ROUTE_DEADLINE_S)
+            except CometMQError as error:
+                return self._result(None, f"the brokers could not be asked: {error}")
+            return self._result(after - before)
 
     # Sending
 
@@ -173,8 +176,8 @@ class ProducerBench:
             f"{self._failed:,} failed"
         )
 
-    def _report(self) -> str:
-        """A line of Java's benchmark about the time since the one before."""
+    def _report(self, screen: BenchScreen) -> None:
+        """A line about the time since the one before."""
         interval = self._interval
         seconds = (time.perf_counter_ns() - self._interval_started_ns) / 1e9
         line = (
@@ -182,8 +185,8 @@ class ProducerBench:
             f"Max RT(ms): {interval.max_ms:.0f} | Average RT(ms): {interval.mean_ms:7.3f} | "
             f"Send Failed: {self._send_failed} | Response Failed: {self._response_failed}"
         )
+        screen.report(line, self._status())
         self._close_interval()
-        return line
 
     def _close_interval(self) -> None:
         self._total.add(self._interval)
@@ -206,24 +209,27 @@ class ProducerBench:
             f"Response Failed: {self._response_failed}"
         )
 
-    def _result(self, stored_count: int) -> BenchResult:
+    def _result(self, stored_count: int | None, failure: str | None = None) -> BenchResult:
+        """`stored_count` is None when it is unknown, for the reason `failure`."""
         acknowledged = self._total.count
         holds = acknowledged == stored_count and not self._failed
-        notes = []
+        notes = [failure] if failure else []
         if self._last_failure:
             notes.append(f"{self._failed:,} sends failed, the last one: {self._last_failure}")
-        if self._send_failed and acknowledged < stored_count <= acknowledged + self._send_failed:
-            notes.append("some sends were stored although their acknowledgement did not arrive")
-        elif stored_count > acknowledged:
+        if stored_count is not None and stored_count > acknowledged:
+            more = stored_count - acknowledged
             notes.append(
-                f"the brokers have {stored_count - acknowledged:,} more than were acknowledged "
-                "here: does another producer write to the topic?"
+                f"{more:,} of them were stored although no acknowledgement came"
+                if more <= self._send_failed
+                else f"the brokers have {more:,} more than were acknowledged here: does another "
+                "producer write to the topic?"
             )
         sign = "=" if acknowledged == stored_count else "/"
+        known = "unknown" if stored_count is None else f"{stored_count:,}"
         limits = self._settings.limits
         return BenchResult(
             holds,
-            f"sent {sign} stored: {acknowledged:,} {sign} {stored_count:,} in "
+            f"sent {sign} stored: {acknowledged:,} {sign} {known} in "
             f"{self._elapsed_s:.1f} s, {self._rate:,.0f}/s",
             notes,
             {

@@ -24,15 +24,28 @@ _PERCENTILES: Final = (("p50", 50), ("p90", 90), ("p99", 99), ("p999", 99.9))
 
 
 class BenchScreen:
-    """`as_json` keeps standard output for the one object at the end; the rest goes to stderr."""
+    """`as_json` keeps standard output for the one object at the end; the rest goes to stderr.
+
+    Raises ConfigError when `output` cannot be a file.
+    """
 
     def __init__(self, *, as_json: bool = False, output: Path | None = None) -> None:
+        if output is not None and not output.parent.is_dir():
+            # Said before the run, not after it.
+            raise ConfigError(f"the result cannot be written to {output}: no such directory")
         self._as_json = as_json
         self._output = output
         self._console = Console(stderr=as_json, highlight=False, emoji=False, markup=False)
 
     def say(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True)
+        """A line: whole when piped, broken between words on a terminal."""
+        self._console.print(line, soft_wrap=not self._console.is_terminal)
+
+    def report(self, java_line: str, short_line: str) -> None:
+        """Java's line for whoever reads a log, a shorter one for whoever looks at a terminal."""
+        line = short_line if self._console.is_terminal else java_line
+        if line:
+            self.say(line)
 
     @contextmanager
     def running(self, status: Callable[[], str]) -> Iterator[None]:
@@ -59,15 +72,15 @@ class BenchScreen:
         for name, latencies in rows.items():
             table.add_row(
                 name,
-                f"{latencies.mean_ms:,.2f}",
-                *(f"{latencies.percentile_ms(percent):,.2f}" for _, percent in _PERCENTILES),
-                f"{latencies.max_ms:,.2f}",
+                _ms(latencies.mean_ms),
+                *(_ms(latencies.percentile_ms(percent)) for _, percent in _PERCENTILES),
+                _ms(latencies.max_ms),
             )
         self._console.print(table)
 
     def show_verdict(self, holds: bool, text: str, notes: Sequence[str]) -> None:
         word = Text("OK " if holds else "FAILED ", style="bold green" if holds else "bold red")
-        self._console.print(word.append(text, style="not bold default"), soft_wrap=True)
+        self._console.print(word.append(text, style="not bold default"))
         for note in notes:
             self.say(note)
 
@@ -93,3 +106,7 @@ def time_text() -> str:
 def duration_text(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes:02}:{rest:02}"
+
+
+def _ms(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else f"{value:,.0f}"

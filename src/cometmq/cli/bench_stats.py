@@ -24,7 +24,9 @@ class LatencyHistogram:
         self.max_ns = 0
 
     def record(self, nanoseconds: int) -> None:
-        ns = min(max(nanoseconds, 0), _MAX_NS)
+        ns = nanoseconds
+        if not 0 <= ns <= _MAX_NS:
+            ns = 0 if ns < 0 else _MAX_NS
         self._buckets[_bucket(ns)] += 1
         self.count += 1
         self.total_ns += ns

@@ -49,6 +49,8 @@ class Heartbeats:
         # Addresses whose present connection has carried a heartbeat.
         self._reached: set[str] = set()
         self._reviving: set[str] = set()
+        # Addresses to which a heartbeat is on its way, perhaps by a connection made for it.
+        self._beating: set[str] = set()
         self._closed = False
 
     def close(self) -> None:
@@ -63,7 +65,11 @@ class Heartbeats:
         data = self._data()
         if data is None:
             return
-        await self._brokers.heartbeat(address, data)
+        self._beating.add(address)
+        try:
+            await self._brokers.heartbeat(address, data)
+        finally:
+            self._beating.discard(address)
         if address not in self._reached:
             self._reached.add(address)
             self._on_reached(address)
@@ -77,7 +83,7 @@ class Heartbeats:
         """A connection was made: say who we are, and notice when it is lost."""
         self._reached.discard(address)
         connection.on_close.append(lambda _: self._on_lost(address))
-        if address in self._targets():
+        if address in self._targets() and address not in self._beating:
             self.revive(address)
 
     def revive(self, address: str) -> None:

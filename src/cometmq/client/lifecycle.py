@@ -12,6 +12,7 @@ from typing import Self
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
 from cometmq.client.limits import check_client_group, parse_addresses
+from cometmq.client.logs import use_standard_logging
 from cometmq.errors import ClientStateError, IllegalArgumentError
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -71,6 +72,7 @@ class AsyncClient:
         if self._state is not _State.NEW:
             raise ClientStateError(f"{self._name()} {self._state.value}; it can be started once")
         self._check_ready()
+        use_standard_logging()
         self._state = _State.STARTING
         try:
             instance = acquire_instance(self._namesrv, self._instance_name, self._unit_name)

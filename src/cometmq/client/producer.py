@@ -25,6 +25,7 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 SEND_TIMEOUT_MS: Final = 3000
+MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
 MAX_PENDING_SENDS: Final = 10_000
 
 # Gets the result and None, or None and the error, on the producer's loop.
@@ -60,7 +61,7 @@ class Producer(AsyncClient):
         max_pending_sends: int = MAX_PENDING_SENDS,
     ) -> None:
         super().__init__(group, namesrv=namesrv, instance_name=instance_name, unit_name=unit_name)
-        check_range("send_timeout_ms", send_timeout_ms, 1, 24 * 3600 * 1000)
+        check_range("send_timeout_ms", send_timeout_ms, 1, MAX_TIMEOUT_MS)
         check_range("retry_times", retry_times, 0, 100)
         check_range("compress_over_bytes", compress_over_bytes, 0, 2**31 - 1)
         check_range("default_topic_queue_nums", default_topic_queue_nums, 1, 65536)
@@ -161,7 +162,7 @@ class Producer(AsyncClient):
         self._checks.check_batch(batch)
         outgoing = encoder.encode_batch(batch)
         self._check_batch_size(outgoing, len(batch))
-        timeout_s = (timeout_ms or self._send_timeout_ms) / 1000
+        timeout_s = self._timeout_s(timeout_ms)
         if queue is None:
             return await sender.send(outgoing, timeout_s)
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -193,13 +194,19 @@ class Producer(AsyncClient):
         key: Any,
     ) -> SendResult:
         self._checks.check(message)
-        timeout_s = (timeout_ms or self._send_timeout_ms) / 1000
+        timeout_s = self._timeout_s(timeout_ms)
         outgoing = await encoder.encode(message)
         if queue is None and selector is None and key is None:
             return await sender.send(outgoing, timeout_s)
         deadline = asyncio.get_running_loop().time() + timeout_s
         target = await _target(sender, message, queue, selector, key, deadline)
         return await sender.send_to(outgoing, target, deadline)
+
+    def _timeout_s(self, timeout_ms: int | None) -> float:
+        if timeout_ms is None:
+            return self._send_timeout_ms / 1000
+        check_range("timeout_ms", timeout_ms, 1, MAX_TIMEOUT_MS)
+        return timeout_ms / 1000
 
     def _check_batch_size(self, outgoing: Outgoing, count: int) -> None:
         limit = self._checks.max_message_size_bytes

@@ -8,7 +8,9 @@ on the loop thread itself and uses `cometmq.aio`.
 
 from __future__ import annotations
 
+import atexit
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, ParamSpec, Self, TypeVar
@@ -60,8 +62,19 @@ class _SharedLoopThread:
                     self._thread = None
                     thread.stop()
 
+    def warn_unclosed(self) -> None:
+        """At the interpreter's end: running threads hold what would warn when it is collected."""
+        if self._thread is not None and self._thread.running:
+            warnings.warn(
+                f"{self._users} blocking clients are unclosed at exit; call close() or use them in "
+                "a with statement",
+                ResourceWarning,
+                stacklevel=1,
+            )
+
 
 _shared = _SharedLoopThread()
+atexit.register(_shared.warn_unclosed)
 
 
 class BlockingClient:

@@ -119,10 +119,12 @@ class QueryConsumerOffsetRequestHeader(Header):
 
 
 class UpdateConsumerOffsetRequestHeader(Header):
+    """Queue id and offset are needed; a broker refuses their absence with a code of its own."""
+
     consumer_group: str
     topic: str
-    queue_id: Int32
-    commit_offset: Int64
+    queue_id: Int32 | None = None
+    commit_offset: Int64 | None = None
 
 
 class OffsetResponseHeader(Header):

@@ -218,6 +218,14 @@ class Connection(asyncio.Protocol):
         answer.flag |= FLAG_RESPONSE
         self.write(encode_command(answer, self.serialize_type))
 
+    def reply_failure(self, request: AnyRequest, error: Exception) -> None:
+        """Answer a request that was not served, and log one line.
+
+        An error of ours gives the answer its code, SYSTEM_ERROR if it has none; any other is a
+        fault of the handler.
+        """
+        self.reply(request, self._failure(request, error))
+
     def write(self, *buffers: Buffer) -> None:
         """Send encoded bytes at the end of this turn of the loop; dropped when closed."""
         if self.closed:
@@ -279,7 +287,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._owner.spawn(self._answer_later(request, answer), f"request-{code}")
         except Exception as error:  # noqa: BLE001 - one request must not end the connection
-            self.reply(request, self._failure(request, error))
+            self.reply_failure(request, error)
 
     def _on_unregistered(self, command: RemotingCommand) -> None:
         if command.is_response:

@@ -3,16 +3,68 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
 
 from cometmq.errors import ClientStateError
 from cometmq.runtime.loop import new_event_loop
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+
+class _Call(Generic[T]):
+    """A coroutine that a thread waits for.
+
+    Half the cost of a concurrent future, and the blocking clients make one for every message.
+    """
+
+    __slots__ = ("_coroutine", "_ended", "_loop", "_task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[T] | None = None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        loop.call_soon_threadsafe(self._begin)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait in the calling thread. Raises TimeoutError."""
+        if not self._ended.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise TimeoutError(f"not done within {timeout_s} s")
+
+    def result(self) -> T:
+        assert self._task is not None, "waited for"
+        return self._task.result()
+
+    def leave(self) -> None:
+        """Have the coroutine cancelled if it has not ended."""
+        if self._task is None or not self._task.done():
+            assert self._loop is not None, "entered"
+            with contextlib.suppress(RuntimeError):  # a closed loop has cancelled it already
+                self._loop.call_soon_threadsafe(self._cancel)
+
+    def _begin(self) -> None:
+        assert self._loop is not None, "entered"
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # seen, also when nobody waits any more
+        self._ended.release()
+
+    def _cancel(self) -> None:
+        assert self._task is not None, "begun before it is cancelled"
+        self._task.cancel()
 
 
 class LoopThread:
@@ -58,13 +110,15 @@ class LoopThread:
         does not run, ends meanwhile, or the caller is on it. A caller that stops waiting (timeout,
         KeyboardInterrupt) cancels the coroutine.
         """
-        future = self.submit(coroutine)
+        waiting = _Call(coroutine)
+        self._enter(coroutine, waiting.enter)
         try:
-            return future.result(timeout_s)
-        except CancelledError as error:
+            waiting.wait(timeout_s)
+            return waiting.result()
+        except asyncio.CancelledError as error:
             raise ClientStateError(f"the loop thread {self._name} was stopped") from error
         finally:
-            future.cancel()
+            waiting.leave()
 
     def stop(self) -> None:
         """Cancel what still runs, close the loop and end the thread. Idempotent."""
@@ -81,12 +135,22 @@ class LoopThread:
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """As `call`, without waiting: the future tells the outcome, and its `cancel` cancels."""
+        return self._enter(
+            coroutine, lambda loop: asyncio.run_coroutine_threadsafe(coroutine, loop)
+        )
+
+    def _enter(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        enter: Callable[[asyncio.AbstractEventLoop], R],
+    ) -> R:
+        """Call `enter` while the loop surely runs; otherwise close the coroutine and raise."""
         fault = self._call_fault()
         if fault is None:
             with self._submitting:
                 if not self._stopping:
                     assert self._loop is not None
-                    return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+                    return enter(self._loop)
             fault = f"the loop thread {self._name} was stopped"
         coroutine.close()
         raise ClientStateError(fault)

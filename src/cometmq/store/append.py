@@ -7,10 +7,10 @@ millisecond later, in another thread). Java: CommitLog.asyncPutMessage, MessageE
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 from zlib import crc32
 
-from cometmq.errors import MessageIllegalError, StoreError
+from cometmq.errors import MessageIllegalError, StoreError, StoreFullError
 from cometmq.model.sysflag import (
     BORN_HOST_V6,
     STORE_HOST_V6,
@@ -23,6 +23,7 @@ from cometmq.protocol.record import CRC_MASK, FIXED_V4, encode_record
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.refusals import PageCacheWatch, RefusalCause, Refusals
 
 # Java allows this much beside the body for the other fields of a record.
 _BEYOND_BODY: Final = 64 * 1024
@@ -35,6 +36,9 @@ Arrival = Callable[[str, int, int, int, int, bytes], None]
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Wall time, ms since the epoch."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never jumps."""
 
 
 class BatchEntry(Protocol):
@@ -51,7 +55,7 @@ class BatchEntry(Protocol):
 class Appender:
     """Appends to one commit log. For the thread that owns the store.
 
-    `refusal`, when set, is raised instead of appending: the store is closed, or the disk failed.
+    While `refusals` has a cause in force, it is raised instead of appending.
     """
 
     __slots__ = (
@@ -59,10 +63,12 @@ class Appender:
         "_log",
         "_max_body_size",
         "_on_arrival",
+        "_refusal",
         "_store_host",
         "_v4",
+        "_watch",
         "appended_count",
-        "refusal",
+        "refusals",
     )
 
     def __init__(
@@ -80,8 +86,19 @@ class Appender:
         self._v4 = len(store_host) == 8
         self._max_body_size = config.max_message_size
         self._on_arrival = on_arrival
-        self.refusal: StoreError | None = None
+        self._refusal: StoreError | None = None
+        self.refusals = Refusals(self._refusal_changed)
+        self._watch = PageCacheWatch(
+            config.os_page_cache_busy_time_out_mills, clock.monotonic, self.refusals
+        )
         self.appended_count = 0
+
+    @property
+    def page_cache_watch(self) -> PageCacheWatch:
+        return self._watch
+
+    def _refusal_changed(self, refusal: StoreError | None) -> None:
+        self._refusal = refusal
 
     def append(
         self,
@@ -112,7 +129,7 @@ class Appender:
         physical_offset = log.end
         end = physical_offset + size
         if (
-            self.refusal is not None
+            self._refusal is not None
             or body_length > self._max_body_size
             or properties_length > MAX_PROPERTIES_LENGTH
             or end > log.limit
@@ -170,21 +187,20 @@ class Appender:
         as `append` does.
         """
         if sys_flag & TRANSACTION_MASK:
-            raise MessageIllegalError("a batch cannot be part of a transaction")
+            self._refuse_message("a batch cannot be part of a transaction")
         if not entries:
-            raise MessageIllegalError("a batch without messages")
+            self._refuse_message("a batch without messages")
         wider = len(born_host) + len(self._store_host) - 16
         total = 0
         for entry in entries:
             self._check(len(entry.body), len(entry.properties))
             total += queue.record_overhead + wider + len(entry.body) + len(entry.properties)
         if total > self._max_body_size + _BEYOND_BODY:
-            raise MessageIllegalError(
+            self._refuse_message(
                 f"a batch of {total} bytes, the limit is maxMessageSize={self._max_body_size} "
                 f"and {_BEYOND_BODY} more"
             )
-        queue.reserve(len(entries))
-        self._log.make_room(total)
+        self._make_room(queue, len(entries), total)
         now = now_ms or self._clock.now_ms()
         first = queue.next_offset
         physical_offsets = [
@@ -197,16 +213,36 @@ class Appender:
         return first, physical_offsets
 
     def _check(self, body_length: int, properties_length: int) -> None:
-        if self.refusal is not None:
-            raise self.refusal
+        if self._refusal is not None:
+            self._watch.look()
+            if self._refusal is not None:
+                self.refusals.refuse()
         if body_length > self._max_body_size:
-            raise MessageIllegalError(
+            self._refuse_message(
                 f"a body of {body_length} bytes, the limit is maxMessageSize={self._max_body_size}"
             )
         if properties_length > MAX_PROPERTIES_LENGTH:
-            raise MessageIllegalError(
+            self._refuse_message(
                 f"properties of {properties_length} bytes, the limit is {MAX_PROPERTIES_LENGTH}"
             )
+
+    def _refuse_message(self, reason: str) -> NoReturn:
+        self.refusals.count(RefusalCause.MESSAGE_ILLEGAL)
+        raise MessageIllegalError(reason)
+
+    def _make_room(self, queue: ConsumeQueue, unit_count: int, size: int) -> None:
+        """Room in both files before either is written: a full disk then leaves no record without
+        its unit.
+        """
+        began = self._clock.monotonic()
+        try:
+            if unit_count:
+                queue.reserve(unit_count)
+            self._log.make_room(size)
+        except StoreFullError:
+            self.refusals.count(RefusalCause.NO_SPACE)
+            raise
+        self._watch.append_took(began)
 
     def _append_with_care(
         self,
@@ -229,10 +265,7 @@ class Appender:
         size = queue.record_overhead + wider + len(body) + len(properties)
         transaction = sys_flag & TRANSACTION_MASK
         queued = transaction in (TRANSACTION_NOT, TRANSACTION_COMMIT)
-        # Both files before either is written: a full disk then leaves no record without its unit.
-        if queued:
-            queue.reserve(1)
-        log.make_room(size)
+        self._make_room(queue, 1 if queued else 0, size)
         now = max(now_ms or self._clock.now_ms(), log.last_store_timestamp)
         physical_offset = log.end
         position = physical_offset - log.base

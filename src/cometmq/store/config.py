@@ -14,6 +14,8 @@ from cometmq.errors import ConfigError
 
 PAGE_SIZE: Final = 4096
 CONSUME_QUEUE_UNIT_SIZE: Final = 20
+# The longest unit of the extension and the mark that ends a file.
+MIN_QUEUE_EXT_FILE_SIZE: Final = 32767 + 4
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -47,6 +49,14 @@ class StoreConfig:
     access_message_in_memory_max_ratio: int = 40
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
+    message_index_enable: bool = True
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    max_msgs_num_batch: int = 64
+    default_query_max_num: int = 32
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 48 * 1024 * 1024
+
     # Retention: hours of the day, hours, per cent of the disk.
     delete_when: str = "04"
     file_reserved_time: int = 72
@@ -77,6 +87,15 @@ class StoreConfig:
         for key, value, low, high in (
             ("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, 1, _INT32_MAX),
             ("mappedFileSizeConsumeQueue", self.mapped_file_size_consume_queue, 1, _INT32_MAX),
+            ("maxHashSlotNum", self.max_hash_slot_num, 1, _INT32_MAX),
+            # Number 0 is never used.
+            ("maxIndexNum", self.max_index_num, 2, _INT32_MAX),
+            (
+                "mappedFileSizeConsumeQueueExt",
+                self.mapped_file_size_consume_queue_ext,
+                MIN_QUEUE_EXT_FILE_SIZE,
+                _INT32_MAX,
+            ),
             ("fileReservedTime", self.file_reserved_time, 0, _INT32_MAX),
             ("cleanResourceInterval", self.clean_resource_interval, 1, _INT32_MAX),
             ("deleteFileBatchMax", self.delete_file_batch_max, 1, _INT32_MAX),
@@ -98,6 +117,14 @@ class StoreConfig:
     @property
     def consume_queue_path(self) -> Path:
         return self.store_path_root_dir / "consumequeue"
+
+    @property
+    def consume_queue_ext_path(self) -> Path:
+        return self.store_path_root_dir / "consumequeue_ext"
+
+    @property
+    def index_path(self) -> Path:
+        return self.store_path_root_dir / "index"
 
     @property
     def checkpoint_path(self) -> Path:

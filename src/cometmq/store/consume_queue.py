@@ -8,7 +8,8 @@ offset  size    field
 12      8       tags code: hash of the tags, or the deliver timestamp in the schedule topic
 
 A unit (0, 0x7FFFFFFF, 0) stands where no message is: before the first one of a queue that does not
-begin at 0. A unit with size 0 was never written.
+begin at 0. Where a message was lost later, and the log repaired, the first field is the offset of
+the message behind it. A unit with size 0 was never written.
 """
 
 from __future__ import annotations
@@ -108,12 +109,18 @@ class ConsumeQueue:
         self._position += UNIT_SIZE
         self.next_offset += 1
 
-    def fill_to(self, queue_offset: int) -> None:
-        """Put placeholders below `queue_offset`; in an empty queue only from its file's start."""
+    def fill_to(self, queue_offset: int, physical_offset: int) -> None:
+        """Put placeholders below `queue_offset`; in an empty queue only from its file's start.
+
+        Between messages they carry the offset of the one behind them, which is at
+        `physical_offset`: offsets must not fall along a queue, or no search in it would work.
+        """
         if not self.files.files and self.next_offset == 0:
             self.next_offset = self._file_base(queue_offset) // UNIT_SIZE
+        last = self.unit(self.next_offset - 1)
+        is_first = last is None or (last.size == PLACEHOLDER_SIZE and last.physical_offset == 0)
         while self.next_offset < queue_offset:
-            self.put(0, PLACEHOLDER_SIZE, 0)
+            self.put(0 if is_first else physical_offset, PLACEHOLDER_SIZE, 0)
 
     def _file_base(self, queue_offset: int) -> int:
         return queue_offset * UNIT_SIZE // self.files.file_size * self.files.file_size
@@ -190,9 +197,22 @@ class ConsumeQueue:
         def is_in_log(queue_offset: int) -> bool:
             unit = self.unit(queue_offset)
             assert unit is not None
-            return unit.size != PLACEHOLDER_SIZE and unit.physical_offset >= log_min_offset
+            if unit.size == PLACEHOLDER_SIZE and unit.physical_offset == 0:
+                return False
+            return unit.physical_offset >= log_min_offset
 
         self.min_offset = self.first_offset + bisect_left(offsets, True, key=is_in_log)
+
+    def first_file_has_left(self, log_min_offset: int) -> bool:
+        """Whether the records of the oldest file's units have all left the log, and it can go.
+
+        The newest file stays: it says where the queue's offsets go on.
+        """
+        if len(self.files.files) < 2:
+            return False
+        file = self.files.files[0]
+        physical_offset, _, _ = UNIT.unpack_from(file.map, file.size - UNIT_SIZE)
+        return bool(physical_offset < log_min_offset)
 
     def find_offset(self, key: Callable[[Unit], int], value: int) -> int:
         """First queue offset whose unit has `key` >= `value`; `key` must not fall along the queue."""

@@ -34,12 +34,14 @@ _held_locks: set[tuple[int, int]] = set()
 
 
 class DiskUsage(NamedTuple):
+    """What users other than root can have of a file system; `used_ratio` is what `df` shows."""
+
     total_bytes: int
     free_bytes: int
 
     @property
     def used_ratio(self) -> float:
-        return 1 - self.free_bytes / self.total_bytes
+        return 1 - self.free_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 class DirectoryLock:
@@ -196,6 +198,24 @@ class Disk:
         with _named(path):
             return path.read_bytes()
 
+    def read_into(self, path: Path, offset: int, target: memoryview) -> int:
+        """Fill `target` with the file's bytes from `offset` on; how many there were. Blocks.
+
+        Unlike touching a mapping it lets other threads run while the disk works.
+        """
+        with _named(path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                filled = 0
+                while filled < len(target):
+                    count = os.preadv(fd, [target[filled:]], offset + filled)
+                    if count == 0:
+                        break
+                    filled += count
+                return filled
+            finally:
+                os.close(fd)
+
     def remove(self, path: Path) -> None:
         with _named(path):
             path.unlink(missing_ok=True)
@@ -232,7 +252,8 @@ class Disk:
         """Of the file system that holds `path`."""
         with _named(path):
             stats = os.statvfs(path)
-            return DiskUsage(stats.f_blocks * stats.f_frsize, stats.f_bavail * stats.f_frsize)
+            total = stats.f_blocks - stats.f_bfree + stats.f_bavail
+            return DiskUsage(total * stats.f_frsize, stats.f_bavail * stats.f_frsize)
 
     def physical_memory_bytes(self) -> int:
         """How much a page cache could hold at most."""

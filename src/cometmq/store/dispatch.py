@@ -50,7 +50,7 @@ class Dispatcher:
         if record.queue_offset > queue.next_offset:
             if not self._fill_gaps:
                 raise QueueBehindError
-            queue.fill_to(record.queue_offset)
+            queue.fill_to(record.queue_offset, record.offset)
         queue.put(record.offset, record.size, tags_code_of(record, self._delay_levels_ms))
         self.dispatched_count += 1
 

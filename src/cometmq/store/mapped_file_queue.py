@@ -204,9 +204,15 @@ class MappedFileQueue:
             self.files[-1].cut(end - self.files[-1].base, reserve=not self._sparse)
         self.flushed = min(self.flushed, end)
 
+    def detach_first(self) -> Path:
+        """Forget the oldest file, which is to be deleted now; views of it stay readable."""
+        file = self.files.pop(0)
+        file.release()
+        return file.path
+
     def remove_first(self) -> None:
         """Delete the oldest file; views of it stay readable."""
-        self.files.pop(0).remove()
+        self._disk.remove(self.detach_first())
 
     def remove_all(self) -> None:
         """Delete the directory."""

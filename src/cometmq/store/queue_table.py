@@ -89,6 +89,12 @@ class QueueTable:
             self._disk.remove_tree(self._directory / topic)
         return ids
 
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Delete one queue, which must exist, and its topic's directory with the last one."""
+        self._queues.pop((topic, queue_id)).files.remove_all()
+        if not any(name == topic for name, _ in self._queues):
+            self._disk.remove_tree(self._directory / topic)
+
     def remove_all(self) -> None:
         for topic in {queue.topic for queue in self}:
             self.remove_topic(topic)

@@ -15,6 +15,7 @@ import structlog
 from cometmq.errors import StoreClosedError, StoreError
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.cleaner import Cleaner
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue, Unit
@@ -24,6 +25,7 @@ from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
+from cometmq.store.refusals import RefusalCause
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +77,16 @@ class MessageStore:
         self._appender = Appender(
             self.commit_log, config, clock=clock, store_host=store_host, on_arrival=on_arrival
         )
-        self._appender.refusal = self._closed_error("is not open")
+        self.refusals = self._appender.refusals
+        self._refuse_as_closed("is not open")
+        self.cleaner = Cleaner(
+            self.commit_log,
+            self.queues,
+            config,
+            disk=self._disk,
+            clock=clock,
+            refusals=self.refusals,
+        )
         self._lock: DirectoryLock | None = None
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
@@ -98,7 +109,7 @@ class MessageStore:
         except BaseException:
             self._let_go()
             raise
-        self._appender.refusal = None
+        self.refusals.lift(RefusalCause.CLOSED)
         return recovery
 
     def _recover(self, progress: Progress | None) -> Recovery:
@@ -136,8 +147,8 @@ class MessageStore:
         """
         if self._lock is None:
             return
-        failed = self._appender.refusal is not None
-        self._appender.refusal = self._closed_error("is closed")
+        failed = self.refusals.is_set(RefusalCause.DISK_FAILED)
+        self._refuse_as_closed("is closed")
         try:
             self._flusher.flush_all()
             if not failed:
@@ -152,8 +163,11 @@ class MessageStore:
             self._lock.release()
             self._lock = None
 
-    def _closed_error(self, state: str) -> StoreClosedError:
-        return StoreClosedError(f"the store {self.config.store_path_root_dir} {state}")
+    def _refuse_as_closed(self, state: str) -> None:
+        self.refusals.set(
+            RefusalCause.CLOSED,
+            StoreClosedError(f"the store {self.config.store_path_root_dir} {state}"),
+        )
 
     # -- queues --
 
@@ -255,18 +269,28 @@ class MessageStore:
     @property
     def refusal(self) -> StoreError | None:
         """Why the store takes no messages, None when it does."""
-        return self._appender.refusal
+        return self.refusals.current
 
     def flush_commit_log(self, least_pages: int = 0) -> int:
         """Sync the log if so many pages wait (0: any byte); returns the flushed offset. Blocks.
 
         A failure is final: the store refuses messages from then on, and the next start recovers.
         """
+        watch = self._appender.page_cache_watch
+        watch.flush_begins()
         try:
             return self._flusher.flush_commit_log(least_pages)
         except StoreError as error:
             self._fail(error)
             raise
+        finally:
+            watch.flush_ends()
+
+    def watch_page_cache(self) -> None:
+        """Refuse messages while a flush is blocked, admit them again afterwards; for the store's
+        thread, a few times per osPageCacheBusyTimeOutMills.
+        """
+        self._appender.page_cache_watch.look()
 
     def flush_consume_queues(self, least_pages: int = 0) -> None:
         """Sync consume queues; with 0 all of them and the checkpoint. Blocks; fails as above."""
@@ -290,9 +314,12 @@ class MessageStore:
         self.commit_log.files.prepare_next()
 
     def _fail(self, error: StoreError) -> None:
-        if self._appender.refusal is None:
+        if not self.refusals.is_set(RefusalCause.DISK_FAILED):
             log.error("the disk failed, the store takes no more messages", error=str(error))
-            self._appender.refusal = StoreClosedError(
-                f"the store takes no messages since a write to disk failed: {error}; "
-                f"repair the disk and restart the broker"
+            self.refusals.set(
+                RefusalCause.DISK_FAILED,
+                StoreClosedError(
+                    f"the store takes no messages since a write to disk failed: {error}; "
+                    f"repair the disk and restart the broker"
+                ),
             )

@@ -6,6 +6,8 @@ import ast
 import asyncio
 import gc
 import inspect
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,23 @@ async def test_an_unclosed_consumer_warns() -> None:
     with pytest.warns(ResourceWarning, match=r"unclosed PushConsumer\('unclosed'\)"):
         held.clear()
     await instance.close()
+
+
+@pytest.mark.parametrize("closing", ["", "consumer.close(); producer.close()"])
+def test_an_interpreter_ends_promptly_and_tells_of_unclosed_clients(closing: str) -> None:
+    program = f"""
+import cometmq
+producer = cometmq.Producer("g", namesrv="{NOBODY}")
+producer.start()
+consumer = cometmq.PushConsumer("g", lambda _: cometmq.ConsumeResult.SUCCESS, namesrv="{NOBODY}")
+consumer.subscribe("t")
+consumer.start()
+{closing}
+"""
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    assert ("2 blocking clients are unclosed at exit" in ended.stderr) is (closing == "")
+    assert closing == "" or ended.stderr == ""
 
 
 def test_clients_that_are_refused_do_not_warn() -> None:

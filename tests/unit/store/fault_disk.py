@@ -116,6 +116,11 @@ class FaultDisk(Disk):
     def read(self, path: Path) -> bytes:
         return bytes(self.files[path].cache)
 
+    def read_into(self, path: Path, offset: int, target: memoryview) -> int:
+        data = self.files[path].cache[offset : offset + len(target)]
+        target[: len(data)] = data
+        return len(data)
+
     def remove(self, path: Path) -> None:
         self.files.pop(path, None)
 

@@ -25,6 +25,9 @@ class ManualClock:
     def now_ms(self) -> int:
         return self.value
 
+    def monotonic(self) -> float:
+        return self.value / 1000
+
 
 class Box:
     """A store directory with small files; every store it opens is closed at the end."""

@@ -1,0 +1,206 @@
+"""What is known of delayed deliveries after a restart: the state file, and the log behind it.
+
+The file is RocketMQ's delayOffset.json with entries of our own:
+
+    offsetTable      next queue offset by delay level
+    commitLogOffset  everything the log held below this offset is accounted for
+    timerSegments    which timed messages are done (see `timer_progress`)
+    timerFloor       no timed message below this queue offset waits
+
+It is written when the log is on disk up to `commitLogOffset`, so it never claims a delivery that a
+power failure took back. What was delivered later is in the log: each delivered record names the
+waiting record that it was made from. A Java broker drops our entries when it writes the file; what
+it did meanwhile is then taken from `offsetTable` and from its own file config/timercheck.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cometmq.broker.timer_progress import WHOLE_SLOT, Segment, TimerProgress
+from cometmq.broker.timer_window import MIN_TIME_CODE, CodeOfRecord
+from cometmq.errors import ProtocolError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
+from cometmq.protocol.header import Int64
+from cometmq.protocol.properties import find_property
+from cometmq.protocol.record import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    StoredRecord,
+    decode_record,
+)
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+# Of a record: total size, magic; sys flag at 36; prepared transaction offset at 76 (IPv4 hosts).
+_GLANCE: Final = struct.Struct(">II28xi36xq")
+assert _GLANCE.size == 84
+_PREPARED: Final = struct.Struct(">q")
+_PREPARED_AT_V4: Final = 76
+_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+_WAITING_TOPICS: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
+# Java's config/timercheck: slots before this time were delivered, position in its timer log, the
+# queue offset up to which it has read the timer queue.
+_TIMER_CHECK: Final = struct.Struct(">qqq")
+
+
+class DelayState(DelayOffsetSerializeWrapper):
+    """The file. Without `commit_log_offset` a Java broker wrote it."""
+
+    commit_log_offset: Int64 | None = None
+    timer_segments: list[Segment] = []
+    timer_floor: Int64 = 0
+
+
+def java_timer_progress(path: Path) -> TimerProgress | None:
+    """What a Java broker's file config/timercheck says to be done; None when there is none."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if len(data) < _TIMER_CHECK.size:
+        return None
+    next_slot, _position, read_to = _TIMER_CHECK.unpack_from(data)
+    return TimerProgress([Segment(0, next_slot - 1, WHOLE_SLOT), Segment(max(read_to, 0))])
+
+
+class Replay:
+    """Brings offsets and progress up to what the log says. Use once, before anything is delivered."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        level_offsets: dict[int, int],
+        progress: TimerProgress,
+        code_of_record: CodeOfRecord,
+    ) -> None:
+        self._store = store
+        self._level_offsets = level_offsets
+        self._progress = progress
+        self._code_of_record = code_of_record
+        self.delivered_count = 0
+
+    def run(self, start: int, timer_floor: int) -> None:
+        """Go through the log from `start`, or from the first message that may still wait."""
+        first_waiting = self._first_waiting(timer_floor)
+        if first_waiting is None:
+            return
+        start = max(start, first_waiting)
+        arrivals = self._timer_arrivals(start, timer_floor)
+        arrival = next(arrivals, None)
+        for offset, origin in self._glances(start):
+            while arrival is not None and arrival[0] <= offset:
+                self._progress.arrived(*arrival[1:])
+                arrival = next(arrivals, None)
+            if origin is not None:
+                self._delivered(offset, origin)
+        for _, slot, queue_offset in ([arrival] if arrival else []) + list(arrivals):
+            self._progress.arrived(slot, queue_offset)
+
+    def _first_waiting(self, timer_floor: int) -> int | None:
+        """Commit-log offset of the first waiting record that may not be delivered yet."""
+        queues = [
+            (queue, self._level_offsets.get(queue.queue_id + 1, 0))
+            for queue in self._store.queues
+            if queue.topic == names.SCHEDULE_TOPIC
+        ]
+        timers = self._store.queues.find(names.TIMER_TOPIC, 0)
+        if timers is not None:
+            queues.append((timers, timer_floor))
+        units = (queue.unit(max(offset, queue.min_offset)) for queue, offset in queues)
+        return min((unit.physical_offset for unit in units if unit is not None), default=None)
+
+    def _timer_arrivals(self, start: int, floor: int) -> Iterator[tuple[int, int, int]]:
+        """Commit-log offset, slot and queue offset of the timed messages from `start` on."""
+        queue = self._store.queues.find(names.TIMER_TOPIC, 0)
+        if queue is None:
+            return
+        offset = max(queue.find_offset(lambda unit: unit.physical_offset, start), floor)
+        for queue_offset, physical_offset, code in _units(queue, offset):
+            slot = code if abs(code) >= MIN_TIME_CODE else self._code_of_record(physical_offset)
+            if slot:
+                yield physical_offset, abs(slot), queue_offset
+
+    def _glances(self, start: int) -> Iterator[tuple[int, int | None]]:
+        """Each record's offset, and what it names as its origin if it may name one."""
+        commit_log = self._store.commit_log
+        # A record that names offset 0 looks like one that names none.
+        any_origin = self._waiting_record(0) is not None
+        offset = start
+        while offset < commit_log.end:
+            base, end, view = commit_log.window(offset)
+            if end < 0:
+                return
+            position, limit = offset - base, end - base
+            while position + _GLANCE.size <= limit:
+                size, magic, sys_flag, origin = _GLANCE.unpack_from(view, position)
+                if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_SIZE:
+                    if magic != MAGIC_BLANK:
+                        log.error("no record where one should be", offset=base + position)
+                        return
+                    break
+                if sys_flag & _HOST_V6:
+                    wider = 12 * (sys_flag & _HOST_V6).bit_count()
+                    (origin,) = _PREPARED.unpack_from(view, position + _PREPARED_AT_V4 + wider)
+                yield base + position, origin if origin > 0 or any_origin else None
+                position += size
+            offset = commit_log.next_file_start(base)
+
+    def _delivered(self, offset: int, origin: int) -> None:
+        waiting = self._waiting_record(origin)
+        if waiting is None or origin >= offset:
+            return
+        record = self._store.record_at(offset)
+        if record is None:
+            return
+        properties = decode_record(record).properties
+        # Unlike the offset alone, the two ids cannot agree by accident.
+        for name in (p.UNIQ_CLIENT_MESSAGE_ID, p.REAL_TOPIC, p.REAL_QUEUE_ID):
+            if find_property(properties, name) != find_property(waiting.properties, name):
+                return
+        self.delivered_count += 1
+        if waiting.topic == names.SCHEDULE_TOPIC:
+            level = waiting.queue_id + 1
+            delivered = max(self._level_offsets.get(level, 0), waiting.queue_offset + 1)
+            self._level_offsets[level] = delivered
+        else:
+            slot = abs(self._code_of_record(origin))
+            if slot:
+                self._progress.advance(slot, waiting.queue_offset)
+
+    def _waiting_record(self, offset: int) -> StoredRecord | None:
+        record = self._store.record_at(offset)
+        if record is None:
+            return None
+        try:
+            decoded = decode_record(record)
+        except ProtocolError:  # no record begins there
+            return None
+        if decoded.topic not in _WAITING_TOPICS or decoded.physical_offset != offset:
+            return None
+        return decoded
+
+
+def _units(queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int, int]]:
+    """Queue offset, commit-log offset and tags code of the messages from `offset` on."""
+    while offset < queue.next_offset:
+        units = queue.units(offset, queue.units_per_file)
+        if units is None:
+            offset += queue.units_per_file - offset % queue.units_per_file
+            continue
+        for physical_offset, size, code in units:
+            if size != PLACEHOLDER_SIZE:
+                yield offset, physical_offset, code
+            offset += 1

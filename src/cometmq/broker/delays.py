@@ -1,0 +1,196 @@
+"""Delivering what waits: delay levels and timers on one timer of the loop.
+
+Java: ScheduleMessageService, TimerMessageStore. The rules are in `delay_levels` and `timer`, which
+know no loop; here is when they are called, and that their progress survives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.delay_levels import NEVER_MS, DelayLevels
+from cometmq.broker.delay_state import DelayState, Replay, java_timer_progress
+from cometmq.broker.delivery import Delivery
+from cometmq.broker.state import StateWriter
+from cometmq.broker.timer import TimerQueue
+from cometmq.broker.timer_progress import TimerProgress
+from cometmq.errors import StoreError
+from cometmq.model.topic import DataVersion
+from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.tasks import TaskOwner
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+# Messages delivered between two turns of the loop: a few milliseconds of work, so that a hundred
+# thousand that are due at once delay nobody's send for long.
+_BATCH: Final = 512
+# While anything waits, the time is looked at so often: the system's clock may be set.
+_LONGEST_SLEEP_MS: Final = 1_000
+
+
+class Delays:
+    """Delay levels, timers and their state file. For the loop's thread only.
+
+    `open` when the store is open, before anything is put; `start` to deliver; `close` while the
+    store is still open.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        clock: Clock,
+        state: StateWriter,
+        tasks: TaskOwner,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._state = state
+        self._tasks = tasks
+        self._save_interval_s = config.flush_delay_offset_interval / 1000
+        root = store.config.store_path_root_dir
+        self._file = JsonFile(root / "config" / "delayOffset.json")
+        self._java_timer_file = root / "config" / "timercheck"
+        self._delivery = Delivery(store)
+        self.levels = DelayLevels(
+            store, self._delivery, store.config.delay_levels_ms, self._due_earlier
+        )
+        self.timers = TimerQueue(
+            store, self._delivery, config.timer_precision_ms, self._due_earlier
+        )
+        self._running = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for_ms = NEVER_MS
+        self._version = DataVersion()
+        # Not written before the log is on disk as far as it reaches.
+        self._unsaved: DelayState | None = None
+        self._saved = DelayState()
+
+    @property
+    def delivered_count(self) -> int:
+        """How many messages were delivered since the start."""
+        return self._delivery.delivered_count
+
+    # -- lifecycle --
+
+    def open(self) -> None:
+        """Find out what is delivered already. Raises ConfigError for an unreadable state file."""
+        state = self._file.read(lambda text: decode_body(text.encode(), DelayState)) or DelayState()
+        self._version = state.data_version or self._version
+        offsets = dict(state.offset_table)
+        accounted = state.commit_log_offset
+        floor = 0
+        if accounted is not None and accounted <= self._store.commit_log.end:
+            progress = TimerProgress(state.timer_segments)
+            floor = state.timer_floor
+        else:
+            progress = java_timer_progress(self._java_timer_file) or TimerProgress()
+            accounted = 0
+        replay = Replay(self._store, offsets, progress, self.timers.code_of_record)
+        replay.run(accounted, floor)
+        now_ms = self._clock.now_ms()
+        self.levels.open(offsets, now_ms)
+        self.timers.open(progress, floor, now_ms)
+        log.info(
+            "delayed messages found",
+            by_level={level: count for level, count in self.levels.pending().items() if count},
+            timed=self.timers.pending,
+            delivered_since_saved=replay.delivered_count,
+        )
+
+    def start(self) -> None:
+        """Deliver from now on."""
+        self._running = True
+        self._arm(0)
+        self._capture()
+        self._tasks.every(self._save_interval_s, self._save, "save-delay-offsets")
+
+    def close(self) -> None:
+        """Stop delivering and write the progress down. The tasks' owner is closed by now."""
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            self._store.flush_commit_log()
+        except StoreError as error:
+            # The file stays as it is; the log says what was delivered since.
+            log.warning("delay offsets not saved", reason=str(error))
+            return
+        self._capture()
+        self._save()
+
+    # -- the timer --
+
+    def _due_earlier(self, due_ms: int) -> None:
+        """A message was put that is due at `due_ms`."""
+        if self._running and due_ms < self._armed_for_ms:
+            self._arm(due_ms - self._clock.now_ms())
+
+    def _arm(self, sleep_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        sleep_ms = min(max(sleep_ms, 0), _LONGEST_SLEEP_MS)
+        self._armed_for_ms = self._clock.now_ms() + sleep_ms
+        self._timer = asyncio.get_running_loop().call_later(sleep_ms / 1000, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        self._armed_for_ms = NEVER_MS
+        now_ms = self._clock.now_ms()
+        try:
+            count = self.levels.deliver_due(now_ms, _BATCH)
+            count += self.timers.run(now_ms, _BATCH)
+        except Exception:
+            # The outermost edge of a callback: without it a fault would end all deliveries.
+            log.exception("delayed messages could not be delivered")
+            self._arm(_LONGEST_SLEEP_MS)
+            return
+        if count:
+            self._arm(0)
+            return
+        due_ms = min(self.levels.next_due_ms(), self.timers.next_due_ms())
+        if due_ms != NEVER_MS:
+            # What is due and was not done has failed, and is tried again.
+            self._arm(due_ms - now_ms if due_ms > now_ms else _LONGEST_SLEEP_MS)
+
+    # -- progress --
+
+    def _save(self) -> None:
+        """Write down what the log on disk covers; called again it writes what follows."""
+        unsaved = self._unsaved
+        if unsaved is not None:
+            assert unsaved.commit_log_offset is not None
+            if self._store.flushed_offset < unsaved.commit_log_offset:
+                return
+            self._state.soon(self._file, lambda: pretty(unsaved))
+            self._saved = unsaved
+            self._unsaved = None
+        self._capture()
+
+    def _capture(self) -> None:
+        """Take note of the progress, if it says more than what is saved."""
+        end = self._store.commit_log.end
+        offsets = self.levels.offsets()
+        segments = self.timers.progress.copy()
+        saved = self._saved
+        same = offsets == saved.offset_table and segments == saved.timer_segments
+        # While something waits, the log up to here need not be looked through again.
+        waiting = self.timers.pending or any(self.levels.pending().values())
+        if (same and not waiting) or end == saved.commit_log_offset:
+            return
+        self._version.next(self._clock.now_ms())
+        self._unsaved = DelayState(
+            data_version=msgspec.structs.replace(self._version),
+            offset_table=offsets,
+            commit_log_offset=end,
+            timer_segments=segments,
+            timer_floor=self.timers.window.floor,
+        )

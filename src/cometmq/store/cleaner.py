@@ -1,0 +1,210 @@
+"""Deleting what retention lets go (Java: CleanCommitLogService, CleanConsumeQueueService).
+
+A file leaves the list of files in the store's thread and the disk in another one; whoever holds a
+view of it reads on, because the view keeps the mapping and the mapping the bytes. So no file hangs
+because it is in use, and Java's forced release (destroyMapedFileIntervalForcibly) has no
+counterpart. A file that the disk does not let go is tried again every redeleteHangedFileInterval.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from cometmq.errors import StoreError, StoreFullError
+from cometmq.store.append import Clock
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.disk import Disk
+from cometmq.store.queue_table import QueueTable
+from cometmq.store.refusals import RefusalCause, Refusals
+from cometmq.store.retention import Disks, LogFile, Plan, Policy, plan
+
+log = structlog.get_logger(__name__)
+
+# Java: MAX_MANUAL_DELETE_FILE_TIMES.
+_MANUAL_RUNS: Final = 20
+# The thread that owns the store gets a chance to do something else after so many queues.
+_QUEUES_AT_ONCE: Final = 100
+_CODE_UNAVAILABLE: Final = 14
+
+
+class Work(NamedTuple):
+    """Something that blocks and may be done in any thread, `pause_ms` after what came before."""
+
+    do: Callable[[], object]
+    pause_ms: int = 0
+
+
+class Cleaner:
+    """Cleans one store. `on_trimmed` are called with the log's new first offset when it has moved:
+    the place for whoever keeps something about its records. For the store's thread.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        config: StoreConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        refusals: Refusals,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._config = config
+        self._policy = Policy.of(config)
+        self._disk = disk
+        self._clock = clock
+        self._refusals = refusals
+        self._manual_runs = 0
+        self._trimmed_to = -1
+        self._hanging: deque[Path] = deque()
+        self._retry_ms = 0
+        self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
+
+    def delete_manually(self) -> None:
+        """Delete what has expired in the next 20 runs, whatever the hour."""
+        self._manual_runs = _MANUAL_RUNS
+
+    def explain(self) -> Plan:
+        """What a run would do now, and what becomes of every file. Blocks; for any thread."""
+        return self._plan(everything=True)
+
+    def run(self) -> Iterator[Work]:
+        """One run. Do each piece of work before asking for the next one."""
+        found: list[Plan] = []
+        yield Work(lambda: found.append(self._plan(everything=False)))
+        self._begin(found[0])
+        yield from self._retry_hanging()
+        for file in found[0].removals:
+            if self._hanging:
+                return
+            yield from self._delete_first(file)
+        if self._trimmed_to != self._log.min_offset:
+            yield from self._trim(self._log.min_offset)
+
+    def run_now(self) -> None:
+        """One run in this thread, without pauses."""
+        for work in self.run():
+            work.do()
+
+    def _plan(self, *, everything: bool) -> Plan:
+        # A copy: this may be another thread than the one that adds and drops files.
+        files = tuple(self._log.files.files)
+        if not everything:
+            files = files[: self._policy.batch_max + 1]
+        return plan(
+            self._clock.now_ms(),
+            [LogFile(f.base, f.size, self._disk.modified_ms(f.path)) for f in files],
+            Disks(
+                self._disk.usage(self._config.commit_log_path).used_ratio,
+                self._disk.usage(self._config.store_path_root_dir).used_ratio,
+            ),
+            self._policy,
+            manual=self._manual_runs > 0,
+        )
+
+    def _begin(self, found: Plan) -> None:
+        if self._manual_runs:
+            self._manual_runs -= 1
+        if found.full is True:
+            self._refuse(found)
+        elif found.full is False and self._refusals.is_set(RefusalCause.DISK_FULL):
+            log.info("the disk has room again", used=f"{found.disks.worst:.1%}")
+            self._refusals.lift(RefusalCause.DISK_FULL)
+        if found.removals:
+            log.info("files of the commit log go", count=len(found.removals), why=found.trigger)
+        elif found.disks.worst > self._policy.max_used_ratio:
+            log.warning(
+                "the disk gets full and nothing may be deleted",
+                used=f"{found.disks.worst:.1%}",
+                why=found.verdicts[0].reason if found.verdicts else "there is no file",
+            )
+
+    def _refuse(self, found: Plan) -> None:
+        text = (
+            f"the disk of {self._config.store_path_root_dir} is {found.disks.worst:.1%} full, "
+            f"the limit is {self._policy.warning_ratio:.0%} (diskSpaceWarningLevelRatio): no "
+            f"messages are taken until it is below {self._policy.forcibly_ratio:.0%}; free space "
+            f"there or shorten fileReservedTime, which is {self._policy.reserved_hours} hours"
+        )
+        if not self._refusals.is_set(RefusalCause.DISK_FULL):
+            log.error("the disk is full", reason=text)
+        self._refusals.set(RefusalCause.DISK_FULL, StoreFullError(text, code=_CODE_UNAVAILABLE))
+
+    def _delete_first(self, file: LogFile) -> Iterator[Work]:
+        files = self._log.files
+        # Whoever deleted by hand meanwhile was faster, and the newest stays.
+        if len(files.files) < 2 or files.min_offset != file.base:
+            return
+        path = files.detach_first()
+        pause = self._config.delete_commit_log_files_interval
+        yield Work(lambda: self._delete(path), pause)
+
+    def _delete(self, path: Path) -> None:
+        try:
+            self._disk.remove(path)
+            # In this order on disk too: a missing file in the middle would stop the next start.
+            self._disk.sync_directory(path.parent)
+        except StoreError as error:
+            log.warning("a file cannot be deleted, it is tried again later", reason=str(error))
+            if path not in self._hanging:
+                self._hanging.append(path)
+                self._retry_ms = self._clock.now_ms() + self._config.redelete_hanged_file_interval
+        else:
+            log.info("deleted", path=str(path))
+
+    def _retry_hanging(self) -> Iterator[Work]:
+        """Until these are gone nothing behind them goes: files go oldest first."""
+        if not self._hanging or self._clock.now_ms() < self._retry_ms:
+            return
+        tried, self._hanging = self._hanging, deque()
+        for path in tried:
+            yield Work(lambda path=path: self._delete(path))  # type: ignore[misc]
+
+    def _trim(self, log_min_offset: int) -> Iterator[Work]:
+        """Drop from consume queues, and whatever else listens, what the log does not hold now."""
+        self._trimmed_to = log_min_offset
+        for number, queue in enumerate(self._queues, 1):
+            yield from self._trim_queue(queue, log_min_offset)
+            if number % _QUEUES_AT_ONCE == 0:
+                yield Work(lambda: None)
+        for trimmed in self.on_trimmed:
+            yield from trimmed(log_min_offset)
+
+    def _trim_queue(self, queue: ConsumeQueue, log_min_offset: int) -> Iterator[Work]:
+        pause = self._config.delete_consume_queue_files_interval
+        while self._is_there(queue) and queue.first_file_has_left(log_min_offset):
+            path = queue.files.detach_first()
+            # At once, so that nobody looks for the units of the file.
+            queue.min_offset = max(queue.min_offset, queue.first_offset)
+            yield Work(lambda path=path: self._delete(path), pause)  # type: ignore[misc]
+        if self._is_there(queue):
+            queue.correct_min_offset(log_min_offset)
+
+    def _is_there(self, queue: ConsumeQueue) -> bool:
+        """Its topic may be deleted between two pieces of work."""
+        return self._queues.find(queue.topic, queue.queue_id) is queue
+
+    def remove_queues_without_messages(self, retained_topics: set[str]) -> list[tuple[str, int]]:
+        """Remove the queues whose messages have all left the log, and return topic and queue id.
+
+        Those of `retained_topics` stay: removed, they would begin at offset 0 again, and a group
+        that has consumed up to 500 would not see the next 500 messages.
+        """
+        removed = []
+        for queue in self._queues:
+            last = queue.last_message()
+            if last is None or last.physical_offset >= self._log.min_offset:
+                continue
+            if queue.topic not in retained_topics:
+                self._queues.remove_queue(queue.topic, queue.queue_id)
+                removed.append((queue.topic, queue.queue_id))
+        return removed

@@ -1,0 +1,297 @@
+"""One index file: a hash table from keys to places in the commit log (Java: IndexFile, IndexHeader).
+
+offset                  size        field
+0                       8           store time, ms, of the first entry
+8                       8           … of the last entry
+16                      8           commit-log offset of the first entry
+24                      8           … of the last entry
+32                      4           how many slots are in use
+36                      4           number of the next entry; entry 0 is never used
+40                      4 a slot    number of the newest entry of the slot, 0 for none
+40 + 4 * slots          20 an entry the entries, by number
+
+offset of an entry      size        field
+0                       4           hash of the key; its slot is hash mod slots
+4                       8           commit-log offset
+12                      4           seconds since the store time of the first entry
+16                      4           number of the slot's entry before this one, 0 for none
+
+A new file starts with both times and offsets of its predecessor's last entry, so its first entry
+counts its seconds from there.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cometmq.store.disk import Disk
+from cometmq.store.index_keys import IndexKeys, Ints
+from cometmq.store.mapped_file import MappedFile
+
+_HEADER: Final = struct.Struct(">qqqqii")
+HEADER_SIZE: Final = 40
+_SLOT_SIZE: Final = 4
+_ENTRY: Final = struct.Struct(">iqii")
+ENTRY_SIZE: Final = 20
+_COLUMNS: Final = np.dtype(
+    [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
+assert (_HEADER.size, _ENTRY.size, _COLUMNS.itemsize) == (HEADER_SIZE, ENTRY_SIZE, ENTRY_SIZE)
+
+_FIRST_NUMBER: Final = 1
+_INT32_MAX: Final = 2**31 - 1
+# The room for entries is reserved in such steps; header and slots, which fill in any order, at once.
+_RESERVE_BYTES: Final = 1024 * 1024
+
+
+def file_size(slot_count: int, entry_count: int) -> int:
+    """Bytes of an index file."""
+    return HEADER_SIZE + _SLOT_SIZE * slot_count + ENTRY_SIZE * entry_count
+
+
+class IndexFile:
+    """`count` is the number that the next entry gets. For one thread at a time.
+
+    `create` and `load` make one. The file has its full size from the start but is sparse: what is
+    going to be written is reserved before, so that a full disk is a StoreFullError and no signal.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_entries",
+        "_entries_at",
+        "_entry_count",
+        "_file",
+        "_reserved",
+        "_slot_count",
+        "_slots",
+        "begin_offset",
+        "begin_timestamp",
+        "count",
+        "end_offset",
+        "end_timestamp",
+        "path",
+        "used_slot_count",
+    )
+
+    def __init__(self, disk: Disk, path: Path, slot_count: int, entry_count: int) -> None:
+        self._disk = disk
+        self.path = path
+        self._slot_count = slot_count
+        self._entry_count = entry_count
+        self._entries_at = HEADER_SIZE + _SLOT_SIZE * slot_count
+        size = file_size(slot_count, entry_count)
+        self._file = MappedFile(disk, path, 0, size, read_ahead=False)
+        # Of the entries; -1 until header and slots have their room.
+        self._reserved = -1
+        self._slots: npt.NDArray[Any] | None = None
+        self._entries: npt.NDArray[Any] | None = None
+        self.begin_timestamp = self.end_timestamp = 0
+        self.begin_offset = self.end_offset = 0
+        self.used_slot_count = 0
+        self.count = _FIRST_NUMBER
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        path: Path,
+        slot_count: int,
+        entry_count: int,
+        previous: IndexFile | None,
+    ) -> IndexFile:
+        """A new file on disk, the one after `previous`. Raises StoreFullError; then there is none."""
+        file = cls(disk, path, slot_count, entry_count)
+        file._reserved = file._entries_at
+        disk.allocate(path, file._file.size, reserved=file._reserved)
+        if previous is not None:
+            file.begin_timestamp = file.end_timestamp = previous.end_timestamp
+            file.begin_offset = file.end_offset = previous.end_offset
+        return file
+
+    @classmethod
+    def load(cls, disk: Disk, path: Path, slot_count: int, entry_count: int) -> IndexFile:
+        """A file as it lies on disk, which must have the right size."""
+        file = cls(disk, path, slot_count, entry_count)
+        header = bytearray(HEADER_SIZE)
+        disk.read_into(path, 0, memoryview(header))
+        (
+            file.begin_timestamp,
+            file.end_timestamp,
+            file.begin_offset,
+            file.end_offset,
+            file.used_slot_count,
+            count,
+        ) = _HEADER.unpack(header)
+        file.count = min(max(count, _FIRST_NUMBER), entry_count)
+        return file
+
+    @property
+    def room(self) -> int:
+        """How many more keys it takes; 0 when it is full."""
+        return self._entry_count - self.count
+
+    @property
+    def is_empty(self) -> bool:
+        return self.count == _FIRST_NUMBER
+
+    # -- writing --
+
+    def put(self, keys: IndexKeys) -> None:
+        """Add at least one key, at most as many as there is room for. Raises StoreFullError."""
+        size = len(keys.hashes)
+        assert 0 < size <= self.room
+        self._reserve(self._entries_at + ENTRY_SIZE * (self.count + size))
+        if self._slots is None or self._entries is None:
+            self._map()
+        assert self._slots is not None
+        assert self._entries is not None
+        numbers = np.arange(self.count, self.count + size, dtype=np.int64)
+        previous = self._chain(keys.hashes % self._slot_count, numbers, self._slots)
+        entries = np.empty(size, _COLUMNS)
+        entries["hash"] = keys.hashes
+        entries["offset"] = keys.offsets
+        entries["seconds"] = self._seconds(keys.timestamps)
+        entries["previous"] = previous
+        self._entries[self.count : self.count + size] = entries
+        self.used_slot_count += int(np.count_nonzero(previous == 0))
+        if self.is_empty:
+            self.begin_offset = int(keys.offsets[0])
+        self.count += size
+        self.end_offset = int(keys.offsets[-1])
+        self.end_timestamp = int(keys.timestamps[-1])
+        self._write_header()
+
+    @staticmethod
+    def _chain(slots: Ints, numbers: Ints, table: npt.NDArray[Any]) -> Ints:
+        """Hang new entries into their slots; returns for each the one before it in its slot."""
+        order = np.argsort(slots, kind="stable")
+        grouped = slots[order]
+        first = np.ones(len(slots), bool)
+        first[1:] = grouped[1:] != grouped[:-1]
+        last = np.ones(len(slots), bool)
+        last[:-1] = first[1:]
+        heads = order[first]
+        before = table[slots[heads]].astype(np.int64)
+        # As Java: a number that no entry can have yet is none.
+        before[(before <= 0) | (before > numbers[heads])] = 0
+        chained = np.empty(len(slots), np.int64)
+        chained[1:] = numbers[order[:-1]]
+        chained[first] = before
+        previous = np.empty(len(slots), np.int64)
+        previous[order] = chained
+        table[slots[heads]] = numbers[order[last]]
+        return previous
+
+    def _seconds(self, timestamps: Ints) -> Ints:
+        """Seconds since the file's begin, which the very first entry sets behind itself."""
+        seconds = np.zeros(len(timestamps), np.int64)
+        start = 0
+        if self.is_empty:
+            seconds[0] = self._seconds_since_begin(timestamps[:1])[0]
+            self.begin_timestamp = int(timestamps[0])
+            start = 1
+        seconds[start:] = self._seconds_since_begin(timestamps[start:])
+        return seconds
+
+    def _seconds_since_begin(self, timestamps: Ints) -> Ints:
+        if self.begin_timestamp <= 0:
+            return np.zeros(len(timestamps), np.int64)
+        return np.clip((timestamps - self.begin_timestamp) // 1000, 0, _INT32_MAX)
+
+    def _reserve(self, end: int) -> None:
+        if self._reserved < 0:
+            self._file.reserve(0, self._entries_at)
+            self._reserved = self._entries_at
+        if end > self._reserved:
+            start = max(self._reserved, self._entries_at + ENTRY_SIZE * self.count)
+            limit = min(max(end, start + _RESERVE_BYTES), self._file.size)
+            self._file.reserve(start, limit)
+            self._reserved = limit
+
+    def _map(self) -> None:
+        mapping = self._file.map
+        self._slots = np.ndarray((self._slot_count,), ">i4", mapping, HEADER_SIZE)
+        self._entries = np.ndarray((self._entry_count,), _COLUMNS, mapping, self._entries_at)
+
+    def _write_header(self) -> None:
+        _HEADER.pack_into(
+            self._file.map,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slot_count,
+            self.count,
+        )
+
+    def sync(self) -> None:
+        """Put everything on disk. Blocks."""
+        self._file.sync()
+
+    # -- reading --
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether entries of a time range may be here."""
+        first, last = self.begin_timestamp, self.end_timestamp
+        return (
+            (begin_ms < first and end_ms > last)
+            or first <= begin_ms <= last
+            or first <= end_ms <= last
+        )
+
+    def select(self, key_hash: int, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Commit-log offsets of up to `limit` entries with the hash in a time range, newest first.
+
+        Entries know their time to the second, so the range may be missed by up to one.
+        """
+        found: list[int] = []
+        mapping = self._file.map
+        (number,) = struct.unpack_from(
+            ">i", mapping, HEADER_SIZE + _SLOT_SIZE * (key_hash % self._slot_count)
+        )
+        if not 0 < number < self.count:
+            return found
+        while len(found) < limit:
+            entry_hash, offset, seconds, previous = _ENTRY.unpack_from(
+                mapping, self._entries_at + ENTRY_SIZE * number
+            )
+            time = self.begin_timestamp + seconds * 1000
+            if seconds < 0:
+                break
+            if entry_hash == key_hash and begin_ms <= time <= end_ms:
+                found.append(offset)
+            # Unlike Java, a chain that leads forward ends: damage must not make it a circle.
+            if time < begin_ms or not 0 < previous < number:
+                break
+            number = previous
+        return found
+
+    def trailing(self, offset: int) -> int:
+        """How many entries at the end belong to the record at `offset`."""
+        mapping = self._file.map
+        number = self.count
+        while number > _FIRST_NUMBER:
+            entry = _ENTRY.unpack_from(mapping, self._entries_at + ENTRY_SIZE * (number - 1))
+            if entry[1] != offset:
+                break
+            number -= 1
+        return self.count - number
+
+    # -- leaving --
+
+    def release(self) -> None:
+        """Let go of the mapping; it comes back when needed."""
+        self._slots = self._entries = None
+        self._file.release()
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self.release()
+        self._file.remove()

@@ -1,0 +1,266 @@
+"""The index keys of many records at once, out of the bytes of the log (Java: IndexService.buildIndex).
+
+The key texts of a message are `topic#id` for its unique id, then `topic#k` for each of its KEYS,
+which are separated by blanks. Of a text only the hash is kept: abs(String.hashCode), and 0 where
+that has no positive counterpart.
+
+All that can be done for a whole batch is done by numpy, which lets go of the interpreter lock
+meanwhile: a builder in a thread of its own then costs the loop's thread little.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cometmq.model.hashing import java_hash
+from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
+from cometmq.model.sysflag import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+)
+from cometmq.protocol.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    STORE_TIMESTAMP_OFFSET_V4,
+    SYS_FLAG_OFFSET,
+)
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Hashes = npt.NDArray[np.uint32]
+
+_SIZE: Final = struct.Struct(">I")
+_MAGIC_OFFSET: Final = 4
+_PHYSICAL_OFFSET_OFFSET: Final = 28
+_BODY_LENGTH_OFFSET_V4: Final = 84
+_V6_WIDER: Final = 12
+_NAME_END: Final = 1
+_ENTRY_END: Final = 2
+_BLANK: Final = 0x20
+# Longer keys are hashed one by one: a row of the matrix that hashes the others has this width.
+_LONGEST: Final = 128
+_POWERS: Final = np.array(
+    [pow(31, _LONGEST - 1 - place, 1 << 32) for place in range(_LONGEST)], np.uint32
+)
+# By the length of what follows; the longest property is shorter than this.
+_SHIFTS: Final = np.array([pow(31, length, 1 << 32) for length in range(_LONGEST + 1)], np.uint32)
+
+
+class IndexKeys(NamedTuple):
+    """Keys in the order in which they enter the index, as columns of equal length.
+
+    `hashes` (int64, 0 to 2^31-1), `offsets` in the commit log, `timestamps` of storing in ms.
+    """
+
+    hashes: Ints
+    offsets: Ints
+    timestamps: Ints
+
+    def part(self, start: int, end: int) -> IndexKeys:
+        return IndexKeys(
+            self.hashes[start:end], self.offsets[start:end], self.timestamps[start:end]
+        )
+
+
+class KeyBatch(NamedTuple):
+    """`consumed` is how many bytes of the window belong to whole records, all of them looked at."""
+
+    keys: IndexKeys
+    consumed: int
+
+
+def hash_of(topic: str, key: str) -> int:
+    """The hash under which the index knows a key of a topic."""
+    return _positive(java_hash.__wrapped__(f"{topic}#{key}"))
+
+
+def _positive(value: int) -> int:
+    return 0 if value == -(1 << 31) else abs(value)
+
+
+def find_keys(window: bytearray, base: int) -> KeyBatch:
+    """The keys of the records that stand in `window` one after the other, from its start on.
+
+    `base` is the commit-log offset of the window. Stops in front of anything that is no whole
+    record; a record whose fields contradict each other is passed over.
+    """
+    starts, ends = _walk(window)
+    count = _sound_count(window, starts, base)
+    consumed = int(ends[count - 1]) if count else 0
+    starts, ends = starts[:count], ends[:count]
+    records = _Records(window, starts, ends)
+    return KeyBatch(records.keys(base), consumed)
+
+
+def _walk(window: bytearray) -> tuple[Ints, Ints]:
+    """Where records would begin and end by the sizes they declare."""
+    size_at = _SIZE.unpack_from
+    last = len(window) - MIN_RECORD_SIZE
+    limit = len(window)
+    places = [0]
+    place = 0
+    while place <= last:
+        (size,) = size_at(window, place)
+        place += size
+        if size < MIN_RECORD_SIZE or place > limit:
+            break
+        places.append(place)
+    bounds = np.array(places, np.int64)
+    return bounds[:-1], bounds[1:]
+
+
+def _sound_count(window: bytearray, starts: Ints, base: int) -> int:
+    """How many of the places hold a record's magic and its own offset, up to the first without."""
+    magics = _gather(window, ">u4", starts + _MAGIC_OFFSET)
+    own = _gather(window, ">i8", starts + _PHYSICAL_OFFSET_OFFSET)
+    bad = ((magics != MAGIC_V1) & (magics != MAGIC_V2)) | (own != starts + base)
+    return int(np.argmax(bad)) if bad.any() else len(starts)
+
+
+def _gather(window: bytearray | Bytes, kind: str, places: Ints) -> Ints:
+    """The big-endian numbers at any places, as int64. A place too near the end gives another's."""
+    dtype = np.dtype(kind)
+    last = len(window) - dtype.itemsize
+    if not len(places) or last < 0:
+        return np.zeros(len(places), np.int64)
+    values: npt.NDArray[Any] = np.ndarray((last + 1,), dtype, window, strides=(1,))
+    return values[np.clip(places, 0, last)].astype(np.int64)
+
+
+class _Records:
+    """Records of a window, as columns."""
+
+    def __init__(self, window: bytearray, starts: Ints, ends: Ints) -> None:
+        flags = _gather(window, ">i4", starts + SYS_FLAG_OFFSET)
+        born_wider = np.where(flags & BORN_HOST_V6, _V6_WIDER, 0)
+        store_wider = np.where(flags & STORE_HOST_V6, _V6_WIDER, 0)
+        body_length_at = starts + _BODY_LENGTH_OFFSET_V4 + born_wider + store_wider
+        body_lengths = _gather(window, ">i4", body_length_at)
+        v2 = _gather(window, ">u4", starts + _MAGIC_OFFSET) == MAGIC_V2
+        topic_length_at = body_length_at + 4 + body_lengths
+        topic_lengths = np.where(
+            v2, _gather(window, ">u2", topic_length_at), _gather(window, "u1", topic_length_at)
+        )
+        topics_at = topic_length_at + np.where(v2, 2, 1)
+        lengths_at = topics_at + topic_lengths
+        property_lengths = _gather(window, ">u2", lengths_at)
+        sound = (
+            (body_lengths >= 0)
+            & (lengths_at + 2 + property_lengths == ends)
+            & (flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK)
+        )
+        timestamps = _gather(window, ">i8", starts + STORE_TIMESTAMP_OFFSET_V4 + born_wider)
+        self.offsets = starts[sound]
+        self.timestamps = timestamps[sound]
+        self._topic_lengths = topic_lengths[sound]
+        self._cut_out(window, topics_at[sound], ends[sound])
+
+    def _cut_out(self, window: bytearray, starts: Ints, ends: Ints) -> None:
+        """Topics and properties side by side: `topic 02 02 properties 02`, so that every entry
+        of the properties has an 02 on both sides.
+        """
+        pieces = map(window.__getitem__, map(slice, starts.tolist(), ends.tolist()))
+        # In front of it all the room that a row of `_hash` reaches back.
+        joined = bytearray(_LONGEST) + bytes((_ENTRY_END,)).join(pieces) + bytes((_ENTRY_END,))
+        self._joined = joined
+        self._text: Bytes = np.frombuffer(joined, np.uint8)
+        lengths = ends - starts + 1
+        self._starts = np.cumsum(lengths) - lengths + _LONGEST
+        # The length of the properties stood there.
+        lengths_at = self._starts + self._topic_lengths
+        self._text[lengths_at] = _ENTRY_END
+        self._text[lengths_at + 1] = _ENTRY_END
+
+    def keys(self, base: int) -> IndexKeys:
+        if not len(self.offsets):
+            nothing = np.zeros(0, np.int64)
+            return IndexKeys(nothing, nothing, nothing)
+        names_end = np.flatnonzero(self._text == _NAME_END)
+        self._entries_end = np.flatnonzero(self._text == _ENTRY_END)
+        ids = self._values(names_end, UNIQ_CLIENT_MESSAGE_ID)
+        words = self._words(*self._values(names_end, KEYS))
+        owners = np.concatenate((ids[0], words[0]))
+        # Stable: a message's unique id comes first, then its keys in their order.
+        order = np.argsort(owners, kind="stable")
+        owners = owners[order]
+        starts = np.concatenate((ids[1], words[1]))[order]
+        ends = np.concatenate((ids[2], words[2]))[order]
+        hashes = self._hash_keys(owners, starts, ends)
+        return IndexKeys(hashes, self.offsets[owners] + base, self.timestamps[owners])
+
+    def _values(self, names_end: Ints, name: str) -> tuple[Ints, Ints, Ints]:
+        """Record, start and end of the property's value, for each record that has it."""
+        encoded = name.encode()
+        width = len(encoded)
+        kind = {4: ">u4", 8: ">u8"}[width]
+        wanted = np.int64(int.from_bytes(encoded, "big"))
+        found = (_gather(self._text, kind, names_end - width) == wanted) & (
+            self._text[names_end - width - 1] == _ENTRY_END
+        )
+        starts = names_end[found] + 1
+        ends = self._entries_end[np.searchsorted(self._entries_end, starts)]
+        owners = np.searchsorted(self._starts, starts, "right") - 1
+        # Of a property that stands twice the last one counts, but none without a value.
+        valued = (ends > starts) & (starts > self._starts[owners] + self._topic_lengths[owners])
+        owners, starts, ends = owners[valued], starts[valued], ends[valued]
+        last = np.ones(len(owners), bool)
+        last[:-1] = owners[1:] != owners[:-1]
+        return owners[last], starts[last], ends[last]
+
+    def _words(self, owners: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+        """The blank-separated words of values, without empty ones."""
+        blanks = np.flatnonzero(self._text == _BLANK)
+        if not len(owners) or not len(blanks):
+            return owners, starts, ends
+        value = np.searchsorted(starts, blanks, "right") - 1
+        inside = (value >= 0) & (blanks < ends[value])
+        blanks = blanks[inside]
+        owners = np.concatenate((owners, owners[value[inside]]))
+        starts = np.concatenate((starts, blanks + 1))
+        order = np.argsort(starts, kind="stable")
+        owners, starts = owners[order], starts[order]
+        ends = np.sort(np.concatenate((ends, blanks)))
+        full = ends > starts
+        return owners[full], starts[full], ends[full]
+
+    def _hash_keys(self, owners: Ints, starts: Ints, ends: Ints) -> Ints:
+        topic_ends = self._starts + self._topic_lengths
+        topics, strange_topics = self._hash(self._starts, topic_ends)
+        keys, strange_keys = self._hash(starts, ends)
+        # h("topic#" + key) = h("topic#") * 31^len(key) + h(key), all modulo 2^32.
+        heads = topics * np.uint32(31) + np.uint32(ord("#"))
+        shifts = _SHIFTS[np.minimum(ends - starts, _LONGEST)]
+        signed = (heads[owners] * shifts + keys).view(np.int32).astype(np.int64)
+        hashes = np.abs(signed)
+        hashes[hashes == 1 << 31] = 0
+        for at in np.flatnonzero(strange_keys | strange_topics[owners]).tolist():
+            owner = owners[at]
+            topic = self._decode(int(self._starts[owner]), int(topic_ends[owner]))
+            hashes[at] = hash_of(topic, self._decode(int(starts[at]), int(ends[at])))
+        return hashes
+
+    def _hash(self, starts: Ints, ends: Ints) -> tuple[Hashes, npt.NDArray[np.bool_]]:
+        """Hashes of pieces of text, and which of them are wrong: those not of ASCII, or too long.
+
+        A row holds the bytes up to a piece's end, of which those before its start count as zeros.
+        """
+        lengths = ends - starts
+        width = int(min(lengths.max(initial=1), _LONGEST))
+        rows: Bytes = np.ndarray(
+            (len(self._text) - width + 1, width), np.uint8, self._joined, strides=(1, 1)
+        )
+        places = np.arange(width)
+        units = np.where(places >= width - lengths[:, None], rows[ends - width], 0)
+        strange = (lengths > _LONGEST) | (units >= 0x80).any(axis=1)
+        hashes: Hashes = units.astype(np.uint32) @ _POWERS[_LONGEST - width :]
+        return hashes, strange
+
+    def _decode(self, start: int, end: int) -> str:
+        return self._joined[start:end].decode("utf-8", "replace")

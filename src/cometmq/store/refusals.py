@@ -1,0 +1,123 @@
+"""Why the store takes no messages, and how often it said so (Java: RunningFlags, isOSPageCacheBusy)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NoReturn
+
+from cometmq.errors import StoreBusyError, StoreError
+
+
+class RefusalCause(Enum):
+    """Values name the counters. Of several causes in force the first is told."""
+
+    CLOSED = "store_closed"
+    DISK_FAILED = "disk_failed"
+    DISK_FULL = "disk_full"
+    PAGE_CACHE_BUSY = "page_cache_busy"
+    # These belong to one message and are never in force.
+    NO_SPACE = "no_space"
+    NO_BUFFER = "no_buffer"
+    MESSAGE_ILLEGAL = "message_illegal"
+
+
+class Refusals:
+    """The causes in force, each with the error that it raises, and a counter for every cause.
+
+    `changed` gets the error to raise from now on, or None. Causes may be set and lifted by any
+    thread; the counters belong to the store's.
+    """
+
+    def __init__(self, changed: Callable[[StoreError | None], None]) -> None:
+        self._changed = changed
+        self._in_force: dict[RefusalCause, StoreError] = {}
+        self._lock = threading.Lock()
+        self.counts: Final = dict.fromkeys(RefusalCause, 0)
+
+    @property
+    def current(self) -> StoreError | None:
+        """What an append would raise now."""
+        return next(
+            (self._in_force[cause] for cause in RefusalCause if cause in self._in_force), None
+        )
+
+    def is_set(self, cause: RefusalCause) -> bool:
+        return cause in self._in_force
+
+    def set(self, cause: RefusalCause, error: StoreError) -> None:
+        """Refuse with `error` until the cause is lifted."""
+        with self._lock:
+            self._in_force[cause] = error
+            self._changed(self.current)
+
+    def lift(self, cause: RefusalCause) -> None:
+        """Idempotent."""
+        with self._lock:
+            if self._in_force.pop(cause, None) is not None:
+                self._changed(self.current)
+
+    def count(self, cause: RefusalCause) -> None:
+        self.counts[cause] += 1
+
+    def refuse(self) -> NoReturn:
+        """Count and raise what is in force."""
+        cause = next(cause for cause in RefusalCause if cause in self._in_force)
+        self.count(cause)
+        # The same error is raised many times: each raise would lengthen its traceback.
+        raise self._in_force[cause].with_traceback(None)
+
+
+class PageCacheWatch:
+    """Refuses messages while the page cache is behind: after an append that was blocked for longer
+    than `limit_ms`, and while a flush takes longer than that.
+
+    Java looks how long another thread has held the append lock. Here one thread appends, so a
+    blocked append cannot refuse the messages behind it before it ends; they are refused for as
+    long as the limit then, which lets the disk catch up.
+    """
+
+    def __init__(self, limit_ms: int, monotonic: Callable[[], float], refusals: Refusals) -> None:
+        self._limit_s = limit_ms / 1000
+        self._limit_ms = limit_ms
+        self._monotonic = monotonic
+        self._refusals = refusals
+        self._until = 0.0
+        self._flush_began: float | None = None
+
+    def append_took(self, began: float) -> None:
+        """Tell of an append that had to wait for pages or a file since `began`."""
+        now = self._monotonic()
+        if now - began > self._limit_s:
+            self._until = now + self._limit_s
+            self._refuse("an append", now - began)
+
+    def flush_begins(self) -> None:
+        """For the flushing thread."""
+        self._flush_began = self._monotonic()
+
+    def flush_ends(self) -> None:
+        """For the flushing thread."""
+        self._flush_began = None
+
+    def look(self) -> None:
+        """Refuse or admit as the state is now; call it a few times per limit."""
+        began = self._flush_began
+        now = self._monotonic()
+        if began is not None and now - began > self._limit_s:
+            self._refuse("a flush", now - began)
+        elif now >= self._until:
+            self._refusals.lift(RefusalCause.PAGE_CACHE_BUSY)
+
+    def _refuse(self, what: str, blocked_s: float) -> None:
+        # The beginning is what Java's clients and operators look for.
+        self._refusals.set(
+            RefusalCause.PAGE_CACHE_BUSY,
+            StoreBusyError(
+                f"[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: {what} has been "
+                f"blocked for {blocked_s * 1000:.0f} ms, the limit is "
+                f"osPageCacheBusyTimeOutMills={self._limit_ms}; "
+                f"send again in {self._limit_ms} ms"
+            ),
+        )

@@ -1,0 +1,216 @@
+"""Which files of the commit log go, when and why (Java: CleanCommitLogService).
+
+`plan` decides from what it is given, so the broker's timer and `cometmq store explain` cannot
+disagree. Nothing here touches a file.
+
+Files go oldest first, and the newest never. One goes when its last change is `fileReservedTime` ago
+and one of these holds: the hour is one of `deleteWhen`, an operator asked for it, or the disk is
+fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceCleanForciblyRatio` its age does not matter.
+Above `diskSpaceWarningLevelRatio` messages are refused, until the disk is below the ratio before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final, NamedTuple
+
+from cometmq.store.config import StoreConfig
+
+_HOUR_MS: Final = 3_600_000
+# Java's bounds: a disk is never allowed to run full, nor kept emptier than this.
+_FORCIBLY_BOUNDS: Final = (0.30, 0.85)
+_WARNING_BOUNDS: Final = (0.35, 0.90)
+
+
+class LogFile(NamedTuple):
+    """A file of the commit log: offset of its first byte, bytes, last change."""
+
+    base: int
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The settings that decide; ratios are fractions."""
+
+    hours: frozenset[int]
+    reserved_hours: int
+    batch_max: int
+    max_used_ratio: float
+    forcibly_ratio: float
+    warning_ratio: float
+    may_force: bool
+
+    @classmethod
+    def of(cls, config: StoreConfig) -> Policy:
+        return cls(
+            hours=config.delete_hours,
+            reserved_hours=config.file_reserved_time,
+            batch_max=config.delete_file_batch_max,
+            max_used_ratio=config.disk_max_used_space_ratio / 100,
+            forcibly_ratio=_clamped(config.disk_space_clean_forcibly_ratio, _FORCIBLY_BOUNDS),
+            warning_ratio=_clamped(config.disk_space_warning_level_ratio, _WARNING_BOUNDS),
+            may_force=config.clean_file_forcibly_enable,
+        )
+
+    def expires_ms(self, file: LogFile) -> int:
+        return file.modified_ms + self.reserved_hours * _HOUR_MS
+
+
+def _clamped(per_cent: int, bounds: tuple[float, float]) -> float:
+    return min(max(per_cent / 100, bounds[0]), bounds[1])
+
+
+class Disks(NamedTuple):
+    """Used part, from 0 to 1, of the file systems of the commit log and of the consume queues."""
+
+    log_ratio: float
+    queue_ratio: float
+
+    @property
+    def worst(self) -> float:
+        return max(self)
+
+
+class Fate(Enum):
+    """What becomes of a file in the run at hand."""
+
+    DELETED = "deleted"
+    KEPT = "kept"
+
+
+class Verdict(NamedTuple):
+    """`when_ms` is when the file goes at the latest known, None when nothing is known."""
+
+    file: LogFile
+    fate: Fate
+    reason: str
+    when_ms: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run. `full` is the new state of the flag that refuses messages, None to leave it.
+
+    `trigger` says why files may go at all now, "" when they may not.
+    """
+
+    now_ms: int
+    disks: Disks
+    policy: Policy
+    trigger: str
+    forced: bool
+    full: bool | None
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def removals(self) -> list[LogFile]:
+        return [verdict.file for verdict in self.verdicts if verdict.fate is Fate.DELETED]
+
+
+def plan(
+    now_ms: int, files: Sequence[LogFile], disks: Disks, policy: Policy, *, manual: bool = False
+) -> Plan:
+    """What a run at `now_ms` does; `files` are all of the commit log or its oldest, oldest first,
+    in the latter case with one more than a run may delete. `manual`: an operator asked for it.
+    """
+    trigger, forced = _trigger(now_ms, disks, policy, manual)
+    verdicts: list[Verdict] = []
+    stopped = ""
+    for position, file in enumerate(files):
+        reason, stopped = _judge(
+            now_ms, file, position, len(files), policy, trigger, stopped, forced=forced
+        )
+        fate = Fate.KEPT if stopped else Fate.DELETED
+        when = None
+        if position < len(files) - 1:
+            when = now_ms if fate is Fate.DELETED else next_run_ms(now_ms, file, disks, policy)
+        verdicts.append(Verdict(file, fate, reason, when))
+    full = None
+    if disks.worst > policy.warning_ratio:
+        full = True
+    elif disks.worst <= policy.forcibly_ratio:
+        full = False
+    return Plan(now_ms, disks, policy, trigger, forced, full, tuple(verdicts))
+
+
+def _trigger(now_ms: int, disks: Disks, policy: Policy, manual: bool) -> tuple[str, bool]:
+    """Why files may go, and whether their age matters not."""
+    used = f"the disk is {disks.worst:.0%} full"
+    if disks.worst > policy.forcibly_ratio:
+        above = f"{used}, above {policy.forcibly_ratio:.0%} (diskSpaceCleanForciblyRatio)"
+        return above, policy.may_force
+    if disks.worst > policy.max_used_ratio:
+        return f"{used}, above {policy.max_used_ratio:.0%} (diskMaxUsedSpaceRatio)", False
+    if manual:
+        return "an operator asked for it", False
+    hour = _local(now_ms).hour
+    if hour in policy.hours:
+        return f"it is {hour:02d} o'clock (deleteWhen)", False
+    return "", False
+
+
+def _judge(
+    now_ms: int,
+    file: LogFile,
+    position: int,
+    count: int,
+    policy: Policy,
+    trigger: str,
+    stopped: str,
+    *,
+    forced: bool,
+) -> tuple[str, str]:
+    """Why a file goes or stays, and, if it stays, why those behind it do ("" if it goes)."""
+    expired = policy.expires_ms(file) <= now_ms
+    if position == count - 1:
+        return "the newest file always stays", "last"
+    if stopped:
+        return f"files go oldest first, and {stopped}", stopped
+    if not expired and not forced:
+        left = timedelta(milliseconds=policy.expires_ms(file) - now_ms)
+        reason = (
+            f"changed less than {policy.reserved_hours} h ago (fileReservedTime), "
+            f"it expires in {_rounded(left)}"
+        )
+        return reason, "an older one has not expired"
+    age = f"not changed for {policy.reserved_hours} h (fileReservedTime)"
+    if not trigger:
+        return f"{age}, but it is not the time to delete (deleteWhen)", "an older one must wait"
+    if position >= policy.batch_max:
+        reason = f"a run deletes at most {policy.batch_max} files (deleteFileBatchMax)"
+        return reason, "a run ends here"
+    return (f"{age} and {trigger}" if expired else f"{trigger}, whatever its age"), ""
+
+
+def next_run_ms(now_ms: int, file: LogFile, disks: Disks, policy: Policy) -> int | None:
+    """When a file that stays now can go if the disk stays as full as it is; None for never."""
+    if disks.worst > policy.forcibly_ratio and policy.may_force:
+        return now_ms
+    due = max(now_ms, policy.expires_ms(file))
+    if disks.worst > policy.max_used_ratio:
+        return due
+    moment = _local(due)
+    if moment.hour in policy.hours:
+        return due
+    for _ in range(48):
+        # By local hours, so that a change of the clocks is no matter.
+        moment = _local(
+            int(moment.replace(minute=0, second=0, microsecond=0).timestamp() * 1000) + _HOUR_MS
+        )
+        if moment.hour in policy.hours:
+            return int(moment.timestamp() * 1000)
+    return None
+
+
+def _local(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000).astimezone()
+
+
+def _rounded(span: timedelta) -> str:
+    minutes = max(1, round(span.total_seconds() / 60))
+    return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"

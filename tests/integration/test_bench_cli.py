@@ -1,0 +1,229 @@
+"""`cometmq bench` as a process and its verdicts against a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cometmq import ConsumeFromWhere, Message
+from cometmq.aio import Producer
+from cometmq.cli.bench_consumer import ConsumerBench, ConsumerSettings
+from cometmq.cli.bench_producer import ProducerBench, ProducerSettings
+from cometmq.cli.bench_run import BenchResult, RunLimits
+from cometmq.cli.bench_screen import BenchScreen
+from cometmq.testing import Cluster
+
+DEADLINE_S = 40.0
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    with Cluster() as cluster:
+        yield cluster.namesrv
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "cometmq", "bench", *arguments]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+
+def bench_json(*arguments: str, status: int = 0) -> dict[str, Any]:
+    result = bench(*arguments, "--json")
+    assert result.returncode == status, result.stdout + result.stderr
+    facts: dict[str, Any] = json.loads(result.stdout)
+    return facts
+
+
+def test_sent_is_stored_is_received(namesrv: str, tmp_path: Path) -> None:
+    output = tmp_path / "producer.json"
+    common = ("-n", namesrv, "-t", "BenchCounts", "-q", "3000")
+    produced = bench_json("producer", *common, "-w", "16", "-s", "1024", "-o", str(output))
+    assert produced == json.loads(output.read_text())
+    assert (produced["sent"], produced["stored"]) == (3000, 3000)
+    assert (produced["send_failed"], produced["response_failed"]) == (0, 0)
+    latency = produced["latency_ms"]
+    assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p999"]
+    assert latency["p999"] <= latency["max"]
+
+    consumed = bench_json("consumer", *common, "--from", "first")
+    assert (consumed["received"], consumed["committed"], consumed["lag"]) == (3000, 3000, 0)
+    assert consumed["duplicates"] == 0
+    assert consumed["holds"]
+
+    # The group goes on where it stopped: what comes now is all it gets, and all is counted.
+    bench_json("producer", *common, "-y", "true", "-k", "true", "-l", "3", "-p", "100")
+    again = bench_json("consumer", *common)
+    assert (again["received"], again["committed"], again["lag"]) == (3000, 3000, 0)
+
+
+def test_a_log_gets_javas_lines_and_no_control_codes(namesrv: str) -> None:
+    result = bench(
+        *("producer", "-n", namesrv, "-t", "BenchLines"),
+        *("-ri", "300", "--duration", "1", "-w", "4", "-c", "true", "-s", "5000"),
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "\x1b" not in result.stdout
+    assert result.stderr == ""
+    line = (
+        r"^Current Time: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \| Send TPS: \d+ \| Max RT\(ms\): \d+ "
+        r"\| Average RT\(ms\): +\d+\.\d{3} \| Send Failed: 0 \| Response Failed: 0$"
+    )
+    assert len(re.findall(line, result.stdout, re.MULTILINE)) >= 2
+    assert re.search(r"^\[Complete\] Send Total: \d+ \| Send TPS: ", result.stdout, re.MULTILINE)
+    assert re.search(r"^OK sent = stored: ([\d,]+) = \1 in ", result.stdout, re.MULTILINE)
+
+
+def test_a_tag_expression_selects(namesrv: str, tmp_path: Path) -> None:
+    topic = ("-n", namesrv, "-t", "BenchTags")
+    expression = tmp_path / "expression"
+    expression.write_text("tag0 || tag9\n")
+    bench_json("producer", *topic, "-q", "2000", "-l", "2")
+    consumed = bench_json(
+        *("consumer", *topic, "-f", "TAG", "-e", str(expression), "--from", "first"),
+        *("-g", "tagged", "--duration", "2"),
+    )
+    assert 0 < consumed["received"] < 2000
+    assert consumed["committed"] is None
+    assert consumed["settings"]["tags"] == "tag0 || tag9"
+
+
+def test_too_few_messages_are_status_1(namesrv: str) -> None:
+    bench_json("producer", "-n", namesrv, "-t", "BenchFew", "-q", "10")
+    result = bench(
+        *("consumer", "-n", namesrv, "-t", "BenchFew", "--from", "first", "-p", "true"),
+        *("-q", "11", "--duration", "2"),
+    )
+    assert result.returncode == 1
+    assert "FAILED committed = received: 10 = 10" in result.stdout
+    assert "asked for 11, received 10" in result.stdout
+    assert re.search(r"group: benchmark_consumer_\d+,", result.stdout)
+
+
+def test_a_topic_that_never_came_is_status_1(namesrv: str) -> None:
+    result = bench("consumer", "-n", namesrv, "-t", "BenchNone", "--duration", "0.5")
+    assert result.returncode == 1
+    assert "no name server knows the topic BenchNone" in result.stdout
+
+
+def test_without_a_cluster_there_is_one_sentence() -> None:
+    result = bench("producer", "-n", "127.0.0.1:1", "-q", "1")
+    assert result.returncode == 1
+    assert result.stderr.startswith("cometmq: no connection to 127.0.0.1:1")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_message_no_broker_takes_is_one_sentence(namesrv: str) -> None:
+    for mode in ("true", "false"):
+        result = bench("producer", "-n", namesrv, "-t", "BenchLarge", "-s", "5000000", "-y", mode)
+        assert result.returncode == 1
+        assert "4194304" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer"])
+def test_ctrl_c_ends_a_run_with_its_proof(namesrv: str, kind: str) -> None:
+    topic = ("-n", namesrv, "-t", f"BenchEndless-{kind}")
+    bench_json("producer", *topic, "-q", "100")
+    extra = ("--from", "first") if kind == "consumer" else ()
+    with subprocess.Popen(
+        command(kind, *topic, *extra, "-ri", "100"),
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        deadline = time.monotonic() + DEADLINE_S
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("Current Time") and " TPS: 0 " not in line:
+                break
+            assert time.monotonic() < deadline, lines
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(DEADLINE_S) == 0
+    assert re.search(r"^OK (sent = stored|committed = received): ([\d,]+) = \2 in", rest, re.M)
+
+
+def producer_settings(namesrv: str, **limits: Any) -> ProducerSettings:
+    return ProducerSettings(
+        namesrv=namesrv,
+        topic="t",
+        concurrency=8,
+        message_size_bytes=100,
+        key_enable=False,
+        property_size_bytes=0,
+        tag_count=0,
+        asynchronous=False,
+        compression=None,
+        compress_over_bytes=4096,
+        limits=RunLimits(**limits),
+    )
+
+
+async def test_what_others_stored_meanwhile_fails_the_proof() -> None:
+    async with Cluster() as cluster:
+        bench_run = ProducerBench(producer_settings(cluster.namesrv, duration_s=0.5))
+        running = asyncio.gather(bench_run.run(BenchScreen()), intrude(cluster.namesrv))
+        result, _ = await running
+    assert not result.holds
+    assert result.facts["stored"] == result.facts["sent"] + 3
+    assert "3 more than were acknowledged here" in result.notes[0]
+
+
+async def intrude(namesrv: str) -> None:
+    """Three messages of another producer, once the benchmark has created the topic."""
+    async with Producer("another", namesrv=namesrv, instance_name="another") as producer:
+        await asyncio.sleep(0.2)
+        for _ in range(3):
+            await producer.send(Message("t", b"not yours"))
+
+
+async def test_a_broker_that_goes_away_fails_the_proof() -> None:
+    async def stop(cluster: Cluster) -> None:
+        await asyncio.sleep(0.3)
+        await cluster.stop_broker()
+
+    async with Cluster() as cluster:
+        bench_run = ProducerBench(producer_settings(cluster.namesrv, duration_s=1.0))
+        result: BenchResult
+        result, _ = await asyncio.gather(bench_run.run(BenchScreen()), stop(cluster))
+    assert not result.holds
+    assert result.facts["send_failed"] > 0
+    assert any("sends failed, the last one: " in note for note in result.notes)
+
+
+async def test_another_member_of_the_group_fails_the_proof() -> None:
+    """Two members share the queues: neither can claim all that the group committed."""
+    async with Cluster() as cluster:
+        namesrv = cluster.namesrv
+        await ProducerBench(producer_settings(namesrv, quantity=1000)).run(BenchScreen())
+        settings = ConsumerSettings(
+            namesrv=namesrv,
+            topic="t",
+            group="shared",
+            concurrency=4,
+            tags="*",
+            consume_from=ConsumeFromWhere.FIRST_OFFSET,
+            limits=RunLimits(duration_s=2.0),
+        )
+        first, second = ConsumerBench(settings), ConsumerBench(settings)
+        results = await asyncio.gather(first.run(BenchScreen()), second.run(BenchScreen()))
+    assert sum(result.facts["received"] for result in results) >= 1000
+    assert [result.holds for result in results] == [False, False]
+    assert all("another member" in result.notes[0] for result in results)

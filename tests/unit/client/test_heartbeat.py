@@ -1,0 +1,89 @@
+"""Heartbeats: whom they reach, and how a lost broker is reached again."""
+
+from __future__ import annotations
+
+from tests.unit.client.fakes import FakeInstance, route, until
+
+from cometmq.model.subscription import ConsumerData
+from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.json_dialect import decode_body
+
+BEAT = RequestCode.HEART_BEAT
+
+
+class Member:
+    group = "g"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData("g")
+
+    def rebalance_soon(self) -> None:
+        self.asked += 1
+
+
+async def with_slave(fake: FakeInstance) -> None:
+    known = route("a")
+    known.broker_datas[0].broker_addrs = {0: "a:1", 1: "slave:1"}
+    fake.remoting.routes["t"] = known
+    await fake.instance.routes.refresh("t")
+
+
+async def test_without_groups_there_is_nothing_to_tell(fake: FakeInstance) -> None:
+    await with_slave(fake)
+    await fake.instance.heartbeats.beat_all()
+    assert fake.remoting.called(BEAT) == []
+
+
+async def test_producers_tell_masters_only(fake: FakeInstance) -> None:
+    fake.instance.add_producer("p")
+    await with_slave(fake)
+    await fake.instance.heartbeats.beat_all()
+    assert set(fake.remoting.called(BEAT)) == {"a:1"}
+    body = fake.remoting.sent(BEAT)[-1].body
+    data = decode_body(bytes(body), HeartbeatData)
+    assert data.client_id == "127.0.0.1@test"
+    assert [p.group_name for p in data.producer_data_set] == ["p"]
+
+
+async def test_consumers_tell_every_broker(fake: FakeInstance) -> None:
+    fake.instance.add_consumer(Member())
+    await with_slave(fake)
+    await fake.instance.heartbeats.beat_all()
+    assert set(fake.remoting.called(BEAT)) == {"a:1", "slave:1"}
+
+
+async def test_a_new_route_is_told_at_once_and_asks_for_a_rebalance(fake: FakeInstance) -> None:
+    member = Member()
+    fake.instance.add_consumer(member)
+    await with_slave(fake)
+    await until(lambda: set(fake.remoting.called(BEAT)) == {"a:1", "slave:1"})
+    await until(lambda: member.asked >= 3)  # for the route, and for each broker reached
+    fake.instance.heartbeats.beat_new()
+    assert len(fake.remoting.called(BEAT)) == 2
+
+
+async def test_a_broker_that_is_down_is_tried_until_it_answers(fake: FakeInstance) -> None:
+    fake.instance.add_consumer(Member())
+    fake.remoting.down.add("a:1")
+    await with_slave(fake)
+    await until(lambda: fake.remoting.called(BEAT).count("a:1") >= 3)
+    fake.remoting.down.clear()
+    tried = fake.remoting.called(BEAT).count("a:1")
+    await until(lambda: fake.remoting.called(BEAT).count("a:1") == tried + 1, 5)
+
+
+async def test_a_broker_that_left_the_routes_is_not_tried_any_more(fake: FakeInstance) -> None:
+    fake.instance.add_consumer(Member())
+    fake.remoting.down.add("a:1")
+    await with_slave(fake)
+    await until(lambda: fake.remoting.called(BEAT).count("a:1") >= 1)
+    fake.remoting.routes["t"] = route("b")
+    await fake.instance.routes.refresh("t")
+    await until(lambda: "b:1" in fake.remoting.called(BEAT))
+    tried = fake.remoting.called(BEAT).count("a:1")
+    await fake.instance.heartbeats.beat_all()
+    assert fake.remoting.called(BEAT).count("a:1") <= tried + 1

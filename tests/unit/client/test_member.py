@@ -1,0 +1,196 @@
+"""A whole membership over a cluster in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok, until
+from tests.unit.client.test_pulling import answer, record
+
+from cometmq.client.member import ConsumerOptions, GroupMember
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeFromWhere, ConsumeResult
+from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import RemotingCommand, response
+from cometmq.protocol.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    PullMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    UpdateConsumerOffsetRequestHeader,
+)
+from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.properties import decode_properties
+
+QUEUE = MessageQueue("t", "a", 0)
+SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+class Box:
+    """One broker with one queue whose pulls are answered from `pulls`, then find nothing new."""
+
+    def __init__(self, fake: FakeInstance) -> None:
+        self.fake = fake
+        self.pulls: list[RemotingCommand] = []
+        self.stored_offset: int | None = 0
+        self.result = ConsumeResult.SUCCESS
+        self.heard: list[MessageExt] = []
+        fake.remoting.routes["t"] = route("a", queues=1)
+        ids = encode_body({"consumerIdList": [fake.instance.client_id]})
+        fake.remoting.answers |= {
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda *_: response(0, body=ids),
+            RequestCode.QUERY_CONSUMER_OFFSET: lambda *_: response(
+                0, ext={"offset": str(self.stored_offset)}
+            ),
+            UPDATE: self._update,
+            RequestCode.PULL_MESSAGE: self._pull,
+        }
+        options = ConsumerOptions(
+            consume_from=ConsumeFromWhere.FIRST_OFFSET, max_reconsume_times=7, local_retry_s=0.01
+        )
+        self.member = GroupMember(fake.instance, "g", {"t": "x || y"}, self._listen, options)
+
+    async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
+        self.heard += messages
+        return self.result
+
+    def _update(self, _address: str, command: RemotingCommand) -> RemotingCommand:
+        self.stored_offset = command.header(UpdateConsumerOffsetRequestHeader).commit_offset
+        return response(0)
+
+    def _pull(self, _address: str, command: RemotingCommand) -> RemotingCommand:
+        if self.pulls:
+            return self.pulls.pop(0)
+        self.fake.remoting.delay_s = 0.005  # a long poll in small
+        return answer(19, command.header(PullMessageRequestHeader).queue_offset)
+
+
+@pytest.fixture
+async def box(fake: FakeInstance) -> AsyncIterator[Box]:
+    box = Box(fake)
+    yield box
+    fake.remoting.down.clear()
+    await box.member.close(1)
+
+
+def heartbeat(fake: FakeInstance) -> HeartbeatData:
+    return decode_body(fake.remoting.sent(RequestCode.HEART_BEAT)[-1].body, HeartbeatData)  # type: ignore[arg-type]
+
+
+async def test_a_start_joins_the_group_and_takes_its_queues(box: Box, fake: FakeInstance) -> None:
+    await box.member.start()
+    assert set(box.member.assigned()) == {QUEUE}
+    (data,) = heartbeat(fake).consumer_data_set
+    assert (data.group_name, data.consume_type, data.message_model) == (
+        "g",
+        "CONSUME_PASSIVELY",
+        "CLUSTERING",
+    )
+    assert data.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+    by_topic = {s.topic: s for s in data.subscription_data_set}
+    assert set(by_topic) == {"t", "%RETRY%g"}
+    assert set(by_topic["t"].tags_set) == {"x", "y"}
+    assert by_topic["%RETRY%g"].sub_string == "*"
+
+
+async def test_close_commits_what_was_consumed_and_unregisters(fake: FakeInstance) -> None:
+    box = Box(fake)
+    box.pulls = [answer(0, 2, record(0, TAGS="x"), record(1, TAGS="y"))]
+    await box.member.start()
+    await until(lambda: len(box.heard) == 2)
+    await box.member.close(1)
+    assert box.stored_offset == 2
+    (left,) = fake.remoting.sent(RequestCode.UNREGISTER_CLIENT)
+    assert left.ext == {"clientID": fake.instance.client_id, "consumerGroup": "g"}
+
+
+async def test_a_refused_message_goes_back_to_its_broker(box: Box, fake: FakeInstance) -> None:
+    fake.remoting.answers[SEND_BACK] = lambda *_: response(0)
+    box.result = ConsumeResult.RECONSUME_LATER
+    box.pulls = [answer(0, 1, record(0, TAGS="x", UNIQ_KEY="ID"))]
+    await box.member.start()
+    await until(lambda: fake.remoting.sent(SEND_BACK))
+    header = fake.remoting.sent(SEND_BACK)[0].header(ConsumerSendMsgBackRequestHeader)
+    assert (header.group, header.offset, header.origin_msg_id) == ("g", 0, "ID")
+    assert (header.origin_topic, header.delay_level, header.max_reconsume_times) == ("t", 0, 7)
+
+
+async def test_a_refused_message_is_sent_to_the_retry_topic_when_it_cannot_go_back(
+    box: Box, fake: FakeInstance
+) -> None:
+    fake.remoting.routes["%RETRY%g"] = route("a", queues=1)
+    fake.remoting.answers[SEND_BACK] = refuse(3)
+    fake.remoting.answers[RequestCode.SEND_MESSAGE_V2] = send_ok
+    box.result = ConsumeResult.RECONSUME_LATER
+    box.pulls = [answer(0, 1, record(0, TAGS="x", UNIQ_KEY="ID", TRAN_MSG="true"))]
+    await box.member.start()
+    await until(lambda: fake.remoting.sent(RequestCode.SEND_MESSAGE_V2))
+    (sent,) = fake.remoting.sent(RequestCode.SEND_MESSAGE_V2)
+    header = sent.header(SendMessageRequestHeaderV2)
+    assert (header.topic, header.producer_group) == ("%RETRY%g", "CLIENT_INNER_PRODUCER")
+    assert (header.reconsume_times, header.max_reconsume_times) == (1, 7)
+    properties = decode_properties(header.properties or "")
+    assert properties["RETRY_TOPIC"] == "t"
+    assert (properties["UNIQ_KEY"], properties["DELAY"], properties["TAGS"]) == ("ID", "3", "x")
+    assert properties["ORIGIN_MESSAGE_ID"] == "ID"
+    assert "TRAN_MSG" not in properties
+    assert "MIN_OFFSET" not in properties
+
+
+async def test_a_moved_offset_is_stored_and_the_queue_begun_there(
+    box: Box, fake: FakeInstance
+) -> None:
+    box.pulls = [answer(21, 50), answer(0, 51, record(50, TAGS="x"))]
+    await box.member.start()
+    await until(lambda: box.heard)
+    assert box.stored_offset in (50, 51)
+    pulls = [
+        c.header(PullMessageRequestHeader) for c in fake.remoting.sent(RequestCode.PULL_MESSAGE)
+    ]
+    assert [h.queue_offset for h in pulls if h.topic == "t"][:2] == [0, 50]
+
+
+async def test_members_that_come_and_go_are_noticed_when_told(box: Box, fake: FakeInstance) -> None:
+    await box.member.start()
+    ids = encode_body({"consumerIdList": ["0-before-us", fake.instance.client_id]})
+    fake.remoting.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda *_: response(0, body=ids)
+    box.member.rebalance_soon()
+    await until(lambda: not box.member.assigned())
+
+
+async def test_a_new_subscription_is_told_and_consumed(box: Box, fake: FakeInstance) -> None:
+    fake.remoting.routes["u"] = route("a", queues=1)
+    await box.member.start()
+    box.member.subscribe("u", "*")
+    await until(lambda: MessageQueue("u", "a", 0) in box.member.assigned())
+    topics = {s.topic for s in heartbeat(fake).consumer_data_set[0].subscription_data_set}
+    assert topics == {"t", "u", "%RETRY%g"}
+    box.member.unsubscribe("u")
+    await until(lambda: MessageQueue("u", "a", 0) not in box.member.assigned())
+    box.member.unsubscribe("never-subscribed")
+
+
+async def test_a_cluster_that_is_down_is_joined_when_it_comes(fake: FakeInstance) -> None:
+    box = Box(fake)
+    fake.remoting.down |= {"127.0.0.1:9876", "a:1"}
+    await box.member.start()
+    assert not box.member.assigned()
+    fake.remoting.down.clear()
+    await until(box.member.assigned, 5)
+    await box.member.close(1)
+
+
+async def test_a_cancelled_start_leaves_nothing_behind(fake: FakeInstance) -> None:
+    box = Box(fake)
+    fake.remoting.delay_s = 60
+    starting = asyncio.get_running_loop().create_task(box.member.start())
+    await asyncio.sleep(0.01)
+    starting.cancel()
+    await asyncio.wait([starting])
+    fake.remoting.delay_s = 0
+    fake.instance.add_consumer(box.member)  # the group is free again
+    await fake.instance.remove_consumer("g")
