@@ -63,6 +63,12 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = True
     enable_property_filter: bool = False
     reject_transaction_message: bool = False
+    transaction_time_out: int = field(default=6_000, metadata={"min": 0})
+    transaction_check_max: int = field(default=15, metadata={"min": 0})
+    transaction_check_interval: int = field(default=30_000, metadata={"min": 1})
+    transaction_op_msg_max_size: int = field(default=4_096, metadata={"min": 1})
+    transaction_op_batch_interval: int = field(default=3_000, metadata={"min": 1})
+    store_reply_message_enable: bool = True
 
     flush_delay_offset_interval: int = field(default=10_000, metadata={"min": 1})
     timer_wheel_enable: bool = True
@@ -78,6 +84,8 @@ class BrokerConfig:
     )
     # CometMQ's own: how many pulls may wait for messages at once.
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
+    # CometMQ's own: how many half messages may wait for their end; about 100 bytes of memory each.
+    max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
 
     def registration_period_s(self) -> float:
         """10 to 60 seconds, whatever is configured (Java: BrokerController.start)."""

@@ -60,7 +60,7 @@ class DelayState(DelayOffsetSerializeWrapper):
     """The file. Without `commit_log_offset` a Java broker wrote it."""
 
     commit_log_offset: Int64 | None = None
-    timer_segments: list[Segment] = []
+    timer_segments: tuple[Segment, ...] = ()
     timer_floor: Int64 = 0
 
 

@@ -1,7 +1,7 @@
-"""Delivering what waits: delay levels and timers on one timer of the loop.
+"""Delivering what waits, on one timer of the loop, and keeping track of it on disk.
 
-Java: ScheduleMessageService, TimerMessageStore. The rules are in `delay_levels` and `timer`, which
-know no loop; here is when they are called, and that their progress survives.
+Java: ScheduleMessageService, TimerMessageStore, which have a thread for each level and eight for the
+timer. The rules are in `delayed`, which knows no loop.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import msgspec
 import structlog
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.delay_levels import NEVER_MS, DelayLevels
-from cometmq.broker.delay_state import DelayState, Replay, java_timer_progress
-from cometmq.broker.delivery import Delivery
+from cometmq.broker.delay_levels import NEVER_MS
+from cometmq.broker.delay_state import DelayState
+from cometmq.broker.delayed import DelayedMessages
 from cometmq.broker.state import StateWriter
-from cometmq.broker.timer import TimerQueue
-from cometmq.broker.timer_progress import TimerProgress
 from cometmq.errors import StoreError
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.json_dialect import decode_body, pretty
@@ -37,7 +35,7 @@ _LONGEST_SLEEP_MS: Final = 1_000
 
 
 class Delays:
-    """Delay levels, timers and their state file. For the loop's thread only.
+    """For the loop's thread only.
 
     `open` when the store is open, before anything is put; `start` to deliver; `close` while the
     store is still open.
@@ -56,16 +54,10 @@ class Delays:
         self._state = state
         self._tasks = tasks
         self._save_interval_s = config.flush_delay_offset_interval / 1000
-        root = store.config.store_path_root_dir
-        self._file = JsonFile(root / "config" / "delayOffset.json")
-        self._java_timer_file = root / "config" / "timercheck"
-        self._delivery = Delivery(store)
-        self.levels = DelayLevels(
-            store, self._delivery, store.config.delay_levels_ms, self._due_earlier
-        )
-        self.timers = TimerQueue(
-            store, self._delivery, config.timer_precision_ms, self._due_earlier
-        )
+        directory = store.config.store_path_root_dir / "config"
+        self._file = JsonFile(directory / "delayOffset.json")
+        self._java_timer_file = directory / "timercheck"
+        self.messages = DelayedMessages(store, config.timer_precision_ms, self._due_earlier)
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = NEVER_MS
@@ -74,37 +66,12 @@ class Delays:
         self._unsaved: DelayState | None = None
         self._saved = DelayState()
 
-    @property
-    def delivered_count(self) -> int:
-        """How many messages were delivered since the start."""
-        return self._delivery.delivered_count
-
-    # -- lifecycle --
-
     def open(self) -> None:
         """Find out what is delivered already. Raises ConfigError for an unreadable state file."""
-        state = self._file.read(lambda text: decode_body(text.encode(), DelayState)) or DelayState()
-        self._version = state.data_version or self._version
-        offsets = dict(state.offset_table)
-        accounted = state.commit_log_offset
-        floor = 0
-        if accounted is not None and accounted <= self._store.commit_log.end:
-            progress = TimerProgress(state.timer_segments)
-            floor = state.timer_floor
-        else:
-            progress = java_timer_progress(self._java_timer_file) or TimerProgress()
-            accounted = 0
-        replay = Replay(self._store, offsets, progress, self.timers.code_of_record)
-        replay.run(accounted, floor)
-        now_ms = self._clock.now_ms()
-        self.levels.open(offsets, now_ms)
-        self.timers.open(progress, floor, now_ms)
-        log.info(
-            "delayed messages found",
-            by_level={level: count for level, count in self.levels.pending().items() if count},
-            timed=self.timers.pending,
-            delivered_since_saved=replay.delivered_count,
-        )
+        state = self._file.read(lambda text: decode_body(text.encode(), DelayState))
+        if state is not None and state.data_version is not None:
+            self._version = state.data_version
+        self.messages.open(state, self._clock.now_ms(), self._java_timer_file)
 
     def start(self) -> None:
         """Deliver from now on."""
@@ -146,8 +113,7 @@ class Delays:
         self._armed_for_ms = NEVER_MS
         now_ms = self._clock.now_ms()
         try:
-            count = self.levels.deliver_due(now_ms, _BATCH)
-            count += self.timers.run(now_ms, _BATCH)
+            count = self.messages.run(now_ms, _BATCH)
         except Exception:
             # The outermost edge of a callback: without it a fault would end all deliveries.
             log.exception("delayed messages could not be delivered")
@@ -156,12 +122,12 @@ class Delays:
         if count:
             self._arm(0)
             return
-        due_ms = min(self.levels.next_due_ms(), self.timers.next_due_ms())
+        due_ms = self.messages.next_due_ms()
         if due_ms != NEVER_MS:
             # What is due and was not done has failed, and is tried again.
             self._arm(due_ms - now_ms if due_ms > now_ms else _LONGEST_SLEEP_MS)
 
-    # -- progress --
+    # -- the state file --
 
     def _save(self) -> None:
         """Write down what the log on disk covers; called again it writes what follows."""
@@ -177,20 +143,17 @@ class Delays:
 
     def _capture(self) -> None:
         """Take note of the progress, if it says more than what is saved."""
-        end = self._store.commit_log.end
-        offsets = self.levels.offsets()
-        segments = self.timers.progress.copy()
+        state = self.messages.capture(msgspec.structs.replace(self._version))
         saved = self._saved
-        same = offsets == saved.offset_table and segments == saved.timer_segments
+        same = (
+            state.offset_table == saved.offset_table
+            and state.timer_segments == saved.timer_segments
+        )
         # While something waits, the log up to here need not be looked through again.
-        waiting = self.timers.pending or any(self.levels.pending().values())
-        if (same and not waiting) or end == saved.commit_log_offset:
+        if same and (
+            not self.messages.pending or state.commit_log_offset == saved.commit_log_offset
+        ):
             return
         self._version.next(self._clock.now_ms())
-        self._unsaved = DelayState(
-            data_version=msgspec.structs.replace(self._version),
-            offset_table=offsets,
-            commit_log_offset=end,
-            timer_segments=segments,
-            timer_floor=self.timers.window.floor,
-        )
+        state.data_version = msgspec.structs.replace(self._version)
+        self._unsaved = state

@@ -1,14 +1,27 @@
-"""When the store is flushed (Java: FlushRealTimeService, FlushConsumeQueueService)."""
+"""When the store is flushed, and its next file made (Java: FlushRealTimeService,
+FlushConsumeQueueService, CommitRealTimeService, AllocateMappedFileService).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
+import structlog
+
+from cometmq.errors import StoreFullError
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+_CHECKPOINT_PERIOD_S: Final = 1.0
+_NEXT_FILE_PERIOD_S: Final = 0.5
+# The loop serves others after so many records that became readable.
+_PUBLISHED_AT_ONCE: Final = 500
 
 
 class CommitLogFlusher:
@@ -30,7 +43,7 @@ class CommitLogFlusher:
 
 
 class FlushTimers:
-    """Flushes commit log and consume queues now and then, beside the loop.
+    """Flushes commit log and consume queues now and then, beside the loop, and watches how that goes.
 
     What is dirty by fewer than `least pages` waits for the thorough interval. For the loop's thread
     only.
@@ -43,8 +56,11 @@ class FlushTimers:
         self._flusher = flusher
         self._clock = clock
         self._tasks = tasks
-        # Apart from the commit log's: many queues to flush must not hold up a sync send.
+        # Apart from the commit log's: many queues to flush must not hold up a sync send, and a slow
+        # flush must not keep records in their buffers.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush-queues")
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="write-commit-log")
+        self._full = False
 
     def start(self) -> None:
         config = self._store.config
@@ -62,10 +78,50 @@ class FlushTimers:
             config.flush_consume_queue_thorough_interval,
             "flush-consume-queues",
         )
+        if config.uses_transient_pool:
+            self._every(
+                config.commit_interval_commit_log,
+                self._commit,
+                config.commit_commit_log_least_pages,
+                config.commit_commit_log_thorough_interval,
+                "commit-commit-log",
+            )
+        self._tasks.every(_CHECKPOINT_PERIOD_S, self._flush_checkpoint, "flush-checkpoint")
+        self._tasks.every(_NEXT_FILE_PERIOD_S, self._prepare_next, "prepare-next-file")
+        self._tasks.every(
+            config.os_page_cache_busy_time_out_mills / 5000,
+            self._store.watch_page_cache,
+            "watch-page-cache",
+        )
 
     def close(self) -> None:
-        """Wait for the flush under way; the timers end with their tasks."""
+        """Wait for what is under way; the timers end with their tasks."""
         self._executor.shutdown(wait=True)
+        self._writer.shutdown(wait=True)
+
+    async def _commit(self, least_pages: int) -> None:
+        """Bring records from the transient store pool to the log, then to their readers."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._writer, self._store.commit, least_pages)
+        while self._store.publish(_PUBLISHED_AT_ONCE):  # noqa: ASYNC110 - others get their turn
+            await asyncio.sleep(0)
+
+    async def _flush_checkpoint(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self._store.flush_checkpoint)
+
+    async def _prepare_next(self) -> None:
+        """Make the next file while the present one has room; not sooner, for it takes the disk."""
+        if not self._store.commit_log.next_file_is_due or self._store.refusal is not None:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._writer, self._store.prepare_next)
+            self._full = False
+        except StoreFullError as error:
+            if not self._full:
+                log.warning("the next file cannot be made ahead of need", reason=str(error))
+            self._full = True
 
     def _flush_consume_queues(self, least_pages: int) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(

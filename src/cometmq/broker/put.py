@@ -6,10 +6,9 @@ import re
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.delay_levels import DelayLevels
+from cometmq.broker.delayed import DelayedMessages
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
-from cometmq.broker.timer import TimerQueue
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
@@ -35,14 +34,12 @@ class MessagePut:
         config: BrokerConfig,
         store: MessageStore,
         clock: Clock,
-        levels: DelayLevels,
-        timers: TimerQueue,
+        delayed: DelayedMessages,
     ) -> None:
         self._config = config
         self._store = store
         self._clock = clock
-        self._levels = levels
-        self._timers = timers
+        self._delayed = delayed
 
     def put(self, message: IncomingMessage) -> tuple[int, int]:
         """Store `message`; returns queue offset and commit-log offset of where it lies now.
@@ -56,12 +53,12 @@ class MessagePut:
                 # The level wins, as in Java; a retried message may still carry its first delay.
                 for name in _TIMER_PROPERTIES:
                     message.properties.pop(name, None)
-                return self._levels.put(message, level, self._clock.now_ms())
+                return self._delayed.levels.put(message, level, self._clock.now_ms())
             if _is_timed(message):
                 now_ms = self._clock.now_ms()
                 deliver_ms = self._deliver_ms(message.properties, now_ms)
                 if deliver_ms > now_ms:
-                    return self._timers.put(message, deliver_ms, now_ms)
+                    return self._delayed.timers.put(message, deliver_ms, now_ms)
         return message.append_to(self._store)
 
     def _deliver_ms(self, properties: dict[str, str], now_ms: int) -> int:

@@ -138,9 +138,7 @@ class RecallHandler:
         }
         if header.producer_group:
             properties[p.PRODUCER_GROUP] = header.producer_group
-        return IncomingMessage(
-            handle.topic, 0, _BODY, properties, now_ms, connection.packed_peer
-        )
+        return IncomingMessage(handle.topic, 0, _BODY, properties, now_ms, connection.packed_peer)
 
 
 def _invalid(handle: str) -> Refused:

@@ -7,6 +7,7 @@ kept until the topic changes, and the common message costs no dict and no await.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 import msgspec
@@ -14,7 +15,11 @@ import msgspec
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.group_commit import GroupCommit
 from cometmq.broker.groups import GroupManager
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.put import MessagePut, delay_level
+from cometmq.broker.recall import recall_handle
 from cometmq.broker.refusal import Refused
+from cometmq.broker.retry import RetryHandler
 from cometmq.broker.topics import TopicManager
 from cometmq.errors import ProtocolError
 from cometmq.model import names
@@ -54,10 +59,11 @@ _DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_
 class _Target:
     """A topic that messages may be sent to: its queues, opened when first used."""
 
-    __slots__ = ("name", "queue_limit", "queues", "sys_flag", "write_queue_nums")
+    __slots__ = ("is_retry", "name", "queue_limit", "queues", "sys_flag", "write_queue_nums")
 
     def __init__(self, topic: TopicConfig) -> None:
         self.name = topic.topic_name
+        self.is_retry = names.is_retry_topic(topic.topic_name)
         self.write_queue_nums = topic.write_queue_nums
         self.queue_limit = max(topic.write_queue_nums, topic.read_queue_nums)
         self.sys_flag = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
@@ -85,6 +91,8 @@ class SendHandler:
         store: MessageStore,
         topics: TopicManager,
         groups: GroupManager,
+        put: MessagePut,
+        retry: RetryHandler,
         packed_store_host: bytes,
         group_commit: GroupCommit | None = None,
     ) -> None:
@@ -92,6 +100,10 @@ class SendHandler:
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._put = put
+        self._retry = retry
+        # Stores the half message of a transaction, as `MessagePut.put` does others.
+        self.put_half: Callable[[IncomingMessage], tuple[int, int]] = self._refuse_half
         self._group_commit = group_commit
         self._max_message_size = store.config.max_message_size
         self._targets: dict[str, _Target] = {}
@@ -143,7 +155,18 @@ class SendHandler:
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
-        properties, unique_id, tags_code = self._stored_properties(header.properties or "")
+        text = header.properties or ""
+        # Substrings first: only a message that may be special pays for a closer look.
+        if (
+            "DELAY" in text
+            or "TIMER_D" in text
+            or "TRAN_MSG" in text
+            or "CLUSTER\x01" in text
+            or "POP_CK\x01" in text
+            or target.is_retry
+        ):
+            return self._send_special(connection, request, header, target, queue_id)
+        properties, unique_id, tags_code = self._stored_properties(text)
         queue_offset, physical_offset = self._store.append(
             queue,
             body,
@@ -187,15 +210,6 @@ class SendHandler:
 
     def _stored_properties(self, text: str) -> tuple[bytes, str, int]:
         """The properties as they are stored, the unique id and the tags code."""
-        # Substrings first: only a message that may be special pays for a closer look.
-        if (
-            "DELAY" in text
-            or "TIMER_D" in text
-            or "TRAN_MSG" in text
-            or "CLUSTER\x01" in text
-            or "POP_CK\x01" in text
-        ):
-            text = self._special_properties(text)
         unique_id = _find_unique_id(text)
         tags = _find_tags(text)
         if text and not text.endswith(PROPERTY_SEPARATOR):
@@ -212,31 +226,67 @@ class SendHandler:
             )
         return stored, unique_id, java_hash(tags) if tags else 0
 
-    def _special_properties(self, text: str) -> str:
-        """The properties without what the broker sets itself; refuses what it cannot honour."""
-        properties = decode_properties(text)
-        if properties.get(p.TRANSACTION_PREPARED, "").lower() == "true":
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden: "
-                "this release stores no half messages",
-            )
-        delay = properties.get(p.DELAY_TIME_LEVEL, "0")
-        if delay.lstrip("-").isdigit() and int(delay) > 0:
-            self._refuse_delay(p.DELAY_TIME_LEVEL, delay)
-        for name in _DELAY_PROPERTIES:
-            if name in properties:
-                self._refuse_delay(name, properties[name])
+    def _send_special(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        header: SendMessageHeader,
+        target: _Target,
+        queue_id: int,
+    ) -> bytes | None:
+        """As `send`, for a message that is delayed, retried or half of a transaction."""
+        properties = decode_properties(header.properties or "")
         # What was popped from one topic and is sent to another is not popped there.
-        for name in (*self._own_properties, p.POP_CK):
-            properties.pop(name, None)
-        return encode_properties(properties)
+        properties.pop(p.POP_CK, None)
+        unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
+        if unique_id is None:
+            unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._unique_ids.next()
+        properties.update(self._own_properties)
+        message = IncomingMessage(
+            target.name,
+            queue_id,
+            request.frame.body,
+            properties,
+            header.born_timestamp,
+            connection.packed_peer,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if target.is_retry:
+            self._retry.redirect(message, header.max_reconsume_times, request.version)
+        if self._is_half(message):
+            queue_offset, physical_offset = self.put_half(message)
+        else:
+            queue_offset, physical_offset = self._put.put(message)
+        handle = recall_handle(message, self._config.broker_name)
+        return self._acknowledge(
+            connection,
+            request,
+            header,
+            b'%b"msgId":"%b%016X","queueId":"%d","queueOffset":"%d",%b"transactionId":%b'
+            % (
+                self._own_ext,
+                self._host_hex,
+                physical_offset,
+                queue_id,
+                queue_offset,
+                b'"recallHandle":"%b",' % handle.encode() if handle else b"",
+                _quoted(unique_id),
+            ),
+        )
 
-    def _refuse_delay(self, name: str, value: str) -> NoReturn:
-        # Storing it for delivery now would break the sender's promise to its consumers.
+    def _is_half(self, message: IncomingMessage) -> bool:
+        if message.properties.get(p.TRANSACTION_PREPARED, "").lower() != "true":
+            return False
+        # A retry by a client before 4.6.1, which leaves the property in.
+        return not (message.reconsume_times > 0 and delay_level(message.properties) > 0)
+
+    def _refuse_half(self, _message: IncomingMessage) -> NoReturn:
         raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"property {name}={value}: this release delivers no delayed messages; send without it",
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden: "
+            "this release stores no half messages",
         )
 
     def _send_batch(
@@ -309,7 +359,7 @@ class SendHandler:
         name = header.topic
         if fault := names.topic_fault(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-        if name in names.FORBIDDEN_SEND_TOPICS:
+        if name in names.FORBIDDEN_SEND_TOPICS or name == names.TIMER_TOPIC:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )

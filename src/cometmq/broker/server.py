@@ -12,17 +12,24 @@ from typing import TypeVar
 
 import structlog
 
+from cometmq.broker.cleaning import CleaningHandlers, CleaningTimer
 from cometmq.broker.client_handlers import ClientHandlers
 from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.delays import Delays
 from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
 from cometmq.broker.group_commit import GroupCommit
 from cometmq.broker.groups import GroupManager
+from cometmq.broker.indexing import Indexing
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offset_handlers import OffsetHandlers
 from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.pull import PullHandler
+from cometmq.broker.put import MessagePut
+from cometmq.broker.query_handlers import QueryHandlers
+from cometmq.broker.recall import RecallHandler
 from cometmq.broker.registration import Registration
+from cometmq.broker.retry import RetryHandler
 from cometmq.broker.send import SendHandler
 from cometmq.broker.state import StateWriter
 from cometmq.broker.topics import TopicManager
@@ -69,6 +76,7 @@ class Broker:
         self._clock = clock
         self._disk = disk or Disk()
         self._tasks = TaskOwner("broker")
+        self._closed = False
         self._state = StateWriter()
         self._handlers = Handlers()
         self._remoting = RemotingServer(
@@ -86,6 +94,9 @@ class Broker:
         self._registration: Registration | None = None
         self._flusher: CommitLogFlusher | None = None
         self._flush_timers: FlushTimers | None = None
+        self._indexing: Indexing | None = None
+        self._delays: Delays | None = None
+        self._cleaning: CleaningTimer | None = None
 
     @property
     def port(self) -> int:
@@ -115,7 +126,13 @@ class Broker:
         log.info("broker started", name=self.config.broker_name, address=self.address)
 
     async def close(self) -> None:
-        """Unregister, answer what waits, persist and flush everything, release the store."""
+        """Unregister, answer what waits, persist and flush everything, release the store.
+
+        Idempotent.
+        """
+        if self._closed:
+            return
+        self._closed = True
         if self._registration is not None:
             await self._registration.close()
         self._long_polling.release_all()
@@ -124,8 +141,14 @@ class Broker:
         await self._tasks.close()
         if self._flush_timers is not None:
             self._flush_timers.close()
+        if self._indexing is not None:
+            self._indexing.close()
         if self._flusher is not None:
             self._flusher.close()
+        if self._delays is not None:
+            self._delays.close()
+        if self._cleaning is not None:
+            self._cleaning.close()
         if self._tables_loaded:
             self._save_all()
         self._state.close()
@@ -152,10 +175,19 @@ class Broker:
             ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
             tasks=self._tasks,
         )
+        delays = Delays(self.config, store, self._clock, self._state, self._tasks)
+        delays.open()
+        self._delays = delays
         self._flusher = CommitLogFlusher(store)
-        self._register_handlers(store, packed_host, self._group_commit(self._flusher))
+        self._register_handlers(store, delays, packed_host, self._group_commit(self._flusher))
+        self._indexing = Indexing(store, self._tasks)
+        QueryHandlers(store, self._indexing, self.config.max_frame_length).register(self._handlers)
+        self._indexing.start()
         self._flush_timers = FlushTimers(store, self._flusher, self._clock, self._tasks)
         self._flush_timers.start()
+        delays.start()
+        self._cleaning = CleaningTimer(store, self._tasks)
+        self._cleaning.start()
         self._start_timers()
 
     def _load_tables(self) -> None:
@@ -186,16 +218,24 @@ class Broker:
         return GroupCommit(flusher, self.store_config.sync_flush_timeout / 1000, self._tasks)
 
     def _register_handlers(
-        self, store: MessageStore, packed_host: bytes, group_commit: GroupCommit | None
+        self,
+        store: MessageStore,
+        delays: Delays,
+        packed_host: bytes,
+        group_commit: GroupCommit | None,
     ) -> None:
+        put = MessagePut(self.config, store, self._clock, delays.messages)
+        retry = RetryHandler(self.config, store, self.topics, self.groups, put)
         self._send = SendHandler(
-            self.config, store, self.topics, self.groups, packed_host, group_commit
+            self.config, store, self.topics, self.groups, put, retry, packed_host, group_commit
         )
         self.clients = ClientManager(self._clock)
         client_handlers = ClientHandlers(
             self.config, self._clock, self.clients, self.groups, self.topics
         )
         self._send.register(self._handlers)
+        retry.register(self._handlers)
+        RecallHandler(self.config, self._clock, self.topics, put).register(self._handlers)
         PullHandler(
             self.config,
             store,
@@ -207,6 +247,7 @@ class Broker:
         ).register(self._handlers)
         client_handlers.register(self._handlers)
         OffsetHandlers(store, self.topics, self.groups, self.offsets).register(self._handlers)
+        CleaningHandlers(store, self.topics, self._topic_removed).register(self._handlers)
 
     def _start_timers(self) -> None:
         loop = asyncio.get_running_loop()

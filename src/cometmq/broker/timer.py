@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 
 # Units looked at between two turns of the loop.
 SCAN_UNITS: Final = 4096
+_MAX_SLOT_DIGITS: Final = 18
 
 _find_out_ms: Final = property_finder(p.TIMER_OUT_MS)
 _find_recall_key: Final = property_finder(p.TIMER_DEL_UNIQKEY)
@@ -87,6 +88,11 @@ class TimerQueue:
         self.window = self._new_window()
         # How many messages wait; recalls are not counted, what they recall is until its time.
         self.pending = 0
+
+    @property
+    def floor(self) -> int:
+        """No message below this queue offset waits."""
+        return self.window.floor if self.pending else self._queue().next_offset
 
     # -- putting --
 
@@ -216,7 +222,7 @@ class TimerQueue:
         except UndeliverableError:
             return 0
         out_ms = _find_out_ms(waiting.text)
-        if out_ms is None or not out_ms.isdecimal():
+        if out_ms is None or not out_ms.isdecimal() or len(out_ms) > _MAX_SLOT_DIGITS:
             return 0
         return -int(out_ms) if _find_recall_key(waiting.text) else int(out_ms)
 

@@ -55,8 +55,7 @@ class TimerProgress:
     def advance(self, slot: int, offset: int) -> None:
         """One message is done. Calls come in order of (slot, offset) for each segment."""
         done = self._segment(offset)
-        if (slot, offset) > (done.slot, done.offset):
-            done.slot, done.offset = slot, offset
+        done.slot, done.offset = max((done.slot, done.offset), (slot, offset))
 
     def finish(self, slot: int) -> None:
         """Every message of `slot` and of all slots before it is done."""
@@ -70,8 +69,8 @@ class TimerProgress:
                 merged.append(done)
         self.segments = merged
 
-    def copy(self) -> list[Segment]:
-        return [Segment(done.start, done.slot, done.offset) for done in self.segments]
+    def copy(self) -> tuple[Segment, ...]:
+        return tuple(Segment(done.start, done.slot, done.offset) for done in self.segments)
 
     def _segment(self, offset: int) -> Segment:
         segments = self.segments

@@ -30,7 +30,7 @@ NamesrvAddr = Annotated[
         "-n",
         "--namesrvAddr",
         metavar="HOST:PORT",
-        help="Name servers, parted by semicolons [default: NAMESRV_ADDR of the environment].",
+        help="Name servers, parted by semicolons (default: NAMESRV_ADDR of the environment).",
         show_default=False,
     ),
 ]
@@ -79,7 +79,7 @@ def producer(
         typer.Option(
             "-w",
             "--threadCount",
-            help="Sends under way at once [default: 64; with -y 1024].",
+            help="Sends under way at once (default: 64; with -y 1024).",
             min=1,
             max=65535,
             show_default=False,
@@ -125,11 +125,11 @@ def producer(
     as_json: AsJson = False,
     output: Output = None,
     delay_enable: Annotated[
-        str, typer.Option("-d", "--delayEnable", metavar=_TRUTH, help="Not in this version.")
+        str, typer.Option("-d", "--delayEnable", metavar=_TRUTH, help="Refused.")
     ] = "false",
     delay_level: Annotated[
         int | None,
-        typer.Option("-e", "--delayLevel", help="Not in this version.", show_default=False),
+        typer.Option("-e", "--delayLevel", help="Refused.", show_default=False),
     ] = None,
     trace: MsgTraceEnable = "false",
     acl: AclEnable = "false",
@@ -140,7 +140,8 @@ def producer(
     _refuse_unsupported(trace, acl, access_key, secret_key)
     if truth("-d", delay_enable) or delay_level is not None:
         raise ConfigError(
-            "-d/-e: this version has no delayed messages; leave out --delayEnable and --delayLevel"
+            "-d/-e: the benchmark sends no delayed messages, for they reach their topic only when due "
+            "and its closing count would not hold; leave out --delayEnable and --delayLevel"
         )
     if compress_level != 5:
         raise ConfigError(f"-cl {compress_level}: the producer compresses at level 5 only")
@@ -221,9 +222,7 @@ def consumer(
     report_interval: ReportInterval = 10_000,
     as_json: AsJson = False,
     output: Output = None,
-    fail_rate: Annotated[
-        float, typer.Option("-r", "--failRate", help="Not in this version.")
-    ] = 0.0,
+    fail_rate: Annotated[float, typer.Option("-r", "--failRate", help="Refused.")] = 0.0,
     trace: MsgTraceEnable = "false",
     acl: AclEnable = "false",
     access_key: AccessKey = None,
@@ -233,8 +232,8 @@ def consumer(
     _refuse_unsupported(trace, acl, access_key, secret_key)
     if fail_rate:
         raise ConfigError(
-            f"-r {fail_rate}: this version's broker takes no messages back for a later delivery; "
-            "leave out --failRate"
+            f"-r {fail_rate}: the benchmark's consumer refuses no messages, for they would come "
+            "again later and its closing count would not hold; leave out --failRate"
         )
     tags = _tag_expression(filter_type, expression)
 

@@ -10,6 +10,7 @@ import structlog
 import typer
 
 from cometmq.runtime.config import load_properties, unknown_keys
+from cometmq.runtime.limits import raise_open_file_limit
 from cometmq.runtime.signals import stop_event
 
 log = structlog.get_logger(__name__)
@@ -53,6 +54,7 @@ def report_unknown_keys(properties: Mapping[str, str], *classes: type) -> None:
 
 async def serve(server: Server, on_ready: Callable[[], None]) -> None:
     """Run `server` until SIGTERM or SIGINT; `on_ready` is called once it serves."""
+    raise_open_file_limit()
     with stop_event() as stop:
         await server.start()
         try:

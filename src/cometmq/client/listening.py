@@ -206,7 +206,8 @@ class ThreadRunner:
             except IndexError:
                 self._sleep()
                 continue
-            self._run(job)
+            if not job.process_queue.dropped:  # else another member gets the messages
+                self._run(job)
         self._tell(self._thread_ended)
 
     def _sleep(self) -> None:
@@ -283,6 +284,8 @@ class TaskRunner:
         while self._jobs:
             job = self._jobs.popleft()
             self._begin_another()
+            if job.process_queue.dropped:
+                continue  # another member gets the messages
             await self._run(job)
             count += 1
             if count % _JOBS_PER_TURN == 0:

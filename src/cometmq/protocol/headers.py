@@ -191,6 +191,80 @@ class GetEarliestMsgStoretimeResponseHeader(Header):
     timestamp: Int64
 
 
+# Transactions
+
+
+class EndTransactionRequestHeader(Header):
+    """Code 37. The offsets are those of the half message; `commit_or_rollback` is 8, 12 or 0."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    msg_id: str
+    from_transaction_check: bool = False
+    topic: str | None = None
+    transaction_id: str | None = None
+    broker_name: str | None = msgspec.field(name="bname", default=None)
+
+
+class CheckTransactionStateRequestHeader(Header):
+    """Code 39, from a broker to a producer: the offsets to name in END_TRANSACTION."""
+
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    topic: str | None = None
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    broker_name: str | None = msgspec.field(name="bname", default=None)
+
+
+class ResumeCheckHalfMessageRequestHeader(Header):
+    """Code 323. `msg_id` is the offset message id of the half message or of its discarded copy."""
+
+    msg_id: str
+    topic: str | None = None
+
+
+# Request and reply
+
+
+class ReplyMessageRequestHeader(SendMessageRequestHeader, kw_only=True):
+    """Code 326, from a broker to the client that asked. Hosts are `ip:port`."""
+
+    born_host: str
+    store_host: str
+    store_timestamp: Int64
+
+
+# Finding messages
+
+
+class QueryMessageRequestHeader(Header):
+    """Code 12. Times are store times in ms, both included."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+
+
+class QueryMessageResponseHeader(Header):
+    """How far the index has come: store time and commit-log offset of its last message."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
+class ViewMessageRequestHeader(Header):
+    """Code 33. `offset` is a commit-log offset."""
+
+    offset: Int64
+    topic: str | None = None
+
+
 # Name server
 
 

@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
         self.write(encode_command(answer, self.serialize_type))
 
     def _on_response(self, command: RemotingCommand) -> None:
-        future = self._calls.get(command.opaque)
+        future = self._calls.pop(command.opaque, None)
         if future is not None and not future.done():
             future.set_result(command)
         else:

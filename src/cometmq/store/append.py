@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, Protocol
 from zlib import crc32
 
-from cometmq.errors import MessageIllegalError, StoreError, StoreFullError
+from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError, StoreFullError
 from cometmq.model.sysflag import (
     BORN_HOST_V6,
     STORE_HOST_V6,
@@ -241,6 +241,9 @@ class Appender:
             self._log.make_room(size)
         except StoreFullError:
             self.refusals.count(RefusalCause.NO_SPACE)
+            raise
+        except StoreBusyError:
+            self.refusals.count(RefusalCause.NO_BUFFER)
             raise
         self._watch.append_took(began)
 

@@ -30,6 +30,7 @@ class Checkpoint:
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
+        self._written = b""
         self.physic_msg_timestamp = 0
         self.logics_msg_timestamp = 0
         self.index_msg_timestamp = 0
@@ -56,14 +57,23 @@ class Checkpoint:
 
     def flush(self) -> None:
         """Write and sync. The fields lie in one sector, so a crash leaves old or new values."""
-        fields = _FIELDS.pack(
+        fields = self._packed()
+        self._disk.overwrite(self._path, fields, SIZE)
+        self._written = fields
+
+    def flush_if_changed(self) -> None:
+        """`flush`, unless the file has these values already."""
+        if self._packed() != self._written:
+            self.flush()
+
+    def _packed(self) -> bytes:
+        return _FIELDS.pack(
             self.physic_msg_timestamp,
             self.logics_msg_timestamp,
             self.index_msg_timestamp,
             self.master_flushed_offset,
             self.confirm_physical_offset,
         )
-        self._disk.overwrite(self._path, fields, SIZE)
 
     @property
     def min_timestamp(self) -> int:

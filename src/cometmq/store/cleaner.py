@@ -188,6 +188,8 @@ class Cleaner:
             yield Work(lambda path=path: self._delete(path), pause)  # type: ignore[misc]
         if self._is_there(queue):
             queue.correct_min_offset(log_min_offset)
+            if queue.is_idle:
+                queue.release()
 
     def _is_there(self, queue: ConsumeQueue) -> bool:
         """Its topic may be deleted between two pieces of work."""

@@ -62,6 +62,26 @@ class CommitLog:
         self.base = self.end = self.limit = self._file_limit = 0
 
     @property
+    def readable_end(self) -> int:
+        """Records below it can be read and flushed."""
+        return self.end
+
+    @property
+    def readable_timestamp(self) -> int:
+        """Store timestamp, ms, of a record below `readable_end` behind which none is older."""
+        return self.last_store_timestamp
+
+    @property
+    def dispatched_timestamp(self) -> int:
+        """The same for the records that consume queues know."""
+        return self.last_store_timestamp
+
+    @property
+    def next_file_is_due(self) -> bool:
+        """Whether the file being written is more than half full and no next one is made."""
+        return self.end - self.base > self.file_size // 2 and not self.files.has_next
+
+    @property
     def min_offset(self) -> int:
         """Offset of the first byte still there."""
         return self.files.min_offset
@@ -123,7 +143,7 @@ class CommitLog:
 
     def read(self, offset: int, size: int) -> memoryview | None:
         """`size` bytes at `offset`, as they lie; None unless they lie in one file below the end."""
-        if offset + size > self.end:
+        if offset + size > self.readable_end:
             return None
         file = self.files.find(offset)
         if file is None or offset + size > file.end:
@@ -138,7 +158,7 @@ class CommitLog:
         file = self.files.find(offset)
         if file is None:
             return -1, -1, _NOTHING
-        return file.base, min(file.end, self.end), file.view
+        return file.base, min(file.end, self.readable_end), file.view
 
     def record_at(self, offset: int) -> memoryview | None:
         """The whole record that begins at `offset`, by the size it declares; None if none can."""

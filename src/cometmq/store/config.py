@@ -72,6 +72,7 @@ class StoreConfig:
 
     os_page_cache_busy_time_out_mills: int = 1000
     warm_maped_file_enable: bool = False
+    flush_least_pages_when_warm_maped_file: int = 4096
     transient_store_pool_enable: bool = False
     transient_store_pool_size: int = 5
     fast_fail_if_no_buffer_in_store_pool: bool = False
@@ -98,9 +99,16 @@ class StoreConfig:
             ),
             ("fileReservedTime", self.file_reserved_time, 0, _INT32_MAX),
             ("cleanResourceInterval", self.clean_resource_interval, 1, _INT32_MAX),
+            ("osPageCacheBusyTimeOutMills", self.os_page_cache_busy_time_out_mills, 1, _INT32_MAX),
             ("deleteFileBatchMax", self.delete_file_batch_max, 1, _INT32_MAX),
             ("diskMaxUsedSpaceRatio", self.disk_max_used_space_ratio, 1, 100),
             ("transientStorePoolSize", self.transient_store_pool_size, 1, _INT32_MAX),
+            (
+                "flushLeastPagesWhenWarmMapedFile",
+                self.flush_least_pages_when_warm_maped_file,
+                1,
+                _INT32_MAX // PAGE_SIZE,
+            ),
             ("commitIntervalCommitLog", self.commit_interval_commit_log, 1, _INT32_MAX),
         ):
             if not low <= value <= high:

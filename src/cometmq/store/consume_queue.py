@@ -225,6 +225,11 @@ class ConsumeQueue:
         offsets = range(self.min_offset, self.next_offset)
         return self.min_offset + bisect_left(offsets, value, key=key_at)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was written since the start or `release`."""
+        return self._map is NO_MAPPING
+
     def release(self) -> None:
         """Let go of all mappings; they come back when needed."""
         self._close_cursor()

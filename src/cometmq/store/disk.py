@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cometmq.errors import StoreError, StoreFullError, StoreLockedError
+from cometmq.store import memory
 
 # SERVICE_NOT_AVAILABLE: clients then try another broker.
 _CODE_UNAVAILABLE: Final = 14
@@ -158,6 +159,22 @@ class Disk:
         with suppress(OSError, ValueError):
             mapping.madvise(_MADV_POPULATE_WRITE, start, end - start)
 
+    def warm(self, mapping: mmap.mmap, start: int, end: int) -> None:
+        """Bring the pages of a mapping's part into memory unchanged; `start` on a page. Blocks."""
+        memory.populate(mapping, start, end)
+
+    def write_at(self, path: Path, start: int, data: memoryview) -> None:
+        """Write into an existing file; mappings of it see the bytes. Blocks without the GIL."""
+        with _named(path):
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                while data:
+                    written = os.pwrite(fd, data, start)
+                    start += written
+                    data = data[written:]
+            finally:
+                os.close(fd)
+
     def sync(self, path: Path) -> None:
         """fdatasync; covers what was written through mappings. Blocks."""
         self._sync(path, os.fdatasync)
@@ -249,8 +266,10 @@ class Disk:
             return DirectoryLock(fd, identity)
 
     def usage(self, path: Path) -> DiskUsage:
-        """Of the file system that holds `path`."""
+        """Of the file system that holds `path`, or will once it is made."""
         with _named(path):
+            while not path.exists():
+                path = path.parent
             stats = os.statvfs(path)
             total = stats.f_blocks - stats.f_bfree + stats.f_bavail
             return DiskUsage(total * stats.f_frsize, stats.f_bavail * stats.f_frsize)

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cometmq.model.hashing import java_hash
-from cometmq.model.properties import DELAY_TIME_LEVEL, TAGS
+from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from cometmq.model.properties import DELAY_TIME_LEVEL, TAGS, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.properties import find_property
+from cometmq.store.append import Arrival
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.scan import ScannedRecord
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+# More do not fit a unit; no broker writes them.
+_MAX_SLOT_DIGITS: Final = 18
 
 
 class QueueBehindError(Exception):
@@ -26,7 +29,7 @@ class Dispatcher:
     """Puts records into their queues, each once; call it in commit-log order.
 
     With `fill_gaps` a record beyond its queue's end gets placeholders in front of it, else
-    QueueBehindError is raised.
+    QueueBehindError is raised. `on_arrival` is told of each as an append would.
     """
 
     def __init__(
@@ -35,10 +38,12 @@ class Dispatcher:
         delay_levels_ms: Sequence[int],
         *,
         fill_gaps: bool,
+        on_arrival: Arrival | None = None,
     ) -> None:
         self._queue_of = queue_of
         self._delay_levels_ms = delay_levels_ms
         self._fill_gaps = fill_gaps
+        self._on_arrival = on_arrival
         self.dispatched_count = 0
 
     def dispatch(self, record: ScannedRecord) -> None:
@@ -51,17 +56,34 @@ class Dispatcher:
             if not self._fill_gaps:
                 raise QueueBehindError
             queue.fill_to(record.queue_offset, record.offset)
-        queue.put(record.offset, record.size, tags_code_of(record, self._delay_levels_ms))
+        tags_code = tags_code_of(record, self._delay_levels_ms)
+        queue.put(record.offset, record.size, tags_code)
         self.dispatched_count += 1
+        if self._on_arrival is not None:
+            self._on_arrival(
+                record.topic,
+                record.queue_id,
+                record.queue_offset + 1,
+                tags_code,
+                record.store_timestamp,
+                record.properties,
+            )
 
 
 def tags_code_of(record: ScannedRecord, delay_levels_ms: Sequence[int]) -> int:
-    """Hash of the tags; in the schedule topic the time of delivery, ms."""
+    """Hash of the tags; in the schedule topic the time of delivery, ms; in the timer topic the slot,
+    ms, negative for a recall (see `cometmq.broker.timer`).
+    """
     properties = record.properties.decode("utf-8", "replace")
     if record.topic == SCHEDULE_TOPIC:
         level_text = find_property(properties, DELAY_TIME_LEVEL)
         if level_text is not None and level_text.isdecimal() and int(level_text) > 0:
             level = min(int(level_text), len(delay_levels_ms))
             return record.store_timestamp + delay_levels_ms[level - 1]
+    elif record.topic == TIMER_TOPIC:
+        slot_text = find_property(properties, TIMER_OUT_MS)
+        if slot_text is not None and slot_text.isdecimal() and len(slot_text) <= _MAX_SLOT_DIGITS:
+            recall = find_property(properties, TIMER_DEL_UNIQKEY) is not None
+            return -int(slot_text) if recall else int(slot_text)
     tags = find_property(properties, TAGS)
     return java_hash(tags) if tags else 0

@@ -31,15 +31,15 @@ class Flusher:
     def flush_commit_log(self, least_pages: int = 0) -> int:
         """Sync the log if so many pages of 4096 bytes wait (0: any byte); the flushed offset."""
         # Timestamp before position: a message between the two is then flushed, but not claimed.
-        timestamp = self._log.last_store_timestamp
-        written = self._log.end
+        timestamp = self._log.readable_timestamp
+        written = self._log.readable_end
         if self._log.files.flush(written, least_pages):
             self._checkpoint.physic_msg_timestamp = timestamp
         return self._log.files.flushed
 
     def flush_consume_queues(self, least_pages: int = 0) -> None:
         """Sync queues of which so many pages wait; with 0 all of them, and then the checkpoint."""
-        timestamp = self._log.last_store_timestamp
+        timestamp = self._log.dispatched_timestamp
         for queue in self._queues:
             queue.flush(least_pages)
         if least_pages == 0:
@@ -47,8 +47,8 @@ class Flusher:
             self._checkpoint.flush()
 
     def flush_checkpoint(self) -> None:
-        """Write the checkpoint as it stands."""
-        self._checkpoint.flush()
+        """Write the checkpoint unless it is on disk as it stands."""
+        self._checkpoint.flush_if_changed()
 
     def flush_all(self) -> None:
         """Everything, the log first: a checkpoint never speaks of what is not in the log."""

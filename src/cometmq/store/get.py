@@ -118,7 +118,7 @@ class MessageGetter:
             result.status = GetStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = offset - offset % queue.units_per_file + queue.units_per_file
             return
-        log_end = log.end
+        log_end = log.readable_end
         slices = result.slices
         # Below this the log is known to be gone, and a unit pointing there is not worth a look.
         readable_from = -1

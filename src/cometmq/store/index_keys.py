@@ -238,7 +238,7 @@ class _Records:
         heads = topics * np.uint32(31) + np.uint32(ord("#"))
         shifts = _SHIFTS[np.minimum(ends - starts, _LONGEST)]
         signed = (heads[owners] * shifts + keys).view(np.int32).astype(np.int64)
-        hashes = np.abs(signed)
+        hashes: Ints = np.abs(signed)
         hashes[hashes == 1 << 31] = 0
         for at in np.flatnonzero(strange_keys | strange_topics[owners]).tolist():
             owner = owners[at]

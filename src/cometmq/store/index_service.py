@@ -9,8 +9,8 @@ back as it was.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -73,7 +73,7 @@ class IndexService:
         self._files: list[IndexFile] = []
         self._lock = threading.Lock()
         self._window = bytearray()
-        # Keys of the record at `position` that are in the index already.
+        # How many keys from `position` on are in the index already.
         self._indexed_keys = 0
         self.enabled = config.message_index_enable
         self.position = 0
@@ -86,8 +86,6 @@ class IndexService:
 
         Call it after the log was recovered. What is dropped is built again by `build`.
         """
-        if not self.enabled:
-            return
         self._files = self._load(clean=clean)
         self._find_position()
 
@@ -123,8 +121,8 @@ class IndexService:
     def _distrust(self, file: IndexFile, *, clean: bool) -> str:
         if not clean and file.end_timestamp > self._checkpoint.index_msg_timestamp:
             return "the broker did not stop cleanly"
-        if not file.is_empty and file.end_offset >= self._log.end:
-            return f"it knows a message at {file.end_offset}, the log ends at {self._log.end}"
+        if not file.is_empty and file.end_offset >= self._log.readable_end:
+            return f"it knows a message at {file.end_offset}, the log ends at {self._log.readable_end}"
         return ""
 
     def _find_position(self) -> None:
@@ -137,7 +135,7 @@ class IndexService:
         last = filled[-1].end_offset
         if last < self._log.min_offset:
             return
-        if not self._is_record(last):
+        if self._record_at(last) is None:
             log.warning("the index does not belong to the log, rebuilding it", offset=last)
             for file in self._files:
                 file.remove()
@@ -158,15 +156,21 @@ class IndexService:
         found = check_record(file.view, offset - file.base, offset, check_crc=False)
         return isinstance(found, ScannedRecord)
 
+    def _record_at(self, offset: int) -> ScannedRecord | None:
+        file = self._log.files.find(offset)
+        if file is None:
+            return None
+        found = check_record(file.view, offset - file.base, offset, check_crc=False)
+        return found if isinstance(found, ScannedRecord) else None
+
     def close(self, limit_s: float) -> None:
         """Index what is left, for `limit_s` at most, and sync. Raises StoreError."""
-        if not self.enabled:
-            return
-        if not self.catch_up(self._log.end, limit_s):
+        if self.enabled and not self.catch_up(self._log.readable_end, limit_s):
             log.warning("the index is behind, the next start goes on", bytes=self.lag_bytes)
         with self._lock:
-            if self._files:
+            if self.enabled and self._files:
                 self._files[-1].sync()
+                self._sync_names()
         self.release()
 
     def release(self) -> None:
@@ -182,7 +186,7 @@ class IndexService:
     @property
     def lag_bytes(self) -> int:
         """How much of the log waits to be indexed."""
-        return self._log.end - self.position if self.enabled else 0
+        return self._log.readable_end - self.position if self.enabled else 0
 
     def build(self) -> bool:
         """Index the next part of the log, a few MiB at most; whether more of it waits. Blocks.
@@ -203,49 +207,52 @@ class IndexService:
                 self.failure = error
                 return False
             self.failure = None
-            return self.position < self._log.end
+            if self.position < self._log.readable_end:
+                return True
+            # An idle broker keeps no buffer.
+            self._window = bytearray()
+            return False
 
     def catch_up(self, target: int, limit_s: float) -> bool:
         """Build until the log is indexed up to `target`; False if that failed or took too long."""
         deadline = self._clock.monotonic() + limit_s
-        while self.position < target:
+        while (before := self.position) < target:
             self.build()
-            if self.failure is not None or self._clock.monotonic() > deadline:
+            if self.position == before or self._clock.monotonic() > deadline:
                 return self.position >= target
         return True
 
     def _build_batch(self) -> None:
-        # Retention may have removed what was still to be indexed.
-        start = max(self.position, self._log.min_offset)
-        end = self._log.end
+        start, end = self.position, self._log.readable_end
+        if start < self._log.min_offset:
+            # Retention removed what was still to be indexed.
+            start = self.position = self._log.min_offset
+            self._indexed_keys = 0
         file = self._log.files.find(start)
         if file is None or start >= end:
-            self.position = max(self.position, min(start, end))
             return
-        window = self._read(file, start, min(file.end, end), _WINDOW_BYTES)
+        limit = min(file.end, end)
+        window = self._read(file, start, min(limit, start + _WINDOW_BYTES))
         batch = find_keys(window, start)
-        if not batch.consumed and (size := int.from_bytes(window[:4], "big")) > len(window):
-            # One record larger than the window.
-            window = self._read(file, start, min(file.end, end), size)
+        if not batch.consumed and (record := self._record_at(start)) is not None:
+            # Larger than a window.
+            window = self._read(file, start, start + record.size)
             batch = find_keys(window, start)
-        self._put(self._without_indexed(batch.keys))
+        self._put(batch.keys)
         if batch.consumed:
             self.position = start + batch.consumed
         elif int.from_bytes(window[4:_BLANK_HEAD_SIZE], "big") == MAGIC_BLANK:
-            self.position = file.end
+            self.position = limit
         else:
             self._pass_damage(start, end)
+        self._indexed_keys = 0
 
-    def _read(self, file: MappedFile, start: int, end: int, limit: int) -> bytearray:
-        size = min(end - start, limit)
+    def _read(self, file: MappedFile, start: int, end: int) -> bytearray:
+        size = end - start
         if len(self._window) != size:
             self._window = bytearray(size)
         count = self._disk.read_into(file.path, start - file.base, memoryview(self._window))
         return self._window if count == size else self._window[:count]
-
-    def _without_indexed(self, keys: IndexKeys) -> IndexKeys:
-        known, self._indexed_keys = self._indexed_keys, 0
-        return keys.part(known, len(keys.hashes)) if known else keys
 
     def _pass_damage(self, start: int, end: int) -> None:
         following = find_record(self._log.files, start)
@@ -254,45 +261,47 @@ class IndexService:
         self.position = found
 
     def _put(self, keys: IndexKeys) -> None:
-        start, count = 0, len(keys.hashes)
-        while start < count:
+        """Put the keys of the records from `position` on, without those put before a failure."""
+        count = len(keys.hashes)
+        while self._indexed_keys < count:
             if not self._files or not self._files[-1].room:
                 self._add_file()
             file = self._files[-1]
+            start = self._indexed_keys
             end = min(start + file.room, count)
-            try:
-                file.put(keys.part(start, end))
-            except StoreError:
-                self._indexed_keys = start
-                raise
-            start = end
-            if not file.room:
-                self._filled(file)
+            file.put(keys.part(start, end))
+            self._indexed_keys = end
 
     def _add_file(self) -> None:
         previous = self._files[-1] if self._files else None
         if previous is None:
             self._disk.make_directory(self._directory)
+        else:
+            self._seal(previous)
         path = self._directory / self._next_name(previous)
         self._files.append(
             IndexFile.create(self._disk, path, self._slot_count, self._entry_count, previous)
         )
 
     def _next_name(self, previous: IndexFile | None) -> str:
-        # Local time, as Java; names must rise even where the clock is put back.
+        # Local time, as Java; but names must rise even where the clock is put back.
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000)  # noqa: DTZ006
+        name = now.strftime(_NAME_FORMAT)[:_NAME_LENGTH]
         if previous is not None:
-            before = datetime.strptime(previous.path.name + "000", _NAME_FORMAT)  # noqa: DTZ007
-            now = max(now, before + timedelta(milliseconds=1))
-        return now.strftime(_NAME_FORMAT)[:_NAME_LENGTH]
+            name = max(name, f"{int(previous.path.name) + 1:0{_NAME_LENGTH}d}")
+        return name
 
-    def _filled(self, file: IndexFile) -> None:
+    def _seal(self, file: IndexFile) -> None:
         """A full file never changes again; once it is on disk the checkpoint vouches for it."""
         file.sync()
+        self._sync_names()
         file.release()
-        self._disk.sync_directory(self._directory)
         self._checkpoint.index_msg_timestamp = file.end_timestamp
         self._checkpoint.flush()
+
+    def _sync_names(self) -> None:
+        self._disk.sync_directory(self._directory)
+        self._disk.sync_directory(self._directory.parent)
 
     # -- reading --
 
@@ -318,16 +327,12 @@ class IndexService:
                 return IndexAnswer([])
             return IndexAnswer(sorted(found), files[-1].end_timestamp, files[-1].end_offset)
 
-    def remove_expired(self, min_offset: int, *, on_removed: Callable[[str], None]) -> int:
-        """Delete files that know only messages below `min_offset`, but never the newest.
-
-        Calls `on_removed` with the path of each; returns their number.
-        """
-        removed = 0
+    def remove_expired(self, min_offset: int) -> list[Path]:
+        """Delete files that know only messages below `min_offset`, but never the newest; which."""
+        removed = []
         with self._lock:
             while len(self._files) > 1 and self._files[0].end_offset < min_offset:
                 file = self._files.pop(0)
                 file.remove()
-                on_removed(str(file.path))
-                removed += 1
+                removed.append(file.path)
         return removed

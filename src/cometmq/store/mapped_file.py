@@ -57,6 +57,15 @@ class MappedFile:
     def end(self) -> int:
         return self.base + self.size
 
+    def write(self, position: int, data: memoryview) -> None:
+        """Write beside the mapping, which shows the bytes then. Blocks; for any thread."""
+        self._disk.write_at(self.path, position, data)
+
+    def warm(self, step_bytes: int) -> None:
+        """Map the file and bring all of it into memory, step by step. Blocks; for any thread."""
+        for start in range(0, self.size, step_bytes):
+            self._disk.warm(self.map, start, min(start + step_bytes, self.size))
+
     def sync(self) -> None:
         """fdatasync. Blocks; for any thread."""
         self._disk.sync(self.path)

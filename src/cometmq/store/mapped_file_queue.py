@@ -122,12 +122,22 @@ class MappedFileQueue:
         self.files.append(file)
         return file
 
-    def prepare_next(self) -> None:
-        """Make the next file ahead of need. Blocks, so call it from an executor."""
+    @property
+    def has_next(self) -> bool:
+        """Whether the next file is made already."""
+        prepared = self._prepared
+        return prepared is not None and prepared.base == self.end
+
+    def prepare_next(self, *, warm_step_bytes: int = 0) -> None:
+        """Make the next file ahead of need, and bring its pages into memory in such steps, 0 for
+        not. Blocks, so call it from an executor.
+        """
         with self._creation:
-            base = self.end
-            if self.files and (self._prepared is None or self._prepared.base != base):
-                self._prepared = self._create(base)
+            if not self.files or self.has_next:
+                return
+            file = self._prepared = self._create(self.end)
+        if warm_step_bytes:
+            file.warm(warm_step_bytes)
 
     def _create(self, base: int) -> MappedFile:
         if not self._directory_made:
@@ -206,7 +216,8 @@ class MappedFileQueue:
 
     def detach_first(self) -> Path:
         """Forget the oldest file, which is to be deleted now; views of it stay readable."""
-        file = self.files.pop(0)
+        # A new list: another thread may be looking something up in the old one.
+        file, *self.files = self.files
         file.release()
         return file.path
 

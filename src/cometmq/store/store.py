@@ -1,35 +1,43 @@
 """The facade: one store directory, opened, written, read and closed (Java: DefaultMessageStore).
 
-A store belongs to one thread (a broker's loop). From other threads only `flush_*`, `prepare_next`
-and the positions may be used.
+A store belongs to one thread (a broker's loop). From other threads only `flush_*`, `prepare_next`,
+the index and the positions may be used.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
+from typing import Final
 
 import structlog
 
 from cometmq.errors import StoreClosedError, StoreError
+from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.cleaner import Cleaner
+from cometmq.store.cleaner import Cleaner, Work
 from cometmq.store.commit_log import CommitLog
-from cometmq.store.config import StoreConfig
+from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue, Unit
 from cometmq.store.disk import DirectoryLock, Disk
 from cometmq.store.flush import Flusher
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
+from cometmq.store.index_service import IndexService
 from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import RefusalCause
+from cometmq.store.scan import ScannedRecord, check_record
+from cometmq.store.transient_pool import PendingQueue, PooledCommitLog, Publisher
 
 log = structlog.get_logger(__name__)
 
 __all__ = ["Boundary", "MessageStore"]
+
+# How long a stop waits for the index; what is missing then the next start adds.
+_INDEX_AT_CLOSE_S: Final = 5.0
 
 
 class Boundary(Enum):
@@ -58,25 +66,36 @@ class MessageStore:
     ) -> None:
         self.config = config
         self._disk = disk or Disk()
-        self.commit_log = CommitLog(
-            MappedFileQueue(
-                self._disk,
-                config.commit_log_path,
-                config.mapped_file_size_commit_log,
-                size_key="mappedFileSizeCommitLog",
-            )
+        log_files = MappedFileQueue(
+            self._disk,
+            config.commit_log_path,
+            config.mapped_file_size_commit_log,
+            size_key="mappedFileSizeCommitLog",
         )
+        self._pool = PooledCommitLog(log_files, config) if config.uses_transient_pool else None
+        self.commit_log = self._pool or CommitLog(log_files)
         self.queues = QueueTable(
             self._disk, config.consume_queue_path, config.mapped_file_size_consume_queue
         )
         self.checkpoint = Checkpoint(self._disk, config.checkpoint_path)
+        self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
         self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
         memory = self._disk.physical_memory_bytes() * config.access_message_in_memory_max_ratio
         self._memory_bytes = memory // 100
         self._getter = MessageGetter(self.commit_log, config, self._memory_bytes)
         self._appender = Appender(
-            self.commit_log, config, clock=clock, store_host=store_host, on_arrival=on_arrival
+            self.commit_log,
+            config,
+            clock=clock,
+            store_host=store_host,
+            on_arrival=None if self._pool else on_arrival,
         )
+        self._publisher = (
+            Publisher(self._pool, self.queues.get, config.delay_levels_ms, on_arrival)
+            if self._pool
+            else None
+        )
+        self._pending_queues: dict[tuple[str, int], PendingQueue] = {}
         self.refusals = self._appender.refusals
         self._refuse_as_closed("is not open")
         self.cleaner = Cleaner(
@@ -87,6 +106,7 @@ class MessageStore:
             clock=clock,
             refusals=self.refusals,
         )
+        self.cleaner.on_trimmed.append(self._trim_index)
         self._lock: DirectoryLock | None = None
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
@@ -109,6 +129,8 @@ class MessageStore:
         except BaseException:
             self._let_go()
             raise
+        if self._publisher is not None:
+            self._publisher.start_at(recovery.end)
         self.refusals.lift(RefusalCause.CLOSED)
         return recovery
 
@@ -129,6 +151,7 @@ class MessageStore:
             progress=progress,
         )
         recovery = recoverer.run()
+        self.index.open(clean=recovery.clean)
         log.info(
             "store recovered",
             path=str(self.config.store_path_root_dir),
@@ -150,13 +173,17 @@ class MessageStore:
         failed = self.refusals.is_set(RefusalCause.DISK_FAILED)
         self._refuse_as_closed("is closed")
         try:
+            self._commit_and_publish()
             self._flusher.flush_all()
+            self.index.close(_INDEX_AT_CLOSE_S)
             if not failed:
                 self._disk.remove(self.config.abort_path)
         finally:
             self._let_go()
 
     def _let_go(self) -> None:
+        self._pending_queues.clear()
+        self.index.release()
         self.queues.release()
         self.commit_log.release()
         if self._lock is not None:
@@ -176,7 +203,13 @@ class MessageStore:
 
         Raises MessageIllegalError for a topic that cannot be a directory's name.
         """
-        return self.queues.get(topic, queue_id)
+        queue = self.queues.get(topic, queue_id)
+        if self._pool is None:
+            return queue
+        pending = self._pending_queues.get((topic, queue_id))
+        if pending is None:
+            pending = self._pending_queues[topic, queue_id] = PendingQueue(queue)
+        return pending
 
     def topics(self) -> dict[str, list[int]]:
         """Queue ids by topic, of all queues that exist."""
@@ -187,6 +220,10 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> list[int]:
         """Remove the queues of a topic and return their ids; its records leave with the log."""
+        # What is not in its queue yet would bring the queue back.
+        self._commit_and_publish()
+        for key in [key for key in self._pending_queues if key[0] == topic]:
+            del self._pending_queues[key]
         return self.queues.remove_topic(topic)
 
     # -- reading --
@@ -259,6 +296,59 @@ class MessageStore:
         """The record that begins at a commit-log offset; None when none can begin there."""
         return self.commit_log.record_at(physical_offset)
 
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """The record of the message at a commit-log offset that anyone may have made up.
+
+        None unless an intact record begins there that its consume queue, if it is there, knows.
+        """
+        base, readable_end, view = self.commit_log.window(physical_offset)
+        if not base <= physical_offset < readable_end:
+            return None
+        position = physical_offset - base
+        record = check_record(
+            view[: readable_end - base], position, physical_offset, check_crc=True
+        )
+        if not isinstance(record, ScannedRecord) or not self._is_queued(record):
+            return None
+        return view[position : position + record.size]
+
+    def _is_queued(self, record: ScannedRecord) -> bool:
+        # A body may hold what looks like a record at that very place.
+        if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
+            return True
+        queue = self.queues.find(record.topic, record.queue_id)
+        unit = queue.unit(record.queue_offset) if queue else None
+        return unit is None or unit.physical_offset == record.offset
+
+    def _trim_index(self, log_min_offset: int) -> Iterator[Work]:
+        yield Work(lambda: self.index.remove_expired(log_min_offset))
+
+    # -- the transient store pool (see transient_pool.py) --
+
+    def commit(self, least_pages: int = 0) -> None:
+        """Copy appended records from the pool's buffers to the log, if so many pages wait.
+
+        Blocks; for any thread. Without a pool there is nothing to do. Fails as `flush_commit_log`.
+        """
+        if self._pool is None:
+            return
+        try:
+            self._pool.commit(least_pages)
+        except StoreError as error:
+            self._fail(error)
+            raise
+
+    def publish(self, limit: int = 1 << 30) -> bool:
+        """Make up to `limit` committed records readable; whether more wait. For the store's thread.
+
+        Raises StoreFullError when a queue has no room; a later call goes on.
+        """
+        return self._publisher is not None and self._publisher.publish(limit)
+
+    def _commit_and_publish(self) -> None:
+        self.commit()
+        self.publish()
+
     # -- flushing; for any thread, one call at a time --
 
     @property
@@ -310,8 +400,13 @@ class MessageStore:
         self.flush_consume_queues()
 
     def prepare_next(self) -> None:
-        """Make the commit log's next file ahead of need. Blocks; StoreFullError changes nothing."""
-        self.commit_log.files.prepare_next()
+        """Make the commit log's next file ahead of need, and with warmMapedFileEnable bring its
+        pages into memory. Blocks; StoreFullError changes nothing.
+        """
+        config = self.config
+        pages = config.flush_least_pages_when_warm_maped_file
+        warm = config.warm_maped_file_enable
+        self.commit_log.files.prepare_next(warm_step_bytes=pages * PAGE_SIZE if warm else 0)
 
     def _fail(self, error: StoreError) -> None:
         if not self.refusals.is_set(RefusalCause.DISK_FAILED):

@@ -27,8 +27,8 @@ def refusal(*arguments: str) -> str:
         (["-a", "true"], "sign no requests"),
         (["-ak", "key"], "sign no requests"),
         (["-sk", "secret"], "sign no requests"),
-        (["-d", "true"], "delayed messages"),
-        (["-e", "3"], "delayed messages"),
+        (["-d", "true"], "sends no delayed messages"),
+        (["-e", "3"], "sends no delayed messages"),
         (["-cl", "9"], "level 5 only"),
         (["-ct", "GZIP"], "none of ZLIB, LZ4, ZSTD"),
         (["-k", "yes"], "-k yes: it takes true or false"),
@@ -44,7 +44,7 @@ def test_the_producer_refuses_what_it_cannot_do(options: list[str], missing: str
 @pytest.mark.parametrize(
     ("options", "missing"),
     [
-        (["-r", "0.5"], "takes no messages back"),
+        (["-r", "0.5"], "refuses no messages"),
         (["-m", "true"], "message traces"),
         (["-a", "true"], "sign no requests"),
         (["-f", "TAG"], "-f and -e belong together"),

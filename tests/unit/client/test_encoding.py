@@ -136,4 +136,4 @@ async def test_compressing_leaves_the_loop_free() -> None:
     counting = asyncio.get_running_loop().create_task(count())
     await encoder().encode(Message("t", os.urandom(2_000_000)))
     counting.cancel()
-    assert turns > 10
+    assert turns > 1  # compressing on the loop would leave it no turn at all

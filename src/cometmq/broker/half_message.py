@@ -1,0 +1,127 @@
+"""What a record of the half topic says (Java: TransactionalMessageBridge, TransactionalMessageUtil).
+
+Checking a transaction appends its half message once more, so that the number of checks is in the log
+and the queue's consumed offset can move on. Every copy names the queue offset of the first one in
+`TRAN_PREPARED_QUEUE_OFFSET`; Java writes that property within the immunity time only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.errors import ProtocolError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.store.store import MessageStore
+
+# Java puts every half message into one queue.
+HALF_QUEUE_ID: Final = 0
+
+
+@dataclass(slots=True)
+class HalfMessage:
+    """One copy of a half message; `first_offset` is the queue offset of the first copy."""
+
+    record: StoredRecord
+    properties: dict[str, str]
+    first_offset: int
+
+    @property
+    def group(self) -> str | None:
+        return self.properties.get(p.PRODUCER_GROUP)
+
+    @property
+    def real_topic(self) -> str | None:
+        return self.properties.get(p.REAL_TOPIC)
+
+    @property
+    def real_queue_id(self) -> int | None:
+        text = self.properties.get(p.REAL_QUEUE_ID, "")
+        return int(text) if text.isdecimal() and len(text) < 10 else None
+
+    @property
+    def check_times(self) -> int:
+        """How often it was checked; -1 for a text that is no number, as in Java."""
+        return _number(self.properties.get(p.TRANSACTION_CHECK_TIMES, "0"))
+
+    @property
+    def fault(self) -> str | None:
+        """Why the message can be neither checked nor committed, else None."""
+        if not self.group:
+            return f"it names no producer group ({p.PRODUCER_GROUP})"
+        if not self.real_topic or self.real_queue_id is None:
+            return f"it does not say where it is meant for ({p.REAL_TOPIC}, {p.REAL_QUEUE_ID})"
+        return None
+
+    def due_ms(self, timeout_ms: int) -> int:
+        """When to ask the producer; one that was asked before is due at once."""
+        if self.check_times > 0:
+            return 0
+        record = self.record
+        return due_ms(self.properties, record.born_timestamp, record.store_timestamp, timeout_ms)
+
+    def ends_too_late(self, now_ms: int, timeout_ms: int) -> bool:
+        """Whether the producer's own verdict came after the immunity time that it asked for.
+
+        Java: EndTransactionProcessor.rejectCommitOrRollback; the verdict is asked for instead.
+        """
+        text = self.properties.get(p.CHECK_IMMUNITY_TIME_IN_SECONDS)
+        if not text:
+            return False
+        immunity_ms = max(_number(text) * 1000, timeout_ms)
+        return now_ms - self.record.born_timestamp > immunity_ms
+
+
+def due_ms(
+    properties: dict[str, str], born_timestamp: int, store_timestamp: int, timeout_ms: int
+) -> int:
+    """When to ask for a half message: so long after it was born as it asks for, else after
+    `timeout_ms`.
+
+    Measured from when it was stored if its client's clock is ahead.
+    """
+    text = properties.get(p.CHECK_IMMUNITY_TIME_IN_SECONDS)
+    seconds = -1 if text is None else _number(text)
+    immunity_ms = timeout_ms if seconds == -1 else seconds * 1000
+    return min(born_timestamp, store_timestamp) + immunity_ms
+
+
+def read_half(store: MessageStore, queue_offset: int) -> HalfMessage | None:
+    """The half message at an offset of the half queue, None when there is none any more."""
+    queue = store.queues.find(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+    unit = queue.unit(queue_offset) if queue is not None else None
+    if unit is None:
+        return None
+    data = store.record_at(unit.physical_offset)
+    if data is None:
+        return None
+    try:
+        record = decode_record(data)
+    except ProtocolError:
+        return None
+    # The consume queue may point to what the log has dropped, and something else lies there now.
+    if record.physical_offset != unit.physical_offset or record.topic != names.TRANS_HALF_TOPIC:
+        return None
+    return half_message(record)
+
+
+def half_message(record: StoredRecord) -> HalfMessage:
+    """What a record of the half topic says."""
+    properties = decode_properties(record.properties)
+    first = _number(properties.get(p.TRANSACTION_PREPARED_QUEUE_OFFSET, "-1"))
+    # A copy comes after what it is a copy of.
+    if not 0 <= first < record.queue_offset:
+        first = record.queue_offset
+    return HalfMessage(record, properties, first)
+
+
+def _number(text: str) -> int:
+    """As Java's getLong: -1 for what is no number."""
+    try:
+        number = int(text)
+    except ValueError:
+        return -1
+    return number if -(2**53) < number < 2**53 else -1

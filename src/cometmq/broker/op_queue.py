@@ -1,0 +1,117 @@
+"""Which half messages have ended: the records of the op topic.
+
+Java: TransactionalOpBatchService, TransactionalMessageServiceImpl.deletePrepareMessage. A record's
+body names queue offsets of half messages, each followed by a comma; releases before 5.1 wrote one
+number without a comma, which the same reader understands.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from cometmq.errors import StoreError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.hashing import java_hash
+from cometmq.protocol.properties import encode_properties
+from cometmq.runtime.clock import Clock
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+REMOVE_TAG: Final = "d"
+_TAGS_CODE: Final = java_hash(REMOVE_TAG)
+_PROPERTIES: Final = encode_properties({p.WAIT_STORE_MSG_OK: "true", p.TAGS: REMOVE_TAG}).encode()
+# Names no half message: says only that everything decided before it is named before it.
+_NOTHING: Final = -1
+# Far below any maxMessageSize that could be meant.
+_MAX_BODY_BYTES: Final = 64 * 1024
+
+
+def named_offsets(body: bytes) -> list[int]:
+    """The queue offsets that a record's body names; what is no number is left out."""
+    parts = body.decode("ascii", "replace").split(",")
+    return [int(part) for part in parts if part.isdecimal() and len(part) < 20]
+
+
+class OpQueue:
+    """Writes op records and knows which of them are still needed. For the loop's thread only.
+
+    What is added waits until it takes `max_bytes`, or until `flush`. All of it leaves in one record,
+    so that a commit which lies in the log before the last op record is named in one.
+    """
+
+    def __init__(self, store: MessageStore, clock: Clock, host: bytes, max_bytes: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._host = host
+        self._max_bytes = max_bytes
+        self._waiting: list[int] = []
+        self._waiting_bytes = 0
+        # Queue offset of a record, and the highest offset it names.
+        self._kept: deque[tuple[int, int]] = deque()
+        last = self._queue.last_message()
+        # Commit-log offset of the last op record.
+        self.last_position = last.physical_offset if last is not None else 0
+
+    @property
+    def _queue(self) -> ConsumeQueue:
+        return self._store.queue(names.TRANS_OP_HALF_TOPIC, 0)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many offsets are not written yet."""
+        return len(self._waiting)
+
+    def found(self, queue_offset: int, offsets: Iterable[int]) -> None:
+        """An op record was found at the start; call it in queue order."""
+        self._kept.append((queue_offset, max(offsets, default=_NOTHING)))
+
+    def add(self, offsets: Iterable[int]) -> None:
+        """Half messages have ended."""
+        for offset in offsets:
+            self._waiting.append(offset)
+            self._waiting_bytes += len(str(offset)) + 1
+        if self._waiting_bytes >= self._max_bytes:
+            self.flush()
+
+    def add_nothing(self) -> None:
+        """Write a record even if no half message has ended: see `last_position`."""
+        if not self._waiting:
+            self.add([_NOTHING])
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits. What the store refuses stays, and is written by a later call."""
+        while self._waiting:
+            count = len(self._waiting)
+            if self._waiting_bytes > _MAX_BODY_BYTES:
+                count = min(count, _MAX_BODY_BYTES // 20)
+            offsets = self._waiting[:count]
+            body = "".join(f"{offset}," for offset in offsets).encode()
+            try:
+                queue_offset, self.last_position = self._store.append(
+                    self._queue,
+                    body,
+                    _PROPERTIES,
+                    _TAGS_CODE,
+                    self._clock.now_ms(),
+                    self._host,
+                )
+            except StoreError as error:
+                log.warning("op record not written", offsets=len(self._waiting), reason=str(error))
+                return
+            del self._waiting[:count]
+            self._waiting_bytes -= len(body)
+            self.found(queue_offset, offsets)
+
+    def needed_from(self, half_offset: int) -> int:
+        """The first op record that names a half message at `half_offset` or behind it."""
+        while self._kept and self._kept[0][1] < half_offset:
+            self._kept.popleft()
+        return self._kept[0][0] if self._kept else self._queue.next_offset

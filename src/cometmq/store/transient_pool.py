@@ -1,0 +1,238 @@
+"""transientStorePoolEnable: records wait in locked memory before they go to their file
+(Java: TransientStorePool, CommitRealTimeService).
+
+An append writes into a buffer as large as a file instead of the file's mapping, so it never meets a
+page that the kernel is busy writing. Every commitIntervalCommitLog the buffers' new bytes are copied
+to the files in another thread (`commit`), and then the records are put into their consume queues
+(`publish`). Only committed records can be read, flushed, or found in a queue.
+
+What is lost when the process dies is what was not committed. See docs/decisions.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from cometmq.errors import StoreBusyError
+from cometmq.store import memory
+from cometmq.store.append import Arrival
+from cometmq.store.commit_log import BLANK_SIZE, CommitLog
+from cometmq.store.config import PAGE_SIZE, StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.dispatch import Dispatcher
+from cometmq.store.mapped_file import MappedFile
+from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.scan import LogScan
+
+log = structlog.get_logger(__name__)
+
+# One is written while the other is copied.
+_MIN_BUFFERS: Final = 2
+
+
+class BufferPool:
+    """At most `count` buffers of `size` bytes, made when first needed."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self._left = max(count, _MIN_BUFFERS)
+        self._size = size
+        self._free: deque[mmap.mmap] = deque()
+        self._warned = False
+
+    @property
+    def has_free(self) -> bool:
+        return bool(self._free) or self._left > 0
+
+    def take(self) -> mmap.mmap:
+        """A buffer with any contents; there must be one."""
+        if self._free:
+            return self._free.popleft()
+        assert self._left > 0, "a buffer was taken that is not there"
+        self._left -= 1
+        buffer = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        refused = memory.lock(buffer)
+        if refused is not None and not self._warned:
+            self._warned = True
+            log.warning("a buffer of the transient store pool may be swapped", reason=refused)
+        return buffer
+
+    def give_back(self, buffer: mmap.mmap) -> None:
+        """For any thread."""
+        self._free.append(buffer)
+
+
+class _Filling:
+    """A buffer that stands in for a file; `end` is behind its last record once it is complete."""
+
+    __slots__ = ("buffer", "end", "file")
+
+    def __init__(self, file: MappedFile, buffer: mmap.mmap) -> None:
+        self.file = file
+        self.buffer = buffer
+        self.end: int | None = None
+
+
+class PooledCommitLog(CommitLog):
+    """A commit log whose cursor writes to buffers. `commit` is for any thread, one call at a time
+    or more; the rest for the store's.
+    """
+
+    __slots__ = (
+        "_committed",
+        "_committed_timestamp",
+        "_committing",
+        "_dispatched_timestamp",
+        "_fail_fast",
+        "_filling",
+        "_pool",
+        "_pool_size",
+        "_retry_ms",
+    )
+
+    def __init__(self, files: MappedFileQueue, config: StoreConfig) -> None:
+        super().__init__(files)
+        self._pool = BufferPool(config.transient_store_pool_size, files.file_size)
+        self._pool_size = max(config.transient_store_pool_size, _MIN_BUFFERS)
+        self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
+        self._retry_ms = config.commit_interval_commit_log
+        self._filling: deque[_Filling] = deque()
+        self._committing = threading.Lock()
+        self._committed = 0
+        self._committed_timestamp = self._dispatched_timestamp = 0
+
+    @property
+    def readable_end(self) -> int:
+        return self._committed
+
+    @property
+    def readable_timestamp(self) -> int:
+        return self._committed_timestamp
+
+    @property
+    def dispatched_timestamp(self) -> int:
+        return self._dispatched_timestamp
+
+    @dispatched_timestamp.setter
+    def dispatched_timestamp(self, value: int) -> None:
+        self._dispatched_timestamp = value
+
+    def start_writing_at(self, offset: int, last_store_timestamp: int) -> None:
+        super().start_writing_at(offset, last_store_timestamp)
+        self._committed = offset
+        self._committed_timestamp = self._dispatched_timestamp = last_store_timestamp
+
+    def make_room(self, size: int) -> None:
+        if self.end + size > self._file_limit and not self._pool.has_free:
+            if self._fail_fast:
+                raise StoreBusyError(
+                    f"[REJECTREQUEST]system busy, start flow control for a while: all of the "
+                    f"transientStorePoolSize={self._pool_size} buffers wait for the disk; "
+                    f"send again in {self._retry_ms} ms"
+                )
+            self.commit()
+        super().make_room(size)
+
+    def _write_to(self, file: MappedFile, offset: int) -> None:
+        if self._filling:
+            # The blank record stands behind the last one.
+            self._filling[-1].end = self.end + BLANK_SIZE
+        filling = _Filling(file, self._pool.take())
+        self._filling.append(filling)
+        super()._write_to(file, offset)
+        self.map = filling.buffer
+
+    def commit(self, least_pages: int = 0) -> int:
+        """Copy what was appended to the files, if so many pages wait; the committed offset.
+
+        Blocks without the GIL. Raises StoreError; what was not copied stays in its buffer.
+        """
+        with self._committing:
+            # Timestamp before position, position before buffers: what comes meanwhile waits.
+            timestamp = self.last_store_timestamp
+            end = self.end
+            start = self._committed
+            if end > start and end // PAGE_SIZE - start // PAGE_SIZE >= least_pages:
+                for filling in tuple(self._filling):
+                    self._copy(filling, start, end)
+                self._committed_timestamp = timestamp
+                self._committed = end
+            return self._committed
+
+    def _copy(self, filling: _Filling, start: int, end: int) -> None:
+        base = filling.file.base
+        complete = filling.end is not None and filling.end <= end
+        first = max(start, base)
+        last = min(end, base + self.file_size) if filling.end is None else min(end, filling.end)
+        if first < last:
+            data = memoryview(filling.buffer)[first - base : last - base]
+            filling.file.write(first - base, data)
+            data.release()
+        if complete:
+            self._filling.popleft()
+            self._pool.give_back(filling.buffer)
+
+    def release(self) -> None:
+        self._filling.clear()
+        super().release()
+
+
+class PendingQueue(ConsumeQueue):
+    """What appends see of a queue: offsets are given out, units follow with `publish`."""
+
+    __slots__ = ()
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        super().__init__(queue.topic, queue.queue_id, queue.files)
+        self.next_offset = queue.next_offset
+
+    @property
+    def needs_room(self) -> bool:
+        return False
+
+    def reserve(self, count: int) -> None:
+        """Nothing: the units are written when the disk has their records."""
+
+    def put(self, physical_offset: int, size: int, tags_code: int) -> None:  # noqa: ARG002 - as an append calls it
+        self.next_offset += 1
+
+
+class Publisher:
+    """Puts committed records into their queues and tells of them. For the store's thread."""
+
+    def __init__(
+        self,
+        commit_log: PooledCommitLog,
+        queue_of: Callable[[str, int], ConsumeQueue],
+        delay_levels_ms: Sequence[int],
+        on_arrival: Arrival | None,
+    ) -> None:
+        self._log = commit_log
+        self._dispatcher = Dispatcher(
+            queue_of, delay_levels_ms, fill_gaps=True, on_arrival=on_arrival
+        )
+        self._end = 0
+
+    def start_at(self, offset: int) -> None:
+        self._end = offset
+
+    def publish(self, limit: int) -> bool:
+        """Publish up to `limit` records; whether more wait.
+
+        Raises StoreFullError when a queue gets no room: the next call goes on from there.
+        """
+        committed = self._log.readable_end
+        scan = LogScan(self._log.files, self._end, check_crc=False)
+        for record in scan:
+            if limit == 0 or record.offset + record.size > committed:
+                break
+            self._dispatcher.dispatch(record)
+            self._end = record.offset + record.size
+            self._log.dispatched_timestamp = record.store_timestamp
+            limit -= 1
+        return limit == 0 and self._end < committed

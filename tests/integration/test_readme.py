@@ -1,0 +1,92 @@
+"""The README's code runs as it stands, and what it names exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cometmq.cli.main import app
+from cometmq.testing import Cluster
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/README.md"]
+
+
+def run(code: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def against(cluster: Cluster, code: str) -> str:
+    assert "127.0.0.1:9876" in code
+    return run(code.replace("127.0.0.1:9876", cluster.namesrv))
+
+
+def test_the_first_program_sends_and_consumes_in_15_lines() -> None:
+    code = BLOCKS[0]
+    lines = [line for line in code.splitlines() if line and not line.startswith(("import", "from"))]
+    assert len(lines) <= 15
+    with Cluster() as cluster:
+        shown = against(cluster, code)
+    assert "(('O-1',), 'paid', b'one espresso')" in shown
+
+
+def test_the_asyncio_program_keeps_the_order() -> None:
+    with Cluster() as cluster:
+        assert "[0, 1, 2]" in against(cluster, BLOCKS[1])
+
+
+def test_the_test_passes() -> None:
+    run(BLOCKS[2] + "\ntest_an_order_is_stored()\n")
+
+
+def test_there_is_no_block_that_nothing_runs() -> None:
+    assert len(BLOCKS) == 3
+
+
+@pytest.mark.parametrize(
+    "command", re.findall(r"^    cometmq (.+?)(?:  +#.*)?$", README, re.MULTILINE)
+)
+def test_every_command_and_option_exists(command: str) -> None:
+    words = shlex.split(command)
+    names = [word for word in words if re.fullmatch("[a-z]+", word) and word != "first"]
+    result = CliRunner().invoke(app, [*names, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    for option in (word for word in words if word.startswith("-")):
+        assert re.search(rf"(?<!\S){option}(?!\S)", result.output), option
+
+
+def test_the_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        named = re.findall(r"(?:^    |`)make ([a-z]+)", (ROOT / page).read_text(), re.MULTILINE)
+        assert set(named) <= targets, page
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_and_module_that_a_page_names_exists(page: str) -> None:
+    path = ROOT / page
+    for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / link).exists(), link
+    if page == "CONTRIBUTING.md":
+        source = ROOT / "src" / "cometmq"
+        for name in re.findall(r"`((?:[a-z]+/)?[a-z_]+\.py)`", path.read_text()):
+            assert (source / name).exists() or list(source.rglob(name)), name

@@ -1,0 +1,161 @@
+"""Membership of groups by heartbeat, time and connection."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from cometmq.broker.clients import ClientManager, Member
+from cometmq.model.subscription import ConsumerData, SubscriptionData
+from cometmq.remoting.connection import Connection
+
+
+class FakeConnection:
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Clock:
+    now = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / 1000
+
+
+class Clients:
+    """A manager, its clock, and what its listeners were told."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.manager = ClientManager(self.clock)
+        self.told: list[tuple[str, list[str]]] = []
+        self.manager.on_members_changed.append(
+            lambda group, members: self.told.append((group, [m.client_id for m in members]))
+        )
+
+    def member(self, client_id: str, connection: FakeConnection | None = None) -> Member:
+        return Member(
+            client_id,
+            cast("Connection", connection or FakeConnection()),
+            "JAVA",
+            479,
+            self.clock.now_ms(),
+        )
+
+    def beat(self, member: Member, group: str = "g", *topics: str, version: int = 1) -> None:
+        member.last_update_ms = self.clock.now_ms()
+        subscriptions = [SubscriptionData(topic, sub_version=version) for topic in topics or ["t"]]
+        self.manager.register_consumer(
+            member, ConsumerData(group, subscription_data_set=subscriptions)
+        )
+
+
+@pytest.fixture
+def clients() -> Clients:
+    return Clients()
+
+
+def test_all_are_told_when_somebody_joins(clients: Clients) -> None:
+    clients.beat(clients.member("a"))
+    clients.beat(clients.member("b"))
+    assert clients.told == [("g", ["a"]), ("g", ["a", "b"])]
+    assert clients.manager.consumer_ids("g") == ["a", "b"]
+
+
+def test_a_repeated_heartbeat_changes_nothing(clients: Clients) -> None:
+    member = clients.member("a")
+    clients.beat(member)
+    clients.beat(member)
+    assert len(clients.told) == 1
+
+
+def test_a_topic_that_comes_or_goes_is_a_change(clients: Clients) -> None:
+    member = clients.member("a")
+    clients.beat(member, "g", "t")
+    clients.beat(member, "g", "t", "u")
+    clients.beat(member, "g", "u")
+    assert len(clients.told) == 3
+    group = clients.manager.consumer_group("g")
+    assert group is not None
+    assert group.subscriptions.keys() == {"u"}
+
+
+def test_only_a_newer_subscription_replaces_the_known_one(clients: Clients) -> None:
+    member = clients.member("a")
+    for version in (5, 4, 6):
+        clients.beat(member, version=version)
+    group = clients.manager.consumer_group("g")
+    assert group is not None
+    assert group.subscriptions["t"].sub_version == 6
+    clients.beat(member, version=3)
+    assert group.subscriptions["t"].sub_version == 6
+    assert len(clients.told) == 1
+
+
+def test_who_unregisters_leaves_one_group_only(clients: Clients) -> None:
+    member = clients.member("a")
+    clients.beat(member, "g")
+    clients.beat(member, "h")
+    clients.manager.unregister_consumer("g", "a")
+    clients.manager.unregister_consumer("g", "a")
+    assert clients.manager.consumer_ids("g") == []
+    assert clients.manager.consumer_group("g") is None
+    assert clients.manager.consumer_ids("h") == ["a"]
+    assert clients.told[2:] == [("g", [])]
+
+
+def test_a_closed_connection_takes_all_its_members_along(clients: Clients) -> None:
+    connection = FakeConnection()
+    clients.beat(clients.member("a", connection), "g")
+    clients.beat(clients.member("a", connection), "h")
+    clients.beat(clients.member("b"), "g")
+    clients.manager.register_producer(clients.member("a", connection), "p")
+    clients.manager.connection_closed(cast("Connection", connection))
+    assert clients.manager.consumer_ids("g") == ["b"]
+    assert clients.manager.consumer_ids("h") == []
+    assert clients.manager.producers("p") == []
+
+
+def test_a_client_that_came_back_over_another_connection_stays(clients: Clients) -> None:
+    old, new = FakeConnection(), FakeConnection()
+    clients.beat(clients.member("a", old))
+    clients.beat(clients.member("a", new))
+    assert len(clients.told) == 1
+    clients.manager.connection_closed(cast("Connection", old))
+    assert clients.manager.consumer_ids("g") == ["a"]
+    clients.manager.connection_closed(cast("Connection", new))
+    assert clients.manager.consumer_ids("g") == []
+
+
+def test_who_is_silent_for_too_long_is_removed_and_cut_off(clients: Clients) -> None:
+    silent, live = FakeConnection(), FakeConnection()
+    clients.beat(clients.member("silent", silent))
+    clients.manager.register_producer(clients.member("silent", silent), "p")
+    clients.clock.now += 1000
+    clients.beat(clients.member("live", live))
+    clients.clock.now += 120_000 - 1000
+    clients.manager.remove_expired(120_000)
+    assert clients.manager.consumer_ids("g") == ["silent", "live"]
+    clients.clock.now += 1
+    clients.manager.remove_expired(120_000)
+    assert clients.manager.consumer_ids("g") == ["live"]
+    assert clients.manager.producers("p") == []
+    assert (silent.closed, live.closed) == (True, False)
+
+
+def test_producers_come_and_go(clients: Clients) -> None:
+    member = clients.member("a")
+    clients.manager.register_producer(member, "p")
+    clients.manager.register_producer(member, "p")
+    assert clients.manager.producers("p") == [member]
+    clients.manager.unregister_producer("p", "a")
+    clients.manager.unregister_producer("p", "a")
+    assert clients.manager.producers("p") == []
+    assert clients.told == []

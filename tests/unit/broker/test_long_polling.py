@@ -1,0 +1,169 @@
+"""Pulls that wait: what wakes them, what does not, and how many may."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
+
+from cometmq.broker.long_polling import HeldPull, LongPolling, TagMatcher
+from cometmq.remoting.connection import Connection
+
+
+@dataclass
+class Waiter:
+    """Pulls that are held, and the names of those that were answered."""
+
+    polling: LongPolling
+    answered: list[str]
+
+    def hold(
+        self,
+        name: str,
+        *,
+        topic: str = "t",
+        queue_id: int = 0,
+        offset: int = 0,
+        deadline: float = 100.0,
+        matches: TagMatcher | None = None,
+        connection: Connection | None = None,
+    ) -> bool:
+        return self.polling.hold(
+            HeldPull(
+                connection or open_connection(),
+                topic,
+                queue_id,
+                offset,
+                deadline,
+                matches,
+                lambda: self.answered.append(name),
+            )
+        )
+
+    async def woken(self) -> list[str]:
+        """Who was answered since the last call, by the end of this turn of the loop."""
+        await asyncio.sleep(0)
+        answered = list(self.answered)
+        self.answered.clear()
+        return answered
+
+
+def waiter(max_held: int = 100) -> Waiter:
+    return Waiter(LongPolling(max_held), [])
+
+
+def open_connection() -> Connection:
+    return cast("Connection", SimpleNamespace(closed=False))
+
+
+async def test_an_arrival_wakes_who_waits_for_its_queue() -> None:
+    pulls = waiter()
+    for name, topic, queue_id in (("a", "t", 0), ("b", "t", 0), ("c", "t", 1), ("d", "u", 0)):
+        pulls.hold(name, topic=topic, queue_id=queue_id)
+    pulls.polling.arrived("t", 0, 1, 0)
+    assert pulls.answered == []  # not inside the append
+    assert await pulls.woken() == ["a", "b"]
+    assert pulls.polling.count == 2
+
+
+async def test_several_arrivals_wake_a_pull_once() -> None:
+    pulls = waiter()
+    pulls.hold("a")
+    for offset in (1, 2, 3):
+        pulls.polling.arrived("t", 0, offset, 0)
+    assert await pulls.woken() == ["a"]
+    assert pulls.polling.count == 0
+
+
+async def test_a_message_before_the_offset_that_is_waited_for_wakes_nobody() -> None:
+    pulls = waiter()
+    pulls.hold("a", offset=5)
+    pulls.polling.arrived("t", 0, 5, 0)
+    assert await pulls.woken() == []
+    pulls.polling.arrived("t", 0, 6, 0)
+    assert await pulls.woken() == ["a"]
+
+
+async def test_a_message_with_another_tag_wakes_nobody() -> None:
+    pulls = waiter()
+    pulls.hold("a", matches={7}.__contains__)
+    pulls.hold("all")
+    pulls.polling.arrived("t", 0, 1, 8)
+    assert await pulls.woken() == ["all"]
+    pulls.polling.arrived("t", 0, 2, 7)
+    assert await pulls.woken() == ["a"]
+
+
+async def test_the_sweep_answers_what_is_due() -> None:
+    pulls = waiter()
+    pulls.hold("soon", deadline=1.0)
+    pulls.hold("late", deadline=2.0)
+    pulls.polling.sweep(1.0)
+    assert await pulls.woken() == ["soon"]
+    pulls.polling.sweep(2.5)
+    assert await pulls.woken() == ["late"]
+    assert pulls.polling.count == 0
+
+
+async def test_the_pulls_of_a_closed_connection_are_forgotten() -> None:
+    pulls = waiter()
+    lost = open_connection()
+    pulls.hold("lost", connection=lost)
+    pulls.hold("kept")
+    lost.closed = True
+    pulls.polling.sweep(0.0)
+    assert await pulls.woken() == []
+    assert pulls.polling.count == 1
+
+
+async def test_an_arrival_does_not_answer_over_a_closed_connection() -> None:
+    pulls = waiter()
+    lost = open_connection()
+    pulls.hold("lost", connection=lost)
+    pulls.polling.arrived("t", 0, 1, 0)
+    lost.closed = True
+    assert await pulls.woken() == []
+
+
+async def test_the_pulls_of_a_removed_topic_are_answered() -> None:
+    pulls = waiter()
+    pulls.hold("a", topic="t")
+    pulls.hold("b", topic="t", queue_id=1)
+    pulls.hold("c", topic="u")
+    pulls.polling.release_topic("t")
+    assert await pulls.woken() == ["a", "b"]
+
+
+async def test_all_are_answered_when_the_broker_stops() -> None:
+    pulls = waiter()
+    pulls.hold("a")
+    pulls.hold("b", topic="u")
+    pulls.polling.release_all()
+    assert await pulls.woken() == ["a", "b"]
+
+
+async def test_above_the_limit_no_more_may_wait() -> None:
+    pulls = waiter(max_held=2)
+    assert pulls.hold("a")
+    assert pulls.hold("b", topic="u")
+    assert not pulls.hold("c")
+    pulls.polling.arrived("t", 0, 1, 0)
+    assert pulls.hold("d")
+    assert await pulls.woken() == ["a"]
+
+
+async def test_a_pull_may_wait_again_while_others_are_answered() -> None:
+    pulls = waiter()
+    polling = pulls.polling
+    again = HeldPull(
+        open_connection(), "t", 0, 0, 9.0, None, lambda: pulls.answered.append("again")
+    )
+    polling.hold(
+        HeldPull(open_connection(), "t", 0, 0, 9.0, None, lambda: polling.hold(again) and None)
+    )
+    pulls.hold("b")
+    polling.arrived("t", 0, 1, 0)
+    assert await pulls.woken() == ["b"]
+    polling.arrived("t", 0, 2, 0)
+    assert await pulls.woken() == ["again"]

@@ -1,0 +1,116 @@
+"""A connection on a transport that is only a list: bytes in, writes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from cometmq.model.ranges import Int32
+from cometmq.protocol.command import (
+    RemotingCommand,
+    decode_command,
+    encode_command,
+    request,
+    response,
+)
+from cometmq.protocol.frame import FrameDecoder
+from cometmq.protocol.header import Header
+from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.tasks import TaskOwner
+
+ECHO = 901
+
+
+class EchoHeader(Header):
+    """The header of the requests that tests make."""
+
+    number: Int32
+    word: str | None = None
+
+
+def echo(number: int = 1, *, opaque: int = 0, body: bytes = b"", flag: int = 0) -> bytes:
+    """The frame of a request."""
+    command = request(ECHO, EchoHeader(number=number), body)
+    command.opaque = opaque
+    command.flag = flag
+    return encode_command(command)
+
+
+def answer_to(call: RemotingCommand, code: int = 0) -> bytes:
+    """The frame of an answer to a call that a connection made."""
+    command = response(code)
+    command.opaque = call.opaque
+    return encode_command(command)
+
+
+class FakeTransport(asyncio.Transport):
+    """Keeps what is written, one entry for each call."""
+
+    def __init__(self, peer: tuple[str, int] | None = ("10.0.0.9", 4711)) -> None:
+        super().__init__({"peername": peer, "sockname": ("10.0.0.1", 10911)})
+        self.writes: list[bytes] = []
+        self.reading = True
+        self.ended: str | None = None
+        self.high = 0
+        self.protocol: Connection | None = None
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high or 0
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.writes.append(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self._end("closed")
+
+    def abort(self) -> None:
+        self._end("aborted")
+
+    def _end(self, how: str) -> None:
+        if self.ended is None:
+            self.ended = how
+            assert self.protocol is not None
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+
+class Line:
+    """One connection and the far end of it."""
+
+    def __init__(
+        self,
+        handlers: Handlers | None = None,
+        *,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        peer: tuple[str, int] | None = ("10.0.0.9", 4711),
+        **settings: Any,
+    ) -> None:
+        self.owner = TaskOwner("test")
+        self.transport = FakeTransport(peer)
+        self.connection = Connection(handlers or Handlers(), self.owner, limits=limits, **settings)
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    def feed(self, *chunks: bytes) -> None:
+        """One read for each of `chunks`."""
+        for chunk in chunks:
+            self.connection.data_received(chunk)
+
+    def received(self) -> list[RemotingCommand]:
+        """All that the far end got so far."""
+        return list(map(decode_command, FrameDecoder().feed(b"".join(self.transport.writes))))
+
+    async def flushed(self) -> list[RemotingCommand]:
+        """All that the far end got by the end of this turn of the loop."""
+        await asyncio.sleep(0)
+        return self.received()

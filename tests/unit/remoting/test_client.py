@@ -1,0 +1,214 @@
+"""The calling side over loopback: one connection per address, made when needed, lost and remade."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.remoting.line import ECHO, EchoHeader
+from tests.unit.remoting.waiting import TIMEOUT_S, until
+
+from cometmq.errors import (
+    ClientStateError,
+    ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
+)
+from cometmq.protocol.command import RemotingCommand, Request, request, response
+from cometmq.remoting.client import RemotingClient, split_address
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.server import RemotingServer
+
+
+class Far:
+    """A server that counts its connections; it does not answer requests below zero."""
+
+    def __init__(self) -> None:
+        self.accepted: list[Connection] = []
+        self.asked: list[int] = []
+        self.port = 0
+        self._server: RemotingServer | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        handlers = Handlers()
+        handlers.register(ECHO, EchoHeader, self._serve)
+        self._server = RemotingServer(
+            "127.0.0.1", self.port, handlers, on_connect=self.accepted.append
+        )
+        await self._server.start()
+        self.port = self._server.port
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        await self._server.close()
+
+    def _serve(self, _connection: Connection, call: Request[EchoHeader]) -> RemotingCommand | None:
+        assert call.header is not None
+        self.asked.append(call.header.number)
+        return response(0, str(call.header.number)) if call.header.number >= 0 else None
+
+
+@asynccontextmanager
+async def far_and_client() -> AsyncIterator[tuple[Far, RemotingClient]]:
+    far, client = Far(), RemotingClient()
+    await far.start()
+    try:
+        yield far, client
+    finally:
+        async with asyncio.timeout(TIMEOUT_S):
+            await client.close()
+            await far.stop()
+
+
+def call(number: int = 1) -> RemotingCommand:
+    return request(ECHO, EchoHeader(number=number))
+
+
+async def test_concurrent_first_calls_share_one_connection() -> None:
+    async with far_and_client() as (far, client):
+        answers = await asyncio.gather(
+            *(client.call(far.address, call(number), TIMEOUT_S) for number in range(20))
+        )
+        assert [answer.remark for answer in answers] == [str(number) for number in range(20)]
+        assert len(far.accepted) == 1
+
+
+async def test_a_connection_that_was_lost_is_made_again() -> None:
+    async with far_and_client() as (far, client):
+        await client.call(far.address, call(), TIMEOUT_S)
+        await far.stop()
+        await until(lambda: client.connected(far.address) is None)
+        with pytest.raises(ConnectError, match=far.address) as raised:
+            await client.call(far.address, call(), TIMEOUT_S)
+        assert raised.value.address == far.address
+        await far.start()
+        await client.call(far.address, call(), TIMEOUT_S)
+        assert len(far.accepted) == 2
+
+
+async def test_calls_under_way_fail_when_the_connection_is_lost() -> None:
+    async with far_and_client() as (far, client):
+        pending = asyncio.ensure_future(client.call(far.address, call(-1), TIMEOUT_S))
+        await until(lambda: far.asked == [-1])
+        far.accepted[0].abort()
+        with pytest.raises(ConnectionLostError):
+            await pending
+
+
+async def test_a_connection_may_be_dropped_on_purpose() -> None:
+    async with far_and_client() as (far, client):
+        await client.call(far.address, call(), TIMEOUT_S)
+        client.close_connection(far.address)
+        client.close_connection(far.address)
+        await client.call(far.address, call(), TIMEOUT_S)
+        assert len(far.accepted) == 2
+
+
+async def test_a_caller_that_gives_up_does_not_fail_the_others() -> None:
+    async with far_and_client() as (far, client):
+        first = asyncio.ensure_future(client.call(far.address, call(1), TIMEOUT_S))
+        second = asyncio.ensure_future(client.call(far.address, call(2), TIMEOUT_S))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).remark == "2"
+        assert first.cancelled()
+        assert len(far.accepted) == 1
+
+
+async def test_a_call_that_times_out_leaves_the_connection_to_others() -> None:
+    async with far_and_client() as (far, client):
+        with pytest.raises(RequestTimeoutError):
+            await client.call(far.address, call(-1), 0.05)
+        await client.call(far.address, call(), TIMEOUT_S)
+        assert len(far.accepted) == 1
+
+
+async def test_a_oneway_request_arrives() -> None:
+    async with far_and_client() as (far, client):
+        await client.send_oneway(far.address, call(5))
+        await until(lambda: far.asked == [5])
+
+
+async def test_whoever_connects_is_told_of_the_connection() -> None:
+    met: list[tuple[str, Connection]] = []
+    async with far_and_client() as (far, _):
+        client = RemotingClient(on_connect=lambda *what: met.append(what))
+        await client.call(far.address, call(), TIMEOUT_S)
+        assert met == [(far.address, client.connected(far.address))]
+        await client.close()
+
+
+async def test_close_is_prompt_though_the_peer_is_frozen() -> None:
+    loop = asyncio.get_running_loop()
+    accepted = []
+    # It accepts and then neither reads nor writes nor closes.
+    server = await asyncio.start_server(lambda r, w: accepted.append((r, w)), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = RemotingClient()
+    connection = await client.connection(f"127.0.0.1:{port}")
+    await until(lambda: bool(accepted))
+    accepted[0][1].transport.pause_reading()  # type: ignore[attr-defined]
+    connection.send_oneway(request(ECHO, body=b"x" * 8_000_000))
+    pending = asyncio.ensure_future(connection.call(call(), TIMEOUT_S))
+    await asyncio.sleep(0.01)
+    began = loop.time()
+    await client.close()
+    assert loop.time() - began < 5
+    with pytest.raises(ConnectionLostError):
+        await pending
+    accepted[0][1].transport.abort()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_caller_that_waits_for_the_connection_learns_of_the_close() -> None:
+    client = RemotingClient()
+    # TEST-NET-1: either nobody answers or there is no route to it.
+    pending = asyncio.ensure_future(client.call("192.0.2.1:9", call(), TIMEOUT_S))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises((ClientStateError, ConnectError)):
+        await pending
+
+
+async def test_a_closed_client_says_so() -> None:
+    client = RemotingClient()
+    await client.close()
+    await client.close()
+    with pytest.raises(ClientStateError, match="closed"):
+        await client.call("127.0.0.1:1", call(), TIMEOUT_S)
+
+
+async def test_a_peer_that_does_not_accept_in_time_is_named() -> None:
+    client = RemotingClient(connect_timeout_s=0.05)
+    with pytest.raises(ConnectError, match=r"192\.0\.2\.1:9"):
+        await client.call("192.0.2.1:9", call(), TIMEOUT_S)
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("10.0.0.1:9876", ("10.0.0.1", 9876)),
+        ("broker.example:1", ("broker.example", 1)),
+        ("[::1]:10911", ("::1", 10911)),
+        ("::1:10911", ("::1", 10911)),
+    ],
+)
+def test_addresses(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address) == parts
+
+
+@pytest.mark.parametrize(
+    "address", ["", "host", ":1", "host:", "host:port", "host:65536", "host:-1", "host:²"]
+)
+def test_what_is_no_address_is_named(address: str) -> None:
+    with pytest.raises(ConnectError, match="host:port"):
+        split_address(address)

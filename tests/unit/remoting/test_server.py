@@ -1,0 +1,249 @@
+"""The listening side over loopback: limits, idle connections, slow readers, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import structlog
+from tests.unit.remoting.line import ECHO, EchoHeader, echo
+from tests.unit.remoting.waiting import TIMEOUT_S, until
+
+from cometmq.errors import ConfigError
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.remoting.connection import Connection, ConnectionLimits
+from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.server import RemotingServer
+
+ANSWER_LENGTH = 100_000
+
+
+class Peer:
+    """A bare TCP client."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def connect(cls, server: RemotingServer) -> Peer:
+        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+
+    async def ask(self, data: bytes) -> bytes:
+        """Send a frame, return the frame that comes back."""
+        self.writer.write(data)
+        async with asyncio.timeout(TIMEOUT_S):
+            length = await self.reader.readexactly(4)
+            return length + await self.reader.readexactly(int.from_bytes(length, "big"))
+
+    async def closed_by_server(self) -> bool:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return not await self.reader.read()
+        except ConnectionError:
+            return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        with suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+def handlers(served: list[int] | None = None) -> Handlers:
+    def answer(_connection: Connection, call: Request[EchoHeader]) -> RemotingCommand:
+        assert call.header is not None
+        if served is not None:
+            served.append(call.header.number)
+        return response(0, body=b"x" * (ANSWER_LENGTH if call.header.number < 0 else 1))
+
+    table = Handlers()
+    table.register(ECHO, EchoHeader, answer)
+    return table
+
+
+@asynccontextmanager
+async def running(table: Handlers | None = None, **settings: Any) -> AsyncIterator[RemotingServer]:
+    server = RemotingServer("127.0.0.1", 0, table or handlers(), **settings)
+    await server.start()
+    try:
+        yield server
+    finally:
+        async with asyncio.timeout(TIMEOUT_S):
+            await server.close()
+
+
+async def test_connections_are_served_and_reported() -> None:
+    came: list[str] = []
+    went: list[str] = []
+    async with running(
+        on_connect=lambda c: came.append(c.peer), on_disconnect=lambda c: went.append(c.peer)
+    ) as server:
+        peer = await Peer.connect(server)
+        await peer.ask(echo())
+        host, port = peer.writer.get_extra_info("sockname")
+        assert came == [f"{host}:{port}"]
+        assert len(server.connections) == 1
+        await peer.close()
+        await until(lambda: went == came)
+        assert not server.connections
+
+
+async def test_nonsense_over_one_connection_harms_no_other() -> None:
+    async with running(limits=ConnectionLimits(max_frame_length=5000)) as server:
+        good = await Peer.connect(server)
+        for nonsense in (
+            struct.pack(">I", 5001),
+            b"GET / HTTP/1.1\r\n\r\n",
+            struct.pack(">II", 20, 1000) + b"x" * 20,
+            bytes(64),
+        ):
+            bad = await Peer.connect(server)
+            bad.writer.write(nonsense)
+            assert await bad.closed_by_server()
+            await bad.close()
+            await good.ask(echo())
+        await good.close()
+
+
+async def test_a_peer_that_resets_at_once_is_no_trouble() -> None:
+    loop = asyncio.get_running_loop()
+    faults: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    async with running() as server:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", server.port)) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer = await Peer.connect(server)
+        await peer.ask(echo())
+        await until(lambda: len(server.connections) == 1)
+        await peer.close()
+    assert faults == []
+
+
+async def test_connections_above_the_limit_are_refused() -> None:
+    async with running(max_connections=2) as server:
+        served = [await Peer.connect(server) for _ in range(2)]
+        for peer in served:
+            await peer.ask(echo())
+        with structlog.testing.capture_logs() as lines:
+            refused = await Peer.connect(server)
+            assert await refused.closed_by_server()
+        assert [line["limit"] for line in lines] == [2]
+        await served[0].close()
+        await until(lambda: len(server.connections) == 1)
+        late = await Peer.connect(server)
+        await late.ask(echo())
+        for peer in (served[1], late, refused):
+            await peer.close()
+
+
+async def test_an_idle_connection_is_closed_and_a_busy_one_not() -> None:
+    async with running(idle_timeout_s=0.2) as server:
+        idle, busy = await Peer.connect(server), await Peer.connect(server)
+        closed = asyncio.ensure_future(idle.closed_by_server())
+        while not closed.done():
+            await busy.ask(echo())
+            await asyncio.sleep(0.02)
+        assert closed.result()
+        await busy.ask(echo())
+        await idle.close()
+        await busy.close()
+
+
+async def test_a_peer_that_does_not_read_is_read_no_further_until_it_does() -> None:
+    served: list[int] = []
+    limits = ConnectionLimits(write_buffer_high=ANSWER_LENGTH)
+    async with running(handlers(served), limits=limits) as server:
+        slow = await Peer.connect(server)
+        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        total = 400
+        for _ in range(total):  # more than one read can bring
+            slow.writer.write(echo(-1, body=bytes(4000)))
+        before = -1
+        async with asyncio.timeout(TIMEOUT_S):
+            while before != len(served):  # nothing new for a while
+                before = len(served)
+                await asyncio.sleep(0.2)
+        assert 0 < before < total
+        quick = await Peer.connect(server)
+        await quick.ask(echo(5))
+        assert served[-1] == 5
+        slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        async with asyncio.timeout(TIMEOUT_S):
+            for _ in range(total):
+                length = int.from_bytes(await slow.reader.readexactly(4), "big")
+                await slow.reader.readexactly(length)
+        assert len(served) == total + 1
+        await slow.close()
+        await quick.close()
+
+
+async def test_a_peer_that_never_reads_is_cut_off_when_idle() -> None:
+    async with running(idle_timeout_s=0.2) as server:
+        loop = asyncio.get_running_loop()
+        with socket.socket() as frozen:
+            frozen.setblocking(False)
+            await loop.sock_connect(frozen, ("127.0.0.1", server.port))
+            await loop.sock_sendall(frozen, echo(-1) * 200)
+            await until(lambda: len(server.connections) == 1)
+            await until(lambda: not server.connections)
+
+
+async def test_close_does_not_wait_for_a_peer_that_does_not_read() -> None:
+    loop = asyncio.get_running_loop()
+    with socket.socket() as frozen:
+        async with running() as server:
+            frozen.setblocking(False)
+            await loop.sock_connect(frozen, ("127.0.0.1", server.port))
+            await loop.sock_sendall(frozen, echo(-1) * 200)
+            await until(lambda: len(server.connections) == 1)
+        assert not server.connections
+
+
+async def test_close_ends_what_asynchronous_handlers_do() -> None:
+    ended: list[str] = []
+
+    async def forever(_connection: Connection, _call: Request[EchoHeader]) -> RemotingCommand:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("yes")
+        raise AssertionError
+
+    table = Handlers()
+    table.register(ECHO, EchoHeader, forever)
+    async with running(table) as server:
+        peer = await Peer.connect(server)
+        peer.writer.write(echo())
+        (connection,) = await connections_of(server)
+        await until(lambda: connection.last_active > 0)
+        await asyncio.sleep(0.05)
+    assert ended == ["yes"]
+    assert await peer.closed_by_server()
+    await peer.close()
+
+
+async def connections_of(server: RemotingServer) -> set[Connection]:
+    await until(lambda: bool(server.connections))
+    return server.connections
+
+
+async def test_close_may_be_called_twice_and_frees_the_port() -> None:
+    async with running() as server:
+        await server.close()
+        again = RemotingServer("127.0.0.1", server.port, handlers())
+        await again.start()
+        await again.close()
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    async with running() as server:
+        other = RemotingServer("127.0.0.1", server.port, handlers())
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{server.port}.*listenPort"):
+            await other.start()
+        await other.close()
