@@ -47,10 +47,10 @@ def main() -> None:
     """Write all of `data/` anew."""
     require_tools("java", "mvn")
     subprocess.run(["mvn", "-B", "-q", "-ntp", "package"], cwd=PROJECT, check=True)
-    shutil.rmtree(DATA, ignore_errors=True)
-    DATA.mkdir()
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
+        data = scratch / "data"
+        data.mkdir()
         entries = _run_generator("5", scratch)
         known = {entry["name"]: entry for entry in entries}
         for entry in _run_generator("4", scratch):
@@ -58,12 +58,14 @@ def main() -> None:
                 entries.append(entry)
         for entry in entries:
             if "file" in entry:
-                target = DATA / entry["file"]
+                target = data / entry["file"]
                 target.parent.mkdir(exist_ok=True)
                 shutil.copy(scratch / entry["file"], target)
-        entries += _fill_store(scratch)
-    lines = ",\n".join(json.dumps(entry) for entry in entries)
-    (DATA / "manifest.json").write_text(f"[\n{lines}\n]\n")
+        entries += _fill_store(scratch, data)
+        lines = ",\n".join(json.dumps(entry) for entry in entries)
+        (data / "manifest.json").write_text(f"[\n{lines}\n]\n")
+        shutil.rmtree(DATA, ignore_errors=True)
+        shutil.copytree(data, DATA)
     sys.stdout.write(f"{len(entries)} entries in {DATA}\n")
 
 
@@ -88,8 +90,8 @@ def _same(entry: Entry, known: dict[str, Entry], scratch: Path) -> bool:
     return ours.read_bytes() == theirs.read_bytes()
 
 
-def _fill_store(scratch: Path) -> list[Entry]:
-    """Let a real broker write a store, and describe each of its messages."""
+def _fill_store(scratch: Path, data: Path) -> list[Entry]:
+    """Let a real broker write a store, pack it into `data`, and describe its messages."""
     client = JavaClient(5)
     store = scratch / "store"
     messages: list[Entry] = []
@@ -115,10 +117,10 @@ def _fill_store(scratch: Path) -> list[Entry]:
         for topic in ("orders", "batches", "big", "from-4"):
             messages += client.pull(**base, topic=topic)
         broker.stop()
-    (DATA / "config").mkdir()
+    (data / "config").mkdir()
     for name in CONFIG_FILES:
-        shutil.copy(store / "config" / name, DATA / "config" / name)
-    with tarfile.open(DATA / "store.tar.gz", "w:gz") as archive:
+        shutil.copy(store / "config" / name, data / "config" / name)
+    with tarfile.open(data / "store.tar.gz", "w:gz") as archive:
         archive.add(store, arcname="store")
     for message in messages:
         del message["event"]

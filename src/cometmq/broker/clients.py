@@ -84,6 +84,11 @@ class ClientManager:
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
 
+    def producer_of(self, client_id: str) -> Member | None:
+        """A client by its id, in whichever producer group (Java: ProducerManager.findChannel)."""
+        groups = (members.get(client_id) for members in self._producers.values())
+        return next((member for member in groups if member is not None), None)
+
     def register_consumer(self, member: Member, data: ConsumerData) -> None:
         """Take in one group of a consumer's heartbeat."""
         group = self._consumers.get(data.group_name)

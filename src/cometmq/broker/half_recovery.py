@@ -2,8 +2,8 @@
 
 Java: TransactionalMessageServiceImpl.check, fillOpRemoveMap. The offsets of CID_RMQ_SYS_TRANS say
 where to begin in the half queue and in the op queue. Op records are written in batches, so what was
-decided in the last seconds before a kill may be in none: a commit is then found by its record, which
-names its half message; a rollback is asked for again.
+decided in the last seconds before a kill may be in none: what was committed or given up is then found
+by its record, which names its half message; what was rolled back is asked for again.
 """
 
 from __future__ import annotations
@@ -49,10 +49,8 @@ class HalfRecovery:
         self._read_ops(op_offset)
         for half in self._halves(half_offset):
             self._found(half)
-        found_commits = self._find_commits() if len(self._table) else 0
-        log.info(
-            "transactions found", unresolved=len(self._table), commits_without_op=found_commits
-        )
+        found_ended = self._find_ended() if self._table else 0
+        log.info("transactions found", unresolved=len(self._table), ended_without_op=found_ended)
 
     def _read_ops(self, start: int) -> None:
         for record in _records(self._store, names.TRANS_OP_HALF_TOPIC, _OP_QUEUE_ID, start):
@@ -81,13 +79,14 @@ class HalfRecovery:
         else:
             self._table.add(offset, half.due_ms(self._timeout_ms), first)
 
-    def _find_commits(self) -> int:
-        """Resolve what was committed behind the last op record."""
+    def _find_ended(self) -> int:
+        """Resolve what was committed or given up behind the last op record."""
         oldest = read_half(self._store, self._table.low_offset(0))
         start = max(self._ops.last_position, oldest.record.physical_offset if oldest else 0)
         count = 0
         for glance in glances(self._store.commit_log, start):
-            if glance.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
+            # The log's first record may be a half message: a commit may well name offset 0.
+            if not glance.origin and glance.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
                 continue
             half = self._origin(glance.offset, glance.origin)
             newest = None if half is None else self._table.newest(half.first_offset)
@@ -98,12 +97,15 @@ class HalfRecovery:
         return count
 
     def _origin(self, offset: int, origin: int) -> HalfMessage | None:
-        """The half message that the record at `offset` is the commit of."""
-        half, committed = _record_at(self._store, origin), _record_at(self._store, offset)
-        if half is None or committed is None or half.topic != names.TRANS_HALF_TOPIC:
+        """The half message that the record at `offset` was made from."""
+        half = _record_at(self._store, origin)
+        if half is None or half.topic != names.TRANS_HALF_TOPIC:
+            return None
+        ended = _record_at(self._store, offset)
+        if ended is None:
             return None
         for name in (p.UNIQ_CLIENT_MESSAGE_ID, p.PRODUCER_GROUP):
-            if find_property(half.properties, name) != find_property(committed.properties, name):
+            if find_property(half.properties, name) != find_property(ended.properties, name):
                 return None
         return half_message(half)
 

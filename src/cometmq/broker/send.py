@@ -69,8 +69,18 @@ class _Target:
         self.sys_flag = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
         self.queues: list[ConsumeQueue | None] = [None] * self.queue_limit
 
-    def any_queue_id(self) -> int:
-        """One of the queues that are written to, by chance."""
+    def queue_for(self, queue_id: int) -> int:
+        """For a negative id one of the queues that are written to, by chance. Raises Refused for a
+        queue that the topic does not have.
+        """
+        if 0 <= queue_id < self.queue_limit:
+            return queue_id
+        if queue_id >= self.queue_limit:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic [{self.name}] has "
+                f"{self.queue_limit} queues (0..{self.queue_limit - 1})",
+            )
         if self.write_queue_nums < 1:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"topic[{self.name}] has no queues to write to"
@@ -79,8 +89,9 @@ class _Target:
 
 
 class SendHandler:
-    """Serves the sends of one broker. `packed_store_host` stands in every offset id; with
-    `group_commit` answers wait until the disk has the message, unless its sender does not wait.
+    """Serves the sends of one broker. `put_half` stores the half message of a transaction as
+    `MessagePut.put` does others. `packed_store_host` stands in every offset id; with `group_commit`
+    answers wait until the disk has the message, unless its sender does not wait.
 
     For the loop's thread only.
     """
@@ -92,6 +103,7 @@ class SendHandler:
         topics: TopicManager,
         groups: GroupManager,
         put: MessagePut,
+        put_half: Callable[[IncomingMessage], tuple[int, int]],
         retry: RetryHandler,
         packed_store_host: bytes,
         group_commit: GroupCommit | None = None,
@@ -102,8 +114,7 @@ class SendHandler:
         self._groups = groups
         self._put = put
         self._retry = retry
-        # Stores the half message of a transaction, as `MessagePut.put` does others.
-        self.put_half: Callable[[IncomingMessage], tuple[int, int]] = self._refuse_half
+        self._put_half = put_half
         self._group_commit = group_commit
         self._max_message_size = store.config.max_message_size
         self._targets: dict[str, _Target] = {}
@@ -129,6 +140,11 @@ class SendHandler:
         """Forget what was worked out for `topic`."""
         self._targets.pop(topic, None)
 
+    def queue_for(self, header: SendMessageHeader) -> int:
+        """The queue that a message goes to, after the checks of a send. Raises Refused."""
+        target = self._targets.get(header.topic) or self._open_target(header)
+        return target.queue_for(header.queue_id)
+
     def send(self, connection: Connection, request: SendRequest) -> bytes | None:
         """Store one message, or a batch of them, and answer where it lies.
 
@@ -138,14 +154,8 @@ class SendHandler:
         assert header is not None
         target = self._targets.get(header.topic) or self._open_target(header)
         queue_id = header.queue_id
-        if queue_id < 0:
-            queue_id = target.any_queue_id()
-        elif queue_id >= target.queue_limit:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, topic [{target.name}] has "
-                f"{target.queue_limit} queues (0..{target.queue_limit - 1})",
-            )
+        if not 0 <= queue_id < target.queue_limit:
+            queue_id = target.queue_for(queue_id)
         queue = target.queues[queue_id]
         if queue is None:
             queue = target.queues[queue_id] = self._store.queue(target.name, queue_id)
@@ -256,7 +266,7 @@ class SendHandler:
         if target.is_retry:
             self._retry.redirect(message, header.max_reconsume_times, request.version)
         if self._is_half(message):
-            queue_offset, physical_offset = self.put_half(message)
+            queue_offset, physical_offset = self._put_half(message)
         else:
             queue_offset, physical_offset = self._put.put(message)
         handle = recall_handle(message, self._config.broker_name)
@@ -281,13 +291,6 @@ class SendHandler:
             return False
         # A retry by a client before 4.6.1, which leaves the property in.
         return not (message.reconsume_times > 0 and delay_level(message.properties) > 0)
-
-    def _refuse_half(self, _message: IncomingMessage) -> NoReturn:
-        raise Refused(
-            ResponseCode.NO_PERMISSION,
-            f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden: "
-            "this release stores no half messages",
-        )
 
     def _send_batch(
         self,

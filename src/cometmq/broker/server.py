@@ -29,10 +29,13 @@ from cometmq.broker.put import MessagePut
 from cometmq.broker.query_handlers import QueryHandlers
 from cometmq.broker.recall import RecallHandler
 from cometmq.broker.registration import Registration
+from cometmq.broker.reply import ReplyHandler
 from cometmq.broker.retry import RetryHandler
 from cometmq.broker.send import SendHandler
 from cometmq.broker.state import StateWriter
 from cometmq.broker.topics import TopicManager
+from cometmq.broker.transaction_check import TransactionService
+from cometmq.broker.transactions import Transactions
 from cometmq.errors import ConfigError
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.bodies import (
@@ -96,6 +99,7 @@ class Broker:
         self._flush_timers: FlushTimers | None = None
         self._indexing: Indexing | None = None
         self._delays: Delays | None = None
+        self._transactions: TransactionService | None = None
         self._cleaning: CleaningTimer | None = None
 
     @property
@@ -147,6 +151,8 @@ class Broker:
             self._flusher.close()
         if self._delays is not None:
             self._delays.close()
+        if self._transactions is not None:
+            self._transactions.close()
         if self._cleaning is not None:
             self._cleaning.close()
         if self._tables_loaded:
@@ -186,6 +192,8 @@ class Broker:
         self._flush_timers = FlushTimers(store, self._flusher, self._clock, self._tasks)
         self._flush_timers.start()
         delays.start()
+        assert self._transactions is not None, "made with its handlers"
+        self._transactions.start()
         self._cleaning = CleaningTimer(store, self._tasks)
         self._cleaning.start()
         self._start_timers()
@@ -226,8 +234,20 @@ class Broker:
     ) -> None:
         put = MessagePut(self.config, store, self._clock, delays.messages)
         retry = RetryHandler(self.config, store, self.topics, self.groups, put)
+        transactions = Transactions(
+            self.config, store, self.topics, self.offsets, put, self._clock, packed_host
+        )
+        transactions.open()
         self._send = SendHandler(
-            self.config, store, self.topics, self.groups, put, retry, packed_host, group_commit
+            self.config,
+            store,
+            self.topics,
+            self.groups,
+            put,
+            transactions.prepare,
+            retry,
+            packed_host,
+            group_commit,
         )
         self.clients = ClientManager(self._clock)
         client_handlers = ClientHandlers(
@@ -246,6 +266,13 @@ class Broker:
             self._long_polling,
         ).register(self._handlers)
         client_handlers.register(self._handlers)
+        transactions.register(self._handlers)
+        self._transactions = TransactionService(
+            self.config, store, transactions, self.clients, self._clock.now_ms, self._tasks
+        )
+        ReplyHandler(
+            self.config, store, self._send, self.clients, self._clock, packed_host
+        ).register(self._handlers)
         OffsetHandlers(store, self.topics, self.groups, self.offsets).register(self._handlers)
         CleaningHandlers(store, self.topics, self._topic_removed).register(self._handlers)
 

@@ -51,11 +51,14 @@ def recall_key(topic: str, unique_id: str) -> str:
 class _Slot:
     """A slot being delivered: `messages` from `position` on are still to be done."""
 
-    __slots__ = ("messages", "position", "recalled", "slot")
+    __slots__ = ("messages", "position", "recalled", "recalls", "slot")
 
-    def __init__(self, slot: int, messages: list[int], recalled: frozenset[str]) -> None:
+    def __init__(
+        self, slot: int, messages: list[int], recalls: list[int], recalled: frozenset[str]
+    ) -> None:
         self.slot = slot
         self.messages = messages
+        self.recalls = recalls
         self.recalled = recalled
         self.position = 0
 
@@ -137,6 +140,8 @@ class TimerQueue:
 
         Returns how many were done; 0 when there is nothing more to do at this time.
         """
+        if self._current is not None and self._current.slot + self._precision_ms > now_ms:
+            self._give_back(self._current)
         if self._current is None:
             self.window.move(now_ms)
         count = 0
@@ -161,8 +166,16 @@ class TimerQueue:
             return None
         slot, messages, recalls = self.window.take_first()
         recalled = frozenset(key for offset in recalls if (key := self._key_of(offset)))
-        self._current = _Slot(slot, messages, recalled)
+        self._current = _Slot(slot, messages, recalls, recalled)
         return self._current
+
+    def _give_back(self, slot: _Slot) -> None:
+        """The clock was set back while `slot` was delivered: the rest is not due any more."""
+        for offset in slot.messages[slot.position :]:
+            self.window.add(slot.slot, offset, recall=False)
+        for offset in slot.recalls:
+            self.window.add(slot.slot, offset, recall=True)
+        self._current = None
 
     def _deliver_slot(self, slot: _Slot, now_ms: int, limit: int) -> int:
         count = 0

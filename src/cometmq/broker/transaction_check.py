@@ -200,7 +200,9 @@ class TransactionService:
             if count % _CHECKS_PER_TURN == 0 or sent >= _BYTES_PER_TURN:
                 sent = 0
                 await asyncio.sleep(0)
-        while checker.catch_up(_CHECKS_PER_TURN):
+        behind = True
+        while behind:
+            behind = checker.catch_up(_CHECKS_PER_TURN)
             await asyncio.sleep(0)
         failed = checker.failed_count - failed
         report = log.warning if failed else log.info

@@ -223,6 +223,7 @@ class Transactions:
         topic = self._topics.create_for_group(names.TRANS_CHECK_MAX_TIME_TOPIC, 1)
         discarded = IncomingMessage.again(half.record, half.properties)
         discarded.topic, discarded.queue_id = topic.topic_name, 0
+        discarded.prepared_transaction_offset = half.record.physical_offset
         discarded.append_to(self._store)
         self.given_up_count += 1
         self._given_up[half.first_offset] = None
@@ -297,7 +298,7 @@ class Transactions:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a half message needs the property {p.PRODUCER_GROUP}: its producers' group",
             )
-        delays = [name for name in _DELAYS if name in properties]
+        delays: list[str] = [name for name in _DELAYS if name in properties]
         if properties.get(p.DELAY_TIME_LEVEL, "0") != "0":
             delays.append(p.DELAY_TIME_LEVEL)
         if delays:

@@ -169,6 +169,11 @@ class Connection(asyncio.Protocol):
         """Done when the connection is gone and `on_close` was called."""
         return self._lost
 
+    @property
+    def congested(self) -> bool:
+        """Whether more than `write_buffer_high` bytes wait for the peer to read."""
+        return self._writable is not None
+
     # Our requests
 
     async def call(self, command: RemotingCommand, timeout_s: float) -> RemotingCommand:

@@ -130,8 +130,10 @@ def _gather(window: bytearray | Bytes, kind: str, places: Ints) -> Ints:
     last = len(window) - dtype.itemsize
     if not len(places) or last < 0:
         return np.zeros(len(places), np.int64)
+    if places.min() < 0 or places.max() > last:
+        places = np.clip(places, 0, last)
     values: npt.NDArray[Any] = np.ndarray((last + 1,), dtype, window, strides=(1,))
-    return values[np.clip(places, 0, last)].astype(np.int64)
+    return values[places].astype(np.int64)
 
 
 class _Records:
@@ -139,16 +141,20 @@ class _Records:
 
     def __init__(self, window: bytearray, starts: Ints, ends: Ints) -> None:
         flags = _gather(window, ">i4", starts + SYS_FLAG_OFFSET)
-        born_wider = np.where(flags & BORN_HOST_V6, _V6_WIDER, 0)
-        store_wider = np.where(flags & STORE_HOST_V6, _V6_WIDER, 0)
-        body_length_at = starts + _BODY_LENGTH_OFFSET_V4 + born_wider + store_wider
-        body_lengths = _gather(window, ">i4", body_length_at)
-        v2 = _gather(window, ">u4", starts + _MAGIC_OFFSET) == MAGIC_V2
-        topic_length_at = body_length_at + 4 + body_lengths
-        topic_lengths = np.where(
-            v2, _gather(window, ">u2", topic_length_at), _gather(window, "u1", topic_length_at)
-        )
-        topics_at = topic_length_at + np.where(v2, 2, 1)
+        timestamps_at = starts + STORE_TIMESTAMP_OFFSET_V4
+        body_lengths_at = starts + _BODY_LENGTH_OFFSET_V4
+        if (flags & (BORN_HOST_V6 | STORE_HOST_V6)).any():
+            born_wider = np.where(flags & BORN_HOST_V6, _V6_WIDER, 0)
+            timestamps_at += born_wider
+            body_lengths_at += born_wider + np.where(flags & STORE_HOST_V6, _V6_WIDER, 0)
+        body_lengths = _gather(window, ">i4", body_lengths_at)
+        topic_lengths_at = body_lengths_at + 4 + body_lengths
+        topic_lengths = _gather(window, "u1", topic_lengths_at)
+        topics_at = topic_lengths_at + 1
+        v2 = _gather(window, "u1", starts + _MAGIC_OFFSET + 3) == MAGIC_V2 & 0xFF
+        if v2.any():
+            topic_lengths[v2] = _gather(window, ">u2", topic_lengths_at[v2])
+            topics_at += v2
         lengths_at = topics_at + topic_lengths
         property_lengths = _gather(window, ">u2", lengths_at)
         sound = (
@@ -156,17 +162,20 @@ class _Records:
             & (lengths_at + 2 + property_lengths == ends)
             & (flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK)
         )
-        timestamps = _gather(window, ">i8", starts + STORE_TIMESTAMP_OFFSET_V4 + born_wider)
-        self.offsets = starts[sound]
-        self.timestamps = timestamps[sound]
-        self._topic_lengths = topic_lengths[sound]
-        self._cut_out(window, topics_at[sound], ends[sound])
+        if not sound.all():
+            starts, ends, topics_at = starts[sound], ends[sound], topics_at[sound]
+            timestamps_at, topic_lengths = timestamps_at[sound], topic_lengths[sound]
+        self.offsets = starts
+        self.timestamps = _gather(window, ">i8", timestamps_at)
+        self._topic_lengths = topic_lengths
+        self._cut_out(window, topics_at, ends)
 
     def _cut_out(self, window: bytearray, starts: Ints, ends: Ints) -> None:
         """Topics and properties side by side: `topic 02 02 properties 02`, so that every entry
         of the properties has an 02 on both sides.
         """
-        pieces = map(window.__getitem__, map(slice, starts.tolist(), ends.tolist()))
+        places = zip(starts.tolist(), ends.tolist(), strict=True)
+        pieces = [window[start:end] for start, end in places]
         # In front of it all the room that a row of `_hash` reaches back.
         joined = bytearray(_LONGEST) + bytes((_ENTRY_END,)).join(pieces) + bytes((_ENTRY_END,))
         self._joined = joined
@@ -183,9 +192,10 @@ class _Records:
             nothing = np.zeros(0, np.int64)
             return IndexKeys(nothing, nothing, nothing)
         names_end = np.flatnonzero(self._text == _NAME_END)
+        last_letters = _gather(self._text, ">u4", names_end - 4)
         self._entries_end = np.flatnonzero(self._text == _ENTRY_END)
-        ids = self._values(names_end, UNIQ_CLIENT_MESSAGE_ID)
-        words = self._words(*self._values(names_end, KEYS))
+        ids = self._values(names_end, last_letters, UNIQ_CLIENT_MESSAGE_ID)
+        words = self._words(*self._values(names_end, last_letters, KEYS))
         owners = np.concatenate((ids[0], words[0]))
         # Stable: a message's unique id comes first, then its keys in their order.
         order = np.argsort(owners, kind="stable")
@@ -195,16 +205,13 @@ class _Records:
         hashes = self._hash_keys(owners, starts, ends)
         return IndexKeys(hashes, self.offsets[owners] + base, self.timestamps[owners])
 
-    def _values(self, names_end: Ints, name: str) -> tuple[Ints, Ints, Ints]:
+    def _values(self, names_end: Ints, last_letters: Ints, name: str) -> tuple[Ints, Ints, Ints]:
         """Record, start and end of the property's value, for each record that has it."""
         encoded = name.encode()
-        width = len(encoded)
-        kind = {4: ">u4", 8: ">u8"}[width]
-        wanted = np.int64(int.from_bytes(encoded, "big"))
-        found = (_gather(self._text, kind, names_end - width) == wanted) & (
-            self._text[names_end - width - 1] == _ENTRY_END
-        )
-        starts = names_end[found] + 1
+        found = names_end[last_letters == int.from_bytes(encoded[-4:], "big")]
+        for back, letter in enumerate(reversed(bytes((_ENTRY_END,)) + encoded[:-4]), 5):
+            found = found[self._text[found - back] == letter]
+        starts = found + 1
         ends = self._entries_end[np.searchsorted(self._entries_end, starts)]
         owners = np.searchsorted(self._starts, starts, "right") - 1
         # Of a property that stands twice the last one counts, but none without a value.
@@ -216,9 +223,9 @@ class _Records:
 
     def _words(self, owners: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
         """The blank-separated words of values, without empty ones."""
-        blanks = np.flatnonzero(self._text == _BLANK)
-        if not len(owners) or not len(blanks):
+        if not len(owners):
             return owners, starts, ends
+        blanks = np.flatnonzero(self._text == _BLANK)
         value = np.searchsorted(starts, blanks, "right") - 1
         inside = (value >= 0) & (blanks < ends[value])
         blanks = blanks[inside]
@@ -256,9 +263,12 @@ class _Records:
         rows: Bytes = np.ndarray(
             (len(self._text) - width + 1, width), np.uint8, self._joined, strides=(1, 1)
         )
-        places = np.arange(width)
-        units = np.where(places >= width - lengths[:, None], rows[ends - width], 0)
-        strange = (lengths > _LONGEST) | (units >= 0x80).any(axis=1)
+        units = rows[ends - width]
+        if (lengths != width).any():
+            units *= np.arange(width) >= width - lengths[:, None]
+        strange = lengths > _LONGEST
+        if units.max(initial=0) >= 0x80:
+            strange |= (units >= 0x80).any(axis=1)
         hashes: Hashes = units.astype(np.uint32) @ _POWERS[_LONGEST - width :]
         return hashes, strange
 

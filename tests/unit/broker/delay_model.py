@@ -61,6 +61,7 @@ class Life:
             mapped_file_size_commit_log=64 * 1024,
             mapped_file_size_consume_queue=20 * 50,
             message_delay_level="1s 5s 1m 30m",
+            message_index_enable=False,
         )
         self.disk: Disk = FaultDisk(seed) if power else Disk()
         self.power = power

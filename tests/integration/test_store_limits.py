@@ -1,0 +1,206 @@
+"""What clients are told when the disk is full or slow, and what operators can ask of the store."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.integration.raw_client import Command, RawClient, pull_ext, send_ext
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.server import Broker
+from cometmq.runtime.portal import LoopThread
+from cometmq.store.config import StoreConfig
+from cometmq.store.disk import Disk, DiskUsage
+
+DEADLINE_S = 20.0
+LOG_FILE = 4096
+SEND, PULL = 10, 11
+CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG = 306, 316, 329
+
+
+class SwitchDisk(Disk):
+    """As full as told; `may_sync` holds up every fdatasync of the commit log while it is clear."""
+
+    def __init__(self) -> None:
+        self.used = 50
+        self.may_sync = threading.Event()
+        self.may_sync.set()
+
+    def usage(self, path: Path) -> DiskUsage:
+        return DiskUsage(100, 100 - self.used)
+
+    def sync(self, path: Path) -> None:
+        if path.parent.name == "commitlog":
+            assert self.may_sync.wait(DEADLINE_S)
+        super().sync(path)
+
+
+class Site:
+    """A broker without a name server, on a disk of ours."""
+
+    def __init__(self, root: Path, **settings: object) -> None:
+        self.root = root
+        self.disk = SwitchDisk()
+        self._thread = LoopThread("broker")
+        self.broker = Broker(
+            BrokerConfig(
+                broker_name="b",
+                broker_ip1="127.0.0.1",
+                bind_address="127.0.0.1",
+                listen_port=0,
+                timer_wheel_enable=False,
+            ),
+            StoreConfig(
+                store_path_root_dir=root,
+                mapped_file_size_commit_log=LOG_FILE,
+                mapped_file_size_consume_queue=100,
+                clean_resource_interval=50,
+                delete_commit_log_files_interval=1,
+                **settings,  # type: ignore[arg-type]
+            ),
+            disk=self.disk,
+        )
+
+    def __enter__(self) -> Site:
+        self._thread.start()
+        self._thread.call(self.broker.start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disk.may_sync.set()
+        self._thread.call(self.broker.close())
+        self._thread.stop()
+
+    def client(self) -> RawClient:
+        return RawClient(f"127.0.0.1:{self.broker.port}")
+
+    def age_files(self) -> None:
+        long_ago = time.time() - 100 * 3600
+        for path in sorted((self.root / "commitlog").iterdir()):
+            os.utime(path, (long_ago, long_ago))
+
+
+@contextmanager
+def site(root: Path, **settings: object) -> Iterator[tuple[Site, RawClient]]:
+    with Site(root, **settings) as running, running.client() as client:
+        yield running, client
+
+
+def send(client: RawClient, topic: str = "T", size: int = 700) -> Command:
+    return client.ask(SEND, send_ext(topic), b"x" * size)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
+
+
+def test_a_full_disk_is_service_not_available_until_there_is_room(tmp_path: Path) -> None:
+    with site(tmp_path) as (running, client):
+        assert send(client).code == 0
+        running.disk.used = 95
+        until(lambda: send(client).code == 14)
+        refused = send(client)
+        assert refused.remark is not None
+        assert "95.0% full, the limit is 90% (diskSpaceWarningLevelRatio)" in refused.remark
+        assert "fileReservedTime" in refused.remark
+        assert client.ask(PULL, pull_ext("T")).code == 0
+        running.disk.used = 60
+        until(lambda: send(client).code == 0)
+        assert running.broker.store.refusals.counts
+
+
+def test_a_disk_that_is_behind_is_system_busy(tmp_path: Path) -> None:
+    settings = {"flush_interval_commit_log": 20, "flush_commit_log_thorough_interval": 20}
+    with site(tmp_path, os_page_cache_busy_time_out_mills=100, **settings) as (running, client):
+        running.disk.may_sync.clear()
+        until(lambda: send(client, size=10).code == 2)
+        refused = send(client)
+        assert refused.remark is not None
+        assert refused.remark.startswith(
+            "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: a flush has been "
+        )
+        assert refused.remark.endswith(
+            "the limit is osPageCacheBusyTimeOutMills=100; send again in 100 ms"
+        )
+        running.disk.may_sync.set()
+        until(lambda: send(client).code == 0)
+
+
+def test_expired_files_go_when_an_operator_asks(tmp_path: Path) -> None:
+    never = {"delete_when": ""}
+    with site(tmp_path, **never) as (running, client):
+        for _ in range(20):
+            assert send(client).code == 0
+        running.age_files()
+        assert client.ask(DELETE_EXPIRED_COMMITLOG).code == 0
+        until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 1)
+
+        def pull_from_the_first() -> Command:
+            pulled = client.ask(PULL, pull_ext("T"))
+            return client.ask(PULL, pull_ext("T", queueOffset=pulled.ext["minOffset"]))
+
+        # Queues follow the log in a moment.
+        until(lambda: pull_from_the_first().code == 0)
+        pulled = client.ask(PULL, pull_ext("T"))
+        assert (pulled.code, pulled.ext["minOffset"]) == (21, pulled.ext["nextBeginOffset"])
+
+
+@pytest.mark.parametrize("code", [CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC])
+def test_queues_of_known_topics_survive_cleaning(tmp_path: Path, code: int) -> None:
+    with site(tmp_path) as (running, client):
+        assert send(client, "idle", 10).code == 0
+        for _ in range(20):
+            send(client)
+        # A topic that only the store knows.
+        store = running.broker.store
+        assert client.ask(code).code == 0
+        assert store.max_offset("idle", 0) == 1
+        assert send(client, "idle", 10).ext["queueOffset"] == "1"
+
+
+def test_queues_of_unknown_topics_are_cleaned(tmp_path: Path) -> None:
+    with Site(tmp_path / "a") as first, first.client() as client:
+        assert send(client, "old", 10).code == 0
+    (tmp_path / "a/config/topics.json").unlink()
+    (tmp_path / "a/config/topics.json.bak").unlink(missing_ok=True)
+    with site(tmp_path / "a") as (running, client):
+        assert "old" in running.broker.store.topics()
+        assert client.ask(CLEAN_UNUSED_TOPIC).code == 0
+        assert "old" not in running.broker.store.topics()
+        assert not (tmp_path / "a/consumequeue/old").exists()
+        assert send(client, "old", 10).ext["queueOffset"] == "0"
+
+
+def test_committed_messages_wake_pulls_with_a_transient_store_pool(tmp_path: Path) -> None:
+    with site(tmp_path, transient_store_pool_enable=True) as (running, client):
+        assert send(client, size=10).code == 0
+        with running.client() as waiting:
+            until(lambda: client.ask(PULL, pull_ext("T")).code == 0)
+            opaque = waiting.send(PULL, pull_ext("T", queueOffset=1, sysFlag=6))
+            assert send(client, size=10).ext["queueOffset"] == "1"
+            assert waiting.answer(opaque).code == 0
+
+
+def test_the_next_file_is_made_ahead_of_need(tmp_path: Path) -> None:
+    with site(tmp_path, warm_maped_file_enable=True) as (_, client):
+        assert send(client, size=1000).code == 0
+        assert len(list((tmp_path / "commitlog").iterdir())) == 1
+        assert send(client, size=1500).code == 0
+        until((tmp_path / "commitlog" / f"{LOG_FILE:020d}").exists)
+        assert send(client, size=2000).code == 0
+
+
+def test_the_checkpoint_is_written_soon(tmp_path: Path) -> None:
+    settings = {"flush_interval_commit_log": 20, "flush_commit_log_thorough_interval": 20}
+    with site(tmp_path, **settings) as (_, client):
+        assert send(client).code == 0
+        until(lambda: (tmp_path / "checkpoint").read_bytes()[:8] != bytes(8))

@@ -1,0 +1,317 @@
+"""Which files go, when and why; and what follows when they are gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from tests.unit.store.store_box import LOG_FILE, Box, bodies, put, records
+
+from cometmq.errors import StoreError, StoreFullError
+from cometmq.protocol.record import decode_record
+from cometmq.store.config import StoreConfig
+from cometmq.store.disk import Disk, DiskUsage
+from cometmq.store.refusals import RefusalCause
+from cometmq.store.retention import Disks, Fate, LogFile, Plan, Policy, plan
+from cometmq.store.store import MessageStore
+
+HOUR = 3_600_000
+POLICY = Policy.of(StoreConfig())
+ROOMY = Disks(0.5, 0.5)
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(f"2026-03-{text}+00:00").timestamp() * 1000)
+
+
+NOON = at("10T12:00")
+FOUR = at("10T04:30")
+
+
+def log_files(now_ms: int, *ages_h: float) -> list[LogFile]:
+    return [LogFile(n * 100, 100, now_ms - int(age * HOUR)) for n, age in enumerate(ages_h)]
+
+
+def judged(found: Plan) -> list[int]:
+    return [file.base for file in found.removals]
+
+
+def test_expired_files_go_at_the_hour_oldest_first() -> None:
+    files = log_files(FOUR, 90, 80, 71, 75, 1)
+    found = plan(FOUR, files, ROOMY, POLICY)
+    assert judged(found) == [0, 100]
+    assert "it is 04 o'clock (deleteWhen)" in found.verdicts[0].reason
+    # 75 h are enough, but a file before it stays.
+    assert found.verdicts[3].reason == "files go oldest first, and an older one has not expired"
+
+
+def test_at_other_hours_they_stay_and_it_is_said_until_when() -> None:
+    found = plan(NOON, log_files(NOON, 90, 1), ROOMY, POLICY)
+    assert judged(found) == []
+    assert "not the time to delete (deleteWhen)" in found.verdicts[0].reason
+    assert found.verdicts[0].when_ms == at("11T04:00")
+
+
+def test_the_newest_file_stays_whatever_happens() -> None:
+    found = plan(FOUR, log_files(FOUR, 1000), Disks(0.99, 0.99), POLICY, manual=True)
+    assert judged(found) == []
+    assert found.verdicts[0].when_ms is None
+    assert found.verdicts[0].reason == "the newest file always stays"
+
+
+def test_an_operator_need_not_wait_for_the_hour() -> None:
+    found = plan(NOON, log_files(NOON, 90, 71, 1), ROOMY, POLICY, manual=True)
+    assert judged(found) == [0]
+    assert "an operator asked for it" in found.verdicts[0].reason
+
+
+@pytest.mark.parametrize("disks", [Disks(0.76, 0.1), Disks(0.1, 0.76)])
+def test_above_three_quarters_expired_files_go_at_any_hour(disks: Disks) -> None:
+    found = plan(NOON, log_files(NOON, 90, 71, 1), disks, POLICY)
+    assert judged(found) == [0]
+    assert found.full is False
+    assert "76% full, above 75% (diskMaxUsedSpaceRatio)" in found.verdicts[0].reason
+    # The next one follows as soon as it has expired.
+    assert found.verdicts[1].when_ms == NOON + HOUR
+
+
+def test_above_85_per_cent_age_does_not_matter() -> None:
+    found = plan(NOON, log_files(NOON, 3, 2, 1), Disks(0.86, 0.1), POLICY)
+    assert judged(found) == [0, 100]
+    assert found.full is None
+    assert "whatever its age" in found.verdicts[0].reason
+    gentle = Policy.of(StoreConfig(clean_file_forcibly_enable=False))
+    assert judged(plan(NOON, log_files(NOON, 80, 2, 1), Disks(0.86, 0.1), gentle)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "full"), [(0.84, False), (0.85, False), (0.86, None), (0.90, None), (0.91, True)]
+)
+def test_messages_are_refused_above_90_per_cent_until_it_is_85_again(
+    ratio: float, full: bool | None
+) -> None:
+    assert plan(NOON, log_files(NOON, 1), Disks(0.1, ratio), POLICY).full is full
+
+
+def test_a_run_deletes_a_batch() -> None:
+    policy = Policy.of(StoreConfig(delete_file_batch_max=2))
+    found = plan(FOUR, log_files(FOUR, 90, 90, 90, 90, 1), ROOMY, policy)
+    assert judged(found) == [0, 100]
+    assert "at most 2 files (deleteFileBatchMax)" in found.verdicts[2].reason
+
+
+def test_ratios_are_bounded() -> None:
+    high = Policy.of(
+        StoreConfig(disk_space_warning_level_ratio=99, disk_space_clean_forcibly_ratio=99)
+    )
+    assert (high.forcibly_ratio, high.warning_ratio) == (0.85, 0.90)
+    low = Policy.of(
+        StoreConfig(disk_space_warning_level_ratio=1, disk_space_clean_forcibly_ratio=1)
+    )
+    assert (low.forcibly_ratio, low.warning_ratio) == (0.30, 0.35)
+
+
+def test_without_an_hour_nothing_is_foretold() -> None:
+    never = Policy.of(StoreConfig(delete_when=""))
+    assert plan(NOON, log_files(NOON, 90, 1), ROOMY, never).verdicts[0].when_ms is None
+    twice = Policy.of(StoreConfig(delete_when="02;14"))
+    found = plan(NOON, log_files(NOON, 70, 1), ROOMY, twice)
+    assert found.verdicts[0].when_ms == at("10T14:00")
+    assert "it expires in 2 h" in found.verdicts[0].reason
+
+
+# -- the cleaner --
+
+
+class UsedDisk(Disk):
+    """A disk as full as told; removes nothing while `stuck`."""
+
+    def __init__(self) -> None:
+        self.used = 50
+        self.stuck = False
+
+    def usage(self, path: Path) -> DiskUsage:
+        return DiskUsage(100, 100 - self.used)
+
+    def remove(self, path: Path) -> None:
+        if self.stuck:
+            raise StoreError(f"{path}: Operation not permitted")
+        super().remove(path)
+
+
+def age(box: Box, *hours: float) -> None:
+    for path, hour in zip(box.log_files, hours, strict=False):
+        seconds = box.clock.value / 1000 - hour * 3600
+        os.utime(path, (seconds, seconds))
+
+
+def filled(box: Box, disk: Disk) -> MessageStore:
+    """Four files of the log with eight messages each, for two queues of five a file."""
+    store = box.open(disk)
+    for number in range(32):
+        put(store, b"%02d" % number * 200, queue_id=number % 2)
+    assert len(box.log_files) == 4
+    return store
+
+
+def test_files_queues_and_offsets_follow(box: Box) -> None:
+    disk = UsedDisk()
+    store = filled(box, disk)
+    trimmed: list[int] = []
+    store.cleaner.on_trimmed.append(lambda offset: iter(trimmed.append(offset) or ()))  # type: ignore[func-returns-value]
+    age(box, 90, 90)
+    disk.used = 80
+    before = {record.queue_offset: record.body for record in records(store)}
+    store.cleaner.run_now()
+    assert store.commit_log.min_offset == 2 * LOG_FILE
+    assert trimmed == [2 * LOG_FILE]
+    kept = records(store)
+    assert kept
+    assert kept[0].physical_offset >= 2 * LOG_FILE
+    assert store.min_offset("orders", 0) == kept[0].queue_offset > 0
+    assert {record.queue_offset: record.body for record in kept}.items() < before.items()
+    assert store.min_offset("orders", 0) == 8
+    names = sorted(path.name for path in (box.root / "consumequeue/orders/0").iterdir())
+    assert names[0] == f"{100:020d}"
+    # And all of it holds after a restart.
+    store.close()
+    again = box.open()
+    assert records(again)[0].queue_offset == kept[0].queue_offset
+    assert put(again)[0] == 16
+
+
+def test_a_reader_keeps_what_it_reads(box: Box) -> None:
+    disk = UsedDisk()
+    store = filled(box, disk)
+    view = store.record_at(0)
+    assert view is not None
+    age(box, 90)
+    disk.used = 80
+    store.cleaner.run_now()
+    assert not (box.root / "commitlog" / f"{0:020d}").exists()
+    assert store.record_at(0) is None
+    assert decode_record(view, check_crc=True).body == b"00" * 200
+
+
+def test_a_queue_without_messages_goes_on_with_its_offsets(box: Box) -> None:
+    disk = UsedDisk()
+    store = box.open(disk)
+    for _ in range(7):
+        put(store, b"old", topic="idle")
+    for _ in range(12):
+        put(store, bytes(800))
+    age(box, 90, 90)
+    disk.used = 80
+    store.cleaner.run_now()
+    assert (store.min_offset("idle", 0), store.max_offset("idle", 0)) == (7, 7)
+    assert store.get("idle", 0, 7, 32).status.value == "OFFSET_OVERFLOW_ONE"
+    assert store.cleaner.remove_queues_without_messages({"idle"}) == []
+    assert put(store, topic="idle")[0] == 7
+    store.close()
+    again = box.open()
+    assert bodies(again, "idle") == [b"body"]
+
+
+def test_queues_of_topics_that_are_gone_are_removed(box: Box) -> None:
+    disk = UsedDisk()
+    store = box.open(disk)
+    put(store, b"old", topic="gone", queue_id=0)
+    for _ in range(12):
+        put(store, bytes(800))
+    put(store, b"new", topic="gone", queue_id=1)
+    age(box, 90, 90)
+    disk.used = 80
+    store.cleaner.run_now()
+    assert store.cleaner.remove_queues_without_messages(set()) == [("gone", 0)]
+    assert store.topics()["gone"] == [1]
+    assert not (box.root / "consumequeue/gone/0").exists()
+    assert bodies(store, "gone", 1) == [b"new"]
+
+
+def test_a_full_disk_refuses_and_recovers_by_itself(box: Box) -> None:
+    disk = UsedDisk()
+    store = filled(box, disk)
+    disk.used = 91
+    store.cleaner.run_now()
+    with pytest.raises(
+        StoreFullError,
+        match=r"91\.0% full, the limit is 90% \(diskSpaceWarningLevelRatio\).*below 85%.*72 hours",
+    ) as caught:
+        put(store)
+    assert caught.value.code == 14
+    assert len(store.commit_log.files.files) == 1, "forced cleaning has begun"
+    assert records(store, queue_id=1), "consumers are served"
+    disk.used = 88
+    store.cleaner.run_now()
+    with pytest.raises(StoreFullError):
+        put(store)
+    disk.used = 84
+    store.cleaner.run_now()
+    put(store)
+    assert store.refusals.counts[RefusalCause.DISK_FULL] == 2
+
+
+def test_twenty_runs_delete_by_order(box: Box) -> None:
+    store = filled(box, UsedDisk())
+    box.clock.value = NOON
+    age(box, 90)
+    store.cleaner.run_now()
+    assert store.commit_log.min_offset == 0
+    store.cleaner.delete_manually()
+    store.cleaner.run_now()
+    assert store.commit_log.min_offset == LOG_FILE
+    for _ in range(19):
+        store.cleaner.run_now()
+    age(box, 90)
+    store.cleaner.run_now()
+    assert store.commit_log.min_offset == LOG_FILE
+
+
+def test_a_file_that_cannot_be_deleted_holds_up_those_behind_it(box: Box) -> None:
+    disk = UsedDisk()
+    store = filled(box, disk)
+    age(box, 90, 90)
+    disk.used, disk.stuck = 80, True
+    store.cleaner.run_now()
+    first, second, *_ = box.log_files
+    disk.stuck = False
+    store.cleaner.run_now()
+    assert (first.exists(), second.exists()) == (True, True), "not before the interval is over"
+    box.clock.value += 120_000
+    age(box, 90, 90)
+    store.cleaner.run_now()
+    assert (first.exists(), second.exists()) == (False, False)
+
+
+def test_pauses_are_asked_for(box: Box) -> None:
+    disk = UsedDisk()
+    store = filled(box, disk)
+    age(box, 90, 90)
+    disk.used = 80
+    pauses = []
+    for work in store.cleaner.run():
+        work.do()
+        pauses.append(work.pause_ms)
+    assert pauses[1:3] == [100, 100]
+
+
+def test_explain_sees_every_file(box: Box) -> None:
+    store = filled(box, UsedDisk())
+    found = store.cleaner.explain()
+    assert [verdict.file.base for verdict in found.verdicts] == [
+        file.base for file in store.commit_log.files.files
+    ]
+    assert {verdict.fate for verdict in found.verdicts} == {Fate.KEPT}

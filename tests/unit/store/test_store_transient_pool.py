@@ -1,0 +1,237 @@
+"""transientStorePoolEnable: what is where before and after a commit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.store.fault_disk import FaultDisk
+from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put, records
+
+from cometmq.errors import StoreBusyError, StoreError, StoreFullError
+from cometmq.protocol.batch import BatchEntry
+from cometmq.store import memory
+from cometmq.store.disk import Disk
+from cometmq.store.refusals import RefusalCause
+
+
+@pytest.fixture
+def pooled(make_box: Callable[..., Box]) -> Box:
+    return make_box(transient_store_pool_enable=True)
+
+
+def test_readers_see_committed_messages_only(pooled: Box) -> None:
+    store = pooled.open()
+    assert put(store, b"a", tags="x") == (0, 0)
+    assert put(store, b"b")[0] == 1
+    assert store.max_offset("orders", 0) == 0
+    assert store.record_at(0) is None
+    assert pooled.arrivals == []
+    assert not any(pooled.log_files[0].read_bytes())
+    assert store.flush_commit_log() == 0
+
+    store.commit()
+    assert store.record_at(0) is not None
+    assert store.max_offset("orders", 0) == 0
+    assert not store.publish()
+    assert bodies(store) == [b"a", b"b"]
+    assert [arrival[:4] for arrival in pooled.arrivals] == [
+        ("orders", 0, 1, 120),
+        ("orders", 0, 2, 0),
+    ]
+    assert pooled.arrivals[0][5] == b"TAGS\x01x\x02"
+    assert store.flush_commit_log() == store.commit_log.end
+
+
+def test_files_are_the_same_as_without_a_pool(pooled: Box, make_box: Callable[..., Box]) -> None:
+    plain = make_box()
+    for box in (pooled, plain):
+        store = box.open()
+        for number in range(40):
+            put(store, b"%d" % number * 100, queue_id=number % 3, tags="t")
+            if number % 7 == 0:
+                store.commit()
+        store.close()
+    assert [path.read_bytes() for path in pooled.log_files] == [
+        path.read_bytes() for path in plain.log_files
+    ]
+    queues = [
+        {str(p.relative_to(box.root)): p.read_bytes() for p in box.root.rglob("consumequeue/*/*/*")}
+        for box in (pooled, plain)
+    ]
+    assert queues[0] == queues[1]
+
+
+def test_publishing_goes_on_where_it_stopped(pooled: Box) -> None:
+    store = pooled.open()
+    for number in range(25):
+        put(store, b"%d" % number * 100)
+    store.commit()
+    assert store.publish(10)
+    assert store.max_offset("orders", 0) == 10
+    while store.publish(4):
+        pass
+    assert len(bodies(store)) == 25
+
+
+def test_few_pages_wait(pooled: Box) -> None:
+    store = pooled.open()
+    put(store)
+    store.commit(2)
+    assert store.record_at(0) is None
+    for _ in range(3):
+        put(store, bytes(3500))
+    store.commit(2)
+    assert store.record_at(0) is not None
+
+
+def test_without_a_free_buffer_the_append_commits(pooled: Box) -> None:
+    store = pooled.open()
+    for number in range(60):
+        put(store, b"%03d" % number * 300)
+    assert len(pooled.log_files) > 10
+    store.commit()
+    store.publish()
+    assert [body[:3] for body in bodies(store)] == [b"%03d" % number for number in range(60)]
+
+
+def test_or_refuses_when_that_is_wanted(make_box: Callable[..., Box]) -> None:
+    box = make_box(
+        transient_store_pool_enable=True,
+        transient_store_pool_size=3,
+        fast_fail_if_no_buffer_in_store_pool=True,
+    )
+    store = box.open()
+    for _ in range(3):
+        put(store, bytes(3000))
+    with pytest.raises(
+        StoreBusyError, match=r"\[REJECTREQUEST\].*transientStorePoolSize=3.*again in 200 ms"
+    ) as caught:
+        put(store, bytes(3000))
+    assert caught.value.code == 2
+    assert store.refusals.counts[RefusalCause.NO_BUFFER] == 1
+    store.commit()
+    assert put(store, bytes(3000))[0] == 3
+
+
+def test_a_batch_is_pending_as_a_whole(pooled: Box) -> None:
+    store = pooled.open()
+    entries = [BatchEntry(0, b"%d" % number, b"") for number in range(5)]
+    first, _ = store.append_batch(store.queue("orders", 0), entries, [0] * 5, 1, CLIENT)
+    assert (first, store.max_offset("orders", 0)) == (0, 0)
+    assert put(store, b"5")[0] == 5
+    store.commit()
+    store.publish()
+    assert [int(body) for body in bodies(store)] == list(range(6))
+
+
+def test_a_stop_commits(pooled: Box) -> None:
+    store = pooled.open()
+    put(store, b"a")
+    store.close()
+    again = pooled.open()
+    assert bodies(again) == [b"a"]
+    assert put(again, b"b")[0] == 1
+
+
+def test_a_topic_that_is_deleted_does_not_come_back(pooled: Box) -> None:
+    store = pooled.open()
+    put(store, topic="gone")
+    store.delete_topic("gone")
+    store.commit()
+    store.publish()
+    assert "gone" not in store.topics()
+    assert put(store, topic="gone")[0] == 0
+
+
+def test_a_queue_without_room_is_filled_later(pooled: Box) -> None:
+    class FullLater(Disk):
+        full = False
+
+        def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
+            if self.full and "consumequeue" in path.parts:
+                raise StoreFullError(f"{path}: the disk has no room")
+            super().allocate(path, size, reserved=reserved)
+
+    disk = FullLater()
+    store = pooled.open(disk)
+    for number in range(8):
+        put(store, b"%d" % number)
+    store.commit()
+    disk.full = True
+    with pytest.raises(StoreFullError):
+        store.publish()
+    disk.full = False
+    store.publish()
+    assert [int(body) for body in bodies(store)] == list(range(8))
+
+
+def test_a_failed_commit_stops_the_store(pooled: Box) -> None:
+    class BrokenDisk(Disk):
+        def write_at(self, path: Path, start: int, data: memoryview) -> None:
+            raise StoreError(f"{path}: Input/output error")
+
+    store = pooled.open(BrokenDisk())
+    put(store)
+    with pytest.raises(StoreError, match="Input/output error"):
+        store.commit()
+    with pytest.raises(StoreError, match="since a write to disk failed"):
+        put(store)
+    with pytest.raises(StoreError, match="Input/output error"):
+        store.close()
+    assert (pooled.root / "abort").exists()
+
+
+def test_with_sync_flush_there_is_no_pool(make_box: Callable[..., Box]) -> None:
+    box = make_box(transient_store_pool_enable=True, flush_disk_type="SYNC_FLUSH")
+    store = box.open()
+    put(store)
+    assert bodies(store) == [b"body"]
+
+
+def test_memory_that_may_not_be_locked_is_a_warning(
+    pooled: Box, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(memory, "lock", lambda buffer: "RLIMIT_MEMLOCK allows 65536")
+    store = pooled.open()
+    put(store)
+    assert "may be swapped" in capsys.readouterr().out
+    store.close()
+    assert bodies(pooled.open()) == [b"body"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_crash_takes_what_was_not_committed_and_nothing_else(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    box = Box(
+        tmp_path / "store",
+        transient_store_pool_enable=True,
+        mapped_file_size_commit_log=LOG_FILE * 2,
+    )
+    disk = FaultDisk(seed)
+    sent: dict[int, bytes] = {}
+    for _ in range(3):
+        store = box.open(disk)
+        end = store.max_offset("orders", 0)
+        sent = {offset: body for offset, body in sent.items() if offset < end}
+        flushed_offset = 0
+        for _ in range(rng.randrange(50)):
+            body = rng.randbytes(rng.randrange(700))
+            sent[put(store, body)[0]] = body
+            if rng.random() < 0.2:
+                store.commit(rng.randrange(2))
+            if rng.random() < 0.2:
+                store.publish(rng.randrange(1, 20))
+            if rng.random() < 0.1:
+                store.flush_commit_log()
+                flushed_offset = store.flushed_offset
+        disk.crash()
+        store._let_go()
+        store = box.open(disk)
+        assert store.commit_log.end >= flushed_offset
+        for record in records(store):
+            assert record.body == sent[record.queue_offset]
+        assert store.max_offset("orders", 0) == len(records(store))
+        store.close()
