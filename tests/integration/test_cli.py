@@ -227,11 +227,11 @@ def test_a_missing_file_and_a_wrong_level_are_named(namesrv_conf: Path) -> None:
     assert "the log level loud is none of" in result.stderr
 
 
-def test_a_store_in_use_is_status_1(broker_conf: Path) -> None:
+def test_a_store_in_use_is_status_2(broker_conf: Path) -> None:
     with running("broker", "-c", str(broker_conf)) as first:
         first.wait_for("boot success")
         second = ended("broker", "-c", str(broker_conf), "--log-level", "error")
-        assert second.returncode == 1
+        assert second.returncode == 2
         assert second.stderr.startswith("cometmq: ")
         assert second.stderr.count("\n") == 1
         assert first.stop() == 0

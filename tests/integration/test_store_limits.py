@@ -33,7 +33,7 @@ class SwitchDisk(Disk):
         self.may_sync.set()
 
     def usage(self, path: Path) -> DiskUsage:
-        return DiskUsage(100, 100 - self.used)
+        return DiskUsage(100 << 30, (100 - self.used) << 30)
 
     def sync(self, path: Path) -> None:
         if path.parent.name == "commitlog":

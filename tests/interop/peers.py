@@ -368,15 +368,22 @@ class JavaServer:
         """The end of the log."""
         return self.log_path.read_text(errors="replace")[-size:] if self.log_path.exists() else ""
 
+    def _remove_directory(self) -> None:
+        if self._owns_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self._remove_directory()
+            raise
 
     def __exit__(self, *exc: object) -> None:
         try:
             self.stop()
         finally:
-            if self._owns_directory:
-                shutil.rmtree(self.directory, ignore_errors=True)
+            self._remove_directory()
 
 
 class JavaNamesrv(JavaServer):

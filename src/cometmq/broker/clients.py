@@ -5,7 +5,7 @@ Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
@@ -72,6 +72,8 @@ class ClientManager:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Member]] = {}
+        # Where to look when a connection goes: with many clients, all groups would take too long.
+        self._groups_of: dict[Connection, set[str]] = {}
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """The group if a member is online."""
@@ -121,7 +123,8 @@ class ClientManager:
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
-        self._remove(lambda member: member.connection is connection, "connection closed")
+        groups = self._groups_of.pop(connection, set())
+        self._remove(groups, lambda member: member.connection is connection, "connection closed")
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""
@@ -130,30 +133,39 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.last_update_ms < limit
 
-        for member in self._remove(expired, "no heartbeat"):
+        groups = self._consumers.keys() | self._producers.keys()
+        for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 
-    def _remove(self, doomed: Callable[[Member], bool], reason: str) -> list[Member]:
+    def _remove(
+        self, groups: Iterable[str], doomed: Callable[[Member], bool], reason: str
+    ) -> list[Member]:
         removed: list[Member] = []
-        for group in list(self._consumers.values()):
-            gone = [member for member in group.members.values() if doomed(member)]
-            for member in gone:
-                del group.members[member.client_id]
-                log.info(
-                    "consumer left", group=group.name, client_id=member.client_id, reason=reason
-                )
-            if gone:
-                removed += gone
-                self._members_changed(group)
-        for name, members in list(self._producers.items()):
-            for member in [member for member in members.values() if doomed(member)]:
-                removed.append(member)
-                self.unregister_producer(name, member.client_id)
+        for name in groups:
+            group = self._consumers.get(name)
+            if group is not None:
+                removed += self._remove_consumers(group, doomed, reason)
+            for member in self.producers(name):
+                if doomed(member):
+                    removed.append(member)
+                    self.unregister_producer(name, member.client_id)
         return removed
+
+    def _remove_consumers(
+        self, group: ConsumerGroup, doomed: Callable[[Member], bool], reason: str
+    ) -> list[Member]:
+        gone = [member for member in group.members.values() if doomed(member)]
+        for member in gone:
+            del group.members[member.client_id]
+            log.info("consumer left", group=group.name, client_id=member.client_id, reason=reason)
+        if gone:
+            self._members_changed(group)
+        return gone
 
     def _join(self, members: dict[str, Member], member: Member, group: str) -> bool:
         known = members.get(member.client_id)
         members[member.client_id] = member
+        self._groups_of.setdefault(member.connection, set()).add(group)
         if known is None:
             log.info("client joined", group=group, client_id=member.client_id)
             return True

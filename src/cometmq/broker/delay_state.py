@@ -165,16 +165,18 @@ class Replay:
         record = self._store.record_at(offset)
         if record is None:
             return
-        properties = decode_record(record).properties
-        # Unlike the offset alone, the two ids cannot agree by accident.
-        for name in (p.UNIQ_CLIENT_MESSAGE_ID, p.REAL_TOPIC, p.REAL_QUEUE_ID):
-            if find_property(properties, name) != find_property(waiting.properties, name):
+        delivered = decode_record(record)
+        # Unlike the offset alone, all these cannot agree by accident.
+        if delivered.topic != find_property(waiting.properties, p.REAL_TOPIC):
+            return
+        for name in (p.UNIQ_CLIENT_MESSAGE_ID, p.REAL_QUEUE_ID):
+            if find_property(delivered.properties, name) != find_property(waiting.properties, name):
                 return
         self.delivered_count += 1
         if waiting.topic == names.SCHEDULE_TOPIC:
             level = waiting.queue_id + 1
-            delivered = max(self._level_offsets.get(level, 0), waiting.queue_offset + 1)
-            self._level_offsets[level] = delivered
+            done = max(self._level_offsets.get(level, 0), waiting.queue_offset + 1)
+            self._level_offsets[level] = done
         else:
             slot = abs(self._code_of_record(origin))
             if slot:

@@ -235,7 +235,7 @@ class Broker:
         put = MessagePut(self.config, store, self._clock, delays.messages)
         retry = RetryHandler(self.config, store, self.topics, self.groups, put)
         transactions = Transactions(
-            self.config, store, self.topics, self.offsets, put, self._clock, packed_host
+            self.config, store, self.topics, self.offsets, put.put, self._clock, packed_host
         )
         transactions.open()
         self._send = SendHandler(

@@ -116,6 +116,9 @@ class TimerQueue:
         message.properties[p.TIMER_OUT_MS] = str(slot)
         message.move_to(names.TIMER_TOPIC, 0)
         placed = message.append_to(self._store, tags_code=-slot if recall else slot, now_ms=now_ms)
+        if self._current is not None and slot <= self._current.slot:
+            # Only after the clock was set back: what came is due before the rest, or recalls it.
+            self._give_back(self._current)
         self.progress.arrived(slot, placed[0])
         self.window.add(slot, placed[0], recall=recall)
         self.pending += not recall
@@ -170,7 +173,7 @@ class TimerQueue:
         return self._current
 
     def _give_back(self, slot: _Slot) -> None:
-        """The clock was set back while `slot` was delivered: the rest is not due any more."""
+        """The clock was set back while `slot` was delivered: the rest waits as before."""
         for offset in slot.messages[slot.position :]:
             self.window.add(slot.slot, offset, recall=False)
         for offset in slot.recalls:
@@ -189,10 +192,7 @@ class TimerQueue:
             count += 1
         if slot.position == len(slot.messages):
             self._current = None
-            first = self.window.first_slot
-            # A clock set back may have brought a message of an earlier slot; then this waits.
-            if first is None or first > slot.slot:
-                self.progress.finish(slot.slot)
+            self.progress.finish(slot.slot)
         return count or 1
 
     def _deliver(self, slot: _Slot, offset: int, now_ms: int) -> bool:

@@ -53,12 +53,14 @@ class TimerProgress:
             self.segments.append(Segment(offset))
 
     def advance(self, slot: int, offset: int) -> None:
-        """One message is done. Calls come in order of (slot, offset) for each segment."""
+        """One message is done, and so is every one of an earlier slot that has arrived by now."""
+        if len(self.segments) > 1:
+            self.finish(slot - 1)
         done = self._segment(offset)
         done.slot, done.offset = max((done.slot, done.offset), (slot, offset))
 
     def finish(self, slot: int) -> None:
-        """Every message of `slot` and of all slots before it is done."""
+        """Every message of `slot` and of all slots before it that has arrived is done."""
         for done in self.segments:
             if done.slot <= slot:
                 done.slot, done.offset = slot, WHOLE_SLOT

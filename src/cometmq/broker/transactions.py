@@ -11,6 +11,7 @@ changes nothing, and a message whose check fails holds up no other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
@@ -28,7 +29,6 @@ from cometmq.broker.half_table import HalfTable
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.op_queue import OpQueue
-from cometmq.broker.put import MessagePut
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
 from cometmq.errors import ProtocolError
@@ -51,6 +51,9 @@ from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
+# Stores a message, perhaps delayed; returns queue offset and commit-log offset.
+Put = Callable[[IncomingMessage], tuple[int, int]]
+
 _GROUP: Final = names.TRANSACTION_GROUP
 _DELAYS: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
 # After a kill the log is read from the last op record on. So much of it takes about a second.
@@ -68,7 +71,8 @@ class _Progress(NamedTuple):
 
 
 class Transactions:
-    """The half messages of one broker. `host` is its packed address, for the records it writes.
+    """The half messages of one broker. `put` stores what was committed; `host` is the broker's packed
+    address, for the records it writes.
 
     `open` when the store is open, before anything is put. For the loop's thread only.
     """
@@ -79,7 +83,7 @@ class Transactions:
         store: MessageStore,
         topics: TopicManager,
         offsets: ConsumerOffsetManager,
-        put: MessagePut,
+        put: Put,
         clock: Clock,
         host: bytes,
     ) -> None:
@@ -334,7 +338,7 @@ class Transactions:
         message.topic, message.queue_id = topic, queue_id
         message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         message.prepared_transaction_offset = half.record.physical_offset
-        self._put.put(message)
+        self._put(message)
 
     def _ended(self, half: HalfMessage) -> None:
         newest = self.table.newest(half.first_offset)

@@ -1,7 +1,7 @@
 """The application and what becomes of an error: one sentence and an exit status.
 
-Status 2 says that what the user gave does not fit (options, files, keys, a taken port), 1 that
-something else failed.
+Status 2 says that what the user gave does not fit (options, files, keys, a taken port, a store
+directory that cannot be used), 1 that something else failed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ import typer
 
 from cometmq._version import __version__
 from cometmq.cli import bench, broker, dev, namesrv
-from cometmq.errors import CometMQError, ConfigError
+from cometmq.errors import (
+    CometMQError,
+    ConfigError,
+    StoreFullError,
+    StoreLockedError,
+    StoreUnusableError,
+)
+
+_GIVEN_WRONG = (ConfigError, StoreUnusableError, StoreLockedError, StoreFullError)
 
 app = typer.Typer(
     name="cometmq",
@@ -54,4 +62,4 @@ def main() -> None:
         app()
     except CometMQError as error:
         sys.stderr.write(f"cometmq: {error}\n")
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        sys.exit(2 if isinstance(error, _GIVEN_WRONG) else 1)

@@ -10,19 +10,21 @@ import errno
 import fcntl
 import mmap
 import os
+import pwd
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cometmq.errors import StoreError, StoreFullError, StoreLockedError
+from cometmq.errors import StoreError, StoreFullError, StoreLockedError, StoreUnusableError
 from cometmq.store import memory
 
 # SERVICE_NOT_AVAILABLE: clients then try another broker.
 _CODE_UNAVAILABLE: Final = 14
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 # Not named by the mmap module.
 _MADV_POPULATE_WRITE: Final = 23
@@ -265,6 +267,62 @@ class Disk:
             os.pwrite(fd, b"lock", 0)
             return DirectoryLock(fd, identity)
 
+    def lock_for_reading(self, path: Path) -> DirectoryLock | None:
+        """Keep brokers out as long as it is held, without writing; None if the file is missing.
+
+        Raises StoreLockedError when a broker holds the lock.
+        """
+        with _named(path):
+            try:
+                identity = _identity(path.stat())
+            except FileNotFoundError:
+                return None
+            if identity in _held_locks:
+                raise _locked(path, "this process")
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+            except OSError as error:
+                os.close(fd)
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise StoreLockedError(
+                        f"{path.parent} is in use by a broker: stop it first, or work on a copy"
+                    ) from error
+                raise
+            _held_locks.add(identity)
+            return DirectoryLock(fd, identity)
+
+    def user(self) -> str:
+        """Name of the user whose rights this process has."""
+        return _user_name(os.geteuid())
+
+    def owner(self, path: Path) -> str | None:
+        """Name of the user who owns a file or directory; None when there is none."""
+        with _named(path):
+            try:
+                return _user_name(path.stat().st_uid)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def access_fault(self, path: Path, *, write: bool) -> str | None:
+        """Why a directory cannot be used, and what to do; None if it can, or can be made."""
+        while not os.path.lexists(path):
+            path = path.parent
+        if not path.is_dir():
+            return f"{path} is no directory: name another one with storePathRootDir"
+        if os.access(path, os.R_OK | os.X_OK) and (not write or os.access(path, os.W_OK)):
+            return None
+        if write and os.statvfs(path).f_flag & os.ST_RDONLY:
+            return (
+                f"{path} is on a file system that is mounted read-only: mount it read-write, or "
+                f"move the store with storePathRootDir"
+            )
+        return (
+            f"{path} belongs to the user {self.owner(path)} and {self.user()} may not "
+            f"{'write' if write else 'read'} there: run as that user, or give the store to "
+            f"{self.user()} with chown -R"
+        )
+
     def usage(self, path: Path) -> DiskUsage:
         """Of the file system that holds `path`, or will once it is made."""
         with _named(path):
@@ -286,7 +344,15 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise _full(path, None) from error
-        raise StoreError(f"{path}: {error.strerror or error}") from error
+        kind = StoreUnusableError if error.errno in _UNUSABLE else StoreError
+        raise kind(f"{path}: {error.strerror or error}") from error
+
+
+def _user_name(user_id: int) -> str:
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return str(user_id)
 
 
 def _identity(stats: os.stat_result) -> tuple[int, int]:

@@ -140,6 +140,16 @@ class IndexFile:
     def is_empty(self) -> bool:
         return self.count == _FIRST_NUMBER
 
+    @property
+    def is_plausible(self) -> bool:
+        """Whether the numbers of the header can belong together."""
+        return (
+            0 <= self.begin_offset <= self.end_offset
+            and self.begin_timestamp >= 0
+            and self.end_timestamp >= 0
+            and 0 <= self.used_slot_count <= min(self._slot_count, self.count - 1)
+        )
+
     # -- writing --
 
     def put(self, keys: IndexKeys) -> None:

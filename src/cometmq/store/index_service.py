@@ -101,7 +101,7 @@ class IndexService:
             reason = self._fault(name)
             if not reason:
                 file = IndexFile.load(self._disk, path, self._slot_count, self._entry_count)
-                reason = self._distrust(file, clean=clean)
+                reason = self._distrust(file, files, clean=clean, newest=name == names[-1])
             if reason:
                 # Later files go too: keys enter the index in the order of the log.
                 log.warning("index files will be rebuilt", first=str(path), reason=reason)
@@ -118,12 +118,23 @@ class IndexService:
             return ""
         return f"{size} bytes, maxHashSlotNum and maxIndexNum ask for {expected}"
 
-    def _distrust(self, file: IndexFile, *, clean: bool) -> str:
-        if not clean and file.end_timestamp > self._checkpoint.index_msg_timestamp:
-            return "the broker did not stop cleanly"
+    def _distrust(
+        self, file: IndexFile, before: list[IndexFile], *, clean: bool, newest: bool
+    ) -> str:
+        """Why the file cannot be kept, "" if it can."""
+        if not file.is_plausible or (file.room and not newest):
+            return "its header is damaged"
         if not file.is_empty and file.end_offset >= self._log.readable_end:
             return f"it knows a message at {file.end_offset}, the log ends at {self._log.readable_end}"
-        return ""
+        if clean:
+            return ""
+        # Only what was full was put on disk with certainty, and of several files that ended in the
+        # same millisecond perhaps only the first. Java keeps any file with an older time.
+        vouched = self._checkpoint.index_msg_timestamp
+        certain = file.end_timestamp < vouched or (
+            file.end_timestamp == vouched and not (before and before[-1].end_timestamp == vouched)
+        )
+        return "" if certain and not file.room else "the broker did not stop cleanly"
 
     def _find_position(self) -> None:
         """Behind the last message with keys; its own keys may have come in only in part."""

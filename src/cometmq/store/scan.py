@@ -10,6 +10,7 @@ from zlib import crc32
 
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.record import CRC_MASK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.store.mapped_file import MappedFile
 from cometmq.store.mapped_file_queue import MappedFileQueue
 
 _HEAD: Final = struct.Struct(">IIIiiqqiq")
@@ -164,13 +165,20 @@ def _is_torn(view: memoryview, position: int, record: ScannedRecord) -> bool:
 def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:
     """The first intact record that begins at `offset` or later, wherever that is."""
     for file in files.files:
-        position = max(offset - file.base, 0) + _MAGIC_AT
-        while (position := _next_magic(file.map, position)) >= 0:
-            start = position - _MAGIC_AT
-            found = check_record(file.view, start, file.base + start, check_crc=True)
-            if isinstance(found, ScannedRecord):
-                return found
-            position += 1
+        if (found := find_record_in(file, max(offset - file.base, 0))) is not None:
+            return found
+    return None
+
+
+def find_record_in(file: MappedFile, position: int) -> ScannedRecord | None:
+    """The first intact record of a file that begins at `position` or later."""
+    position += _MAGIC_AT
+    while (position := _next_magic(file.map, position)) >= 0:
+        start = position - _MAGIC_AT
+        found = check_record(file.view, start, file.base + start, check_crc=True)
+        if isinstance(found, ScannedRecord):
+            return found
+        position += 1
     return None
 
 

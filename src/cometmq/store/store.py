@@ -25,6 +25,7 @@ from cometmq.store.disk import DirectoryLock, Disk
 from cometmq.store.flush import Flusher
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.index_service import IndexService
+from cometmq.store.layout import check_usable
 from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
@@ -117,11 +118,13 @@ class MessageStore:
         """Lock the directory, recover, and take messages from now on.
 
         `progress(scanned, total)` is called now and then with bytes of the log. Raises
-        StoreLockedError, StoreCorruptError, StoreFullError or StoreError; the lock is then free.
+        StoreUnusableError, StoreLockedError, StoreCorruptError, StoreFullError or StoreError; the
+        lock is then free.
         """
         if self._lock is not None:
             raise StoreError(f"{self.config.store_path_root_dir} is open already")
         root = self.config.store_path_root_dir
+        check_usable(self.config, self._disk)
         self._disk.make_directory(root)
         self._lock = self._disk.lock(self.config.lock_path)
         try:

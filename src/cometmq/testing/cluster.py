@@ -23,6 +23,8 @@ _LOOPBACK = "127.0.0.1"
 _SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 10_000),
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
 }
 
 

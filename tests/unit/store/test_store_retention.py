@@ -144,7 +144,7 @@ class UsedDisk(Disk):
         self.stuck = False
 
     def usage(self, path: Path) -> DiskUsage:
-        return DiskUsage(100, 100 - self.used)
+        return DiskUsage(100 << 30, (100 - self.used) << 30)
 
     def remove(self, path: Path) -> None:
         if self.stuck:

@@ -1,0 +1,276 @@
+"""What is kept of a message beside its consume-queue unit (Java: ConsumeQueueExt).
+
+Only with enableConsumeQueueExt. The unit of the consume queue then holds, instead of the tags code,
+the address of a unit here: its offset - 2^63, which no tags code is.
+
+size    field
+2       size of the unit, these 2 included
+8       tags code
+8       store timestamp, ms
+2       n, length of the bit map
+n       bit map: the subscriptions whose SQL92 expression the message matches
+
+Units never cross a file's end. Where the next one and 4 bytes do not fit, int16 -1 ends the file.
+
+None of this is needed to find a message: a unit that is lost makes the broker hand out a message
+that the client then filters.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from cometmq.errors import StoreError
+from cometmq.store.config import PAGE_SIZE
+from cometmq.store.consume_queue import ConsumeQueue, Unit
+from cometmq.store.mapped_file_queue import MappedFileQueue
+
+log = structlog.get_logger(__name__)
+
+_HEAD: Final = struct.Struct(">hqqh")
+MIN_UNIT_SIZE: Final = 20
+MAX_UNIT_SIZE: Final = 0x7FFF
+assert _HEAD.size == MIN_UNIT_SIZE
+_FILE_END: Final = struct.Struct(">h")
+_FILE_END_SIZE: Final = 4
+_RESERVE_BYTES: Final = 16 * PAGE_SIZE
+
+# A tags code up to this is an address (Java: MAX_ADDR).
+MAX_ADDRESS: Final = -(1 << 31) - 1
+_ADDRESS_BASE: Final = -(1 << 63)
+# Deliver times of recalled messages are negative too; as offsets they lie beyond any file.
+_MAX_OFFSET: Final = 1 << 62
+
+# The bit map of a message, from its topic and its properties as stored; None for no bit map.
+BitMapOf = Callable[[str, bytes], bytes | None]
+
+
+class ExtUnit(NamedTuple):
+    """`bit_map` is empty where none was calculated."""
+
+    tags_code: int
+    store_timestamp: int
+    bit_map: bytes
+
+
+def offset_at(tags_code: int) -> int | None:
+    """The offset that a consume-queue unit's tags code stands for, None when it is none."""
+    offset = tags_code - _ADDRESS_BASE
+    return offset if tags_code <= MAX_ADDRESS and offset < _MAX_OFFSET else None
+
+
+class ConsumeQueueExt:
+    """The files beside one queue. `end` is the offset of the next unit."""
+
+    __slots__ = ("_reserved", "end", "files")
+
+    def __init__(self, files: MappedFileQueue) -> None:
+        self.files = files
+        self.end = 0
+        self._reserved = 0
+
+    def put(self, unit: ExtUnit) -> int:
+        """Append a unit; its address. Raises StoreFullError, the next call then tries again."""
+        size = MIN_UNIT_SIZE + len(unit.bit_map)
+        assert size <= MAX_UNIT_SIZE
+        file = self.files.find(self.end)
+        if file is not None and size > file.end - self.end - _FILE_END_SIZE:
+            _FILE_END.pack_into(file.map, self.end - file.base, -1)
+            self.end = file.end
+            file = self.files.find(self.end)
+        if file is None:
+            file = self.files.append_file(first_base=self.end)
+        position = self.end - file.base
+        if self.end + size + _FILE_END_SIZE > self._reserved:
+            limit = min(position + max(size, _RESERVE_BYTES), file.size)
+            file.reserve(position, limit)
+            self._reserved = file.base + limit
+        _HEAD.pack_into(
+            file.map, position, size, unit.tags_code, unit.store_timestamp, len(unit.bit_map)
+        )
+        file.map[position + MIN_UNIT_SIZE : position + size] = unit.bit_map
+        address = self.end + _ADDRESS_BASE
+        self.end += size
+        return address
+
+    def get(self, tags_code: int) -> ExtUnit | None:
+        """The unit at an address; None when it is no address or nothing is there."""
+        offset = offset_at(tags_code)
+        found = None if offset is None or offset >= self.end else self._read(offset)
+        return found[1] if found else None
+
+    def _read(self, offset: int) -> tuple[int, ExtUnit] | None:
+        """Size and contents of the unit at `offset`."""
+        file = self.files.find(offset)
+        if file is None or file.end - offset < MIN_UNIT_SIZE:
+            return None
+        position = offset - file.base
+        size, tags_code, store_timestamp, length = _HEAD.unpack_from(file.map, position)
+        if length < 0 or size != MIN_UNIT_SIZE + length or offset + size > file.end:
+            return None
+        start = position + MIN_UNIT_SIZE
+        return size, ExtUnit(tags_code, store_timestamp, bytes(file.map[start : start + length]))
+
+    def recover(self, last_offset: int | None) -> None:
+        """Find the end, behind the unit of the queue's last message that has one.
+
+        Where that unit is lost, writing goes on in the next file: nothing may ever come to lie at
+        an address that the queue knows already.
+        """
+        self._reserved = 0
+        self.end = self.files.min_offset
+        if last_offset is not None:
+            found = self._read(last_offset)
+            size = self.files.file_size
+            self.end = last_offset + found[0] if found else (last_offset // size + 1) * size
+        self.files.flushed = self.end
+
+    def truncate(self, *, clear: bool) -> None:
+        """Drop everything behind the end; `clear` the rest of its file."""
+        if self.end > self.files.end:
+            self.files.remove_all()
+        else:
+            self.files.truncate(self.end, clear=clear)
+
+    def detach_below(self, offset: int) -> list[Path]:
+        """Forget the files that end below `offset`; they are to be deleted now."""
+        detached = []
+        while len(self.files.files) > 1 and self.files.files[0].end < offset:
+            detached.append(self.files.detach_first())
+        return detached
+
+    def flush(self, least_pages: int) -> bool:
+        """Sync if so many pages wait; see MappedFileQueue.flush."""
+        return self.files.flush(self.end, least_pages)
+
+
+class ExtendedConsumeQueue(ConsumeQueue):
+    """A consume queue with an extension. With `writes` new messages get a unit there.
+
+    `bit_map_of` calculates their bit maps.
+    """
+
+    __slots__ = ("_bit_map_of", "_writes", "ext")
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        files: MappedFileQueue,
+        ext: ConsumeQueueExt,
+        *,
+        writes: bool,
+        bit_map_of: BitMapOf | None,
+    ) -> None:
+        super().__init__(topic, queue_id, files)
+        self.ext = ext
+        self._writes = writes
+        self._bit_map_of = bit_map_of
+
+    # -- writing --
+
+    @property
+    def needs_room(self) -> bool:
+        """Always, while the extension is written: appends then take the way of `put_message`."""
+        return self._writes or super().needs_room
+
+    def put_message(
+        self,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        store_timestamp: int,
+        properties: bytes,
+    ) -> None:
+        if self._writes:
+            bit_map = self._bit_map_of(self.topic, properties) if self._bit_map_of else None
+            try:
+                tags_code = self.ext.put(ExtUnit(tags_code, store_timestamp, bit_map or b""))
+            except StoreError as error:
+                # As Java: the message counts, not what is said about it.
+                log.warning("a consume queue's extension is not written", reason=str(error))
+        self.put(physical_offset, size, tags_code)
+
+    def flush(self, least_pages: int) -> bool:
+        # First, so that a flushed address never points at what a crash took.
+        flushed = self.ext.flush(least_pages)
+        return super().flush(least_pages) or flushed
+
+    # -- reading --
+
+    def unit(self, queue_offset: int) -> Unit | None:
+        unit = super().unit(queue_offset)
+        if unit is None or unit.tags_code > MAX_ADDRESS:
+            return unit
+        return unit._replace(tags_code=self._tags_code(unit.tags_code))
+
+    def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
+        units = super().units(queue_offset, count)
+        if units is None:
+            return None
+        return (
+            (offset, size, code if code > MAX_ADDRESS else self._tags_code(code))
+            for offset, size, code in units
+        )
+
+    def _tags_code(self, code: int) -> int:
+        found = self.ext.get(code)
+        return code if found is None else found.tags_code
+
+    def matcher(
+        self,
+        matches: Callable[[int], bool] | None,
+        matches_ext: Callable[[ExtUnit], bool] | None,
+    ) -> Callable[[int], bool] | None:
+        """A filter of stored tags codes, addresses among them, that asks both of these.
+
+        `matches_ext` is asked about messages that have a unit. A message whose unit is lost passes.
+        """
+        if matches is None and matches_ext is None:
+            return None
+
+        def passes(code: int) -> bool:
+            if offset_at(code) is not None:
+                found = self.ext.get(code)
+                if found is None:
+                    return True
+                if matches_ext is not None and not matches_ext(found):
+                    return False
+                code = found.tags_code
+            return matches is None or matches(code)
+
+        return passes
+
+    # -- recovering --
+
+    def recover(self, log_end: int) -> None:
+        super().recover(log_end)
+        self.ext.recover(self._last_ext_offset())
+
+    def _last_ext_offset(self) -> int | None:
+        if not self.ext.files.files and not self._writes:
+            return None
+        for queue_offset in range(self.next_offset - 1, self.first_offset - 1, -1):
+            unit = super().unit(queue_offset)
+            if unit is not None and (offset := offset_at(unit.tags_code)) is not None:
+                return offset
+        return None
+
+    def truncate(self, log_end: int, *, clear: bool) -> None:
+        super().truncate(log_end, clear=clear)
+        self.ext.truncate(clear=clear)
+
+    def detach_expired_ext(self) -> list[Path]:
+        """Forget the files of the extension that no message from `min_offset` on needs."""
+        unit = super().unit(self.min_offset)
+        offset = offset_at(unit.tags_code) if unit is not None else None
+        return [] if offset is None else self.ext.detach_below(offset)
+
+    def release(self) -> None:
+        super().release()
+        self.ext.files.release()
