@@ -293,7 +293,7 @@ class Appender:
         log.end = physical_offset + size
         self.appended_count += 1
         if queued:
-            queue.put(physical_offset, size, tags_code)
+            queue.put_message(physical_offset, size, tags_code, now, properties)
             if self._on_arrival is not None:
                 self._on_arrival(
                     queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties

@@ -39,10 +39,11 @@ class Checkpoint:
 
     def load(self) -> None:
         """Read the file and make sure that it can be written later, however full the disk is then."""
-        self._read()
+        self.read()
         self.flush()
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Read the file, changing nothing on disk."""
         size = self._disk.size(self._path)
         data = self._disk.read(self._path) if size is not None else b""
         if len(data) < _FIELDS.size:

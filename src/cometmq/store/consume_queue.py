@@ -109,6 +109,17 @@ class ConsumeQueue:
         self._position += UNIT_SIZE
         self.next_offset += 1
 
+    def put_message(
+        self,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        store_timestamp: int,  # noqa: ARG002 - for queues with an extension
+        properties: bytes,  # noqa: ARG002
+    ) -> None:
+        """`put` for those who are in no hurry: with what an extension keeps of the message."""
+        self.put(physical_offset, size, tags_code)
+
     def fill_to(self, queue_offset: int, physical_offset: int) -> None:
         """Put placeholders below `queue_offset`; in an empty queue only from its file's start.
 
@@ -142,6 +153,10 @@ class ConsumeQueue:
 
     def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
         """Up to `count` units from `queue_offset` on, within one file; None if it has no file."""
+        return self.stored_units(queue_offset, count)
+
+    def stored_units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
+        """The same as they lie: with an extension their tags codes are addresses."""
         place = queue_offset * UNIT_SIZE
         file = self.files.find(place)
         if file is None:
@@ -169,6 +184,10 @@ class ConsumeQueue:
         return self.files.flush(self.next_offset * UNIT_SIZE, least_pages)
 
     # -- recovering --
+
+    def load(self, *, repair: bool) -> None:
+        """Take stock of the files; see MappedFileQueue.load."""
+        self.files.load(repair=repair)
 
     def recover(self, log_end: int) -> None:
         """Find the end of the queue in its files: behind the last good unit below `log_end`.
@@ -229,6 +248,10 @@ class ConsumeQueue:
     def is_idle(self) -> bool:
         """Whether nothing was written since the start or `release`."""
         return self._map is NO_MAPPING
+
+    def remove_files(self) -> None:
+        """Delete all files."""
+        self.files.remove_all()
 
     def release(self) -> None:
         """Let go of all mappings; they come back when needed."""

@@ -23,11 +23,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
 import structlog
 
-from cometmq.errors import StoreError
+from cometmq.errors import StoreCorruptError, StoreError
 from cometmq.store.config import PAGE_SIZE
-from cometmq.store.consume_queue import ConsumeQueue, Unit
+from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue, Unit
 from cometmq.store.mapped_file_queue import MappedFileQueue
 
 log = structlog.get_logger(__name__)
@@ -39,6 +40,8 @@ assert _HEAD.size == MIN_UNIT_SIZE
 _FILE_END: Final = struct.Struct(">h")
 _FILE_END_SIZE: Final = 4
 _RESERVE_BYTES: Final = 16 * PAGE_SIZE
+# In a unit of the consume queue.
+_TAGS_CODE_OFFSET: Final = 12
 
 # A tags code up to this is an address (Java: MAX_ADDR).
 MAX_ADDRESS: Final = -(1 << 31) - 1
@@ -84,6 +87,9 @@ class ConsumeQueueExt:
             self.end = file.end
             file = self.files.find(self.end)
         if file is None:
+            if self.files.end != self.end:
+                # Files that end before a lost unit: see `recover`.
+                self.files.remove_all()
             file = self.files.append_file(first_base=self.end)
         position = self.end - file.base
         if self.end + size + _FILE_END_SIZE > self._reserved:
@@ -132,9 +138,7 @@ class ConsumeQueueExt:
 
     def truncate(self, *, clear: bool) -> None:
         """Drop everything behind the end; `clear` the rest of its file."""
-        if self.end > self.files.end:
-            self.files.remove_all()
-        else:
+        if self.end <= self.files.end:
             self.files.truncate(self.end, clear=clear)
 
     def detach_below(self, offset: int) -> list[Path]:
@@ -248,17 +252,29 @@ class ExtendedConsumeQueue(ConsumeQueue):
 
     # -- recovering --
 
+    def load(self, *, repair: bool) -> None:
+        super().load(repair=repair)
+        try:
+            self.ext.files.load(repair=repair)
+        except StoreCorruptError as error:
+            if not repair:
+                raise
+            log.warning("a consume queue's extension is dropped", reason=str(error))
+            self.ext.files.remove_all()
+
     def recover(self, log_end: int) -> None:
         super().recover(log_end)
         self.ext.recover(self._last_ext_offset())
 
     def _last_ext_offset(self) -> int | None:
-        if not self.ext.files.files and not self._writes:
-            return None
-        for queue_offset in range(self.next_offset - 1, self.first_offset - 1, -1):
-            unit = super().unit(queue_offset)
-            if unit is not None and (offset := offset_at(unit.tags_code)) is not None:
-                return offset
+        end = self.next_offset * UNIT_SIZE
+        for file in reversed(self.files.files):
+            count = max(0, min(end, file.end) - file.base) // UNIT_SIZE
+            stride = (UNIT_SIZE,)
+            codes = np.ndarray((count,), ">i8", file.view, _TAGS_CODE_OFFSET, stride)
+            found = np.flatnonzero((codes <= MAX_ADDRESS) & (codes < _ADDRESS_BASE + _MAX_OFFSET))
+            if len(found):
+                return int(codes[found[-1]]) - _ADDRESS_BASE
         return None
 
     def truncate(self, log_end: int, *, clear: bool) -> None:
@@ -270,6 +286,11 @@ class ExtendedConsumeQueue(ConsumeQueue):
         unit = super().unit(self.min_offset)
         offset = offset_at(unit.tags_code) if unit is not None else None
         return [] if offset is None else self.ext.detach_below(offset)
+
+    def remove_files(self) -> None:
+        super().remove_files()
+        self.ext.files.remove_all()
+        self.ext.recover(None)
 
     def release(self) -> None:
         super().release()

@@ -57,7 +57,9 @@ class Dispatcher:
                 raise QueueBehindError
             queue.fill_to(record.queue_offset, record.offset)
         tags_code = tags_code_of(record, self._delay_levels_ms)
-        queue.put(record.offset, record.size, tags_code)
+        queue.put_message(
+            record.offset, record.size, tags_code, record.store_timestamp, record.properties
+        )
         self.dispatched_count += 1
         if self._on_arrival is not None:
             self._on_arrival(

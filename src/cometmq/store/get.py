@@ -10,6 +10,7 @@ from typing import Final
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
+from cometmq.store.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
 
 MAX_PULL_BYTES: Final = 128 * 1024 * 1024
 _MIN_PULL_BYTES: Final = 100
@@ -78,12 +79,13 @@ class MessageGetter:
         *,
         max_bytes: int = MAX_PULL_BYTES,
         matches: Callable[[int], bool] | None = None,
+        matches_ext: Callable[[ExtUnit], bool] | None = None,
         matches_record: Callable[[memoryview], bool] | None = None,
     ) -> GetResult:
-        """Messages from queue offset `offset` on that pass both filters.
+        """Messages from queue offset `offset` on that pass all filters.
 
-        `matches` sees the tags code, `matches_record` the whole record. The first message comes
-        whatever its size.
+        `matches` sees the tags code, `matches_ext` the unit of the queue's extension if there is
+        one, `matches_record` the whole record. The first message comes whatever its size.
         """
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
@@ -97,6 +99,8 @@ class MessageGetter:
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        if isinstance(queue, ExtendedConsumeQueue):
+            matches = queue.matcher(matches, matches_ext)
         limit = min(max(max_bytes, _MIN_PULL_BYTES), MAX_PULL_BYTES)
         self._collect(queue, result, max_messages, limit, matches, matches_record)
         return result
@@ -113,7 +117,7 @@ class MessageGetter:
         log = self._log
         scan_count = -(-max(self._max_filter_size, max_messages * UNIT_SIZE) // UNIT_SIZE)
         offset = result.next_begin_offset
-        units = queue.units(offset, scan_count)
+        units = queue.stored_units(offset, scan_count)
         if units is None:
             result.status = GetStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = offset - offset % queue.units_per_file + queue.units_per_file

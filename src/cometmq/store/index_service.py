@@ -125,7 +125,9 @@ class IndexService:
         if not file.is_plausible or (file.room and not newest):
             return "its header is damaged"
         if not file.is_empty and file.end_offset >= self._log.readable_end:
-            return f"it knows a message at {file.end_offset}, the log ends at {self._log.readable_end}"
+            return (
+                f"it knows a message at {file.end_offset}, the log ends at {self._log.readable_end}"
+            )
         if clean:
             return ""
         # Only what was full was put on disk with certainty, and of several files that ended in the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import structlog
 
 from cometmq.errors import MessageIllegalError, StoreCorruptError
 from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.consume_queue_ext import BitMapOf, ConsumeQueueExt, ExtendedConsumeQueue
 from cometmq.store.disk import Disk
 from cometmq.store.mapped_file_queue import MappedFileQueue
 
@@ -18,13 +20,33 @@ log = structlog.get_logger(__name__)
 MAX_TOPIC_BYTES = 255
 
 
+@dataclasses.dataclass(frozen=True)
+class Extensions:
+    """What consume queues keep beside their units; read wherever there is a file.
+
+    With `enabled` it is written; `bit_map_of` then calculates the bit maps of messages.
+    """
+
+    directory: Path
+    file_size: int
+    enabled: bool
+    bit_map_of: BitMapOf | None = None
+
+
 class QueueTable:
     """The queues by topic and queue id. A queue's files appear with its first message."""
 
     def __init__(
-        self, disk: Disk, directory: Path, file_size: int, *, writable: bool = True
+        self,
+        disk: Disk,
+        directory: Path,
+        file_size: int,
+        *,
+        writable: bool = True,
+        extensions: Extensions | None = None,
     ) -> None:
         self._disk = disk
+        self._extensions = extensions
         self._directory = directory
         self._file_size = file_size
         self._writable = writable
@@ -52,9 +74,34 @@ class QueueTable:
                 )
             if queue_id < 0:
                 raise MessageIllegalError(f"queue id {queue_id} is negative")
-            queue = ConsumeQueue(topic, queue_id, self._files(topic, queue_id))
+            queue = self._new(topic, queue_id)
             self._queues[topic, queue_id] = queue
         return queue
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        files = self._files(topic, queue_id)
+        extensions = self._extensions
+        if extensions is None:
+            return ConsumeQueue(topic, queue_id, files)
+        directory = extensions.directory / topic / str(queue_id)
+        if not extensions.enabled and not self._disk.names(directory):
+            return ConsumeQueue(topic, queue_id, files)
+        ext_files = MappedFileQueue(
+            self._disk,
+            directory,
+            extensions.file_size,
+            size_key="mappedFileSizeConsumeQueueExt",
+            writable=self._writable,
+            sparse=True,
+        )
+        return ExtendedConsumeQueue(
+            topic,
+            queue_id,
+            files,
+            ConsumeQueueExt(ext_files),
+            writes=extensions.enabled,
+            bit_map_of=extensions.bit_map_of,
+        )
 
     def load(self, *, repair: bool) -> bool:
         """Find the queues on disk; returns whether all of them could be used.
@@ -68,14 +115,14 @@ class QueueTable:
             for name in self._disk.names(self._directory / topic):
                 if not name.isdecimal():
                     continue
-                queue = ConsumeQueue(topic, int(name), self._files(topic, int(name)))
+                queue = self._new(topic, int(name))
                 try:
-                    queue.files.load(repair=repair)
+                    queue.load(repair=repair)
                 except StoreCorruptError as error:
                     if not repair:
                         raise
                     log.warning("a consume queue will be rebuilt", reason=str(error))
-                    queue.files.remove_all()
+                    queue.remove_files()
                     intact = False
                 self._queues[topic, int(name)] = queue
         return intact
@@ -86,14 +133,19 @@ class QueueTable:
         for queue_id in ids:
             self._queues.pop((topic, queue_id)).release()
         if ids:
-            self._disk.remove_tree(self._directory / topic)
+            self._remove_directory(topic)
         return ids
+
+    def _remove_directory(self, topic: str) -> None:
+        self._disk.remove_tree(self._directory / topic)
+        if self._extensions is not None:
+            self._disk.remove_tree(self._extensions.directory / topic)
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue, which must exist, and its topic's directory with the last one."""
-        self._queues.pop((topic, queue_id)).files.remove_all()
+        self._queues.pop((topic, queue_id)).remove_files()
         if not any(name == topic for name, _ in self._queues):
-            self._disk.remove_tree(self._directory / topic)
+            self._remove_directory(topic)
 
     def remove_all(self) -> None:
         for topic in {queue.topic for queue in self}:

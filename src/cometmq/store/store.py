@@ -21,13 +21,14 @@ from cometmq.store.cleaner import Cleaner, Work
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue, Unit
+from cometmq.store.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
 from cometmq.store.disk import DirectoryLock, Disk
 from cometmq.store.flush import Flusher
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.index_service import IndexService
 from cometmq.store.layout import check_usable
 from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.queue_table import QueueTable
+from cometmq.store.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import RefusalCause
 from cometmq.store.scan import ScannedRecord, check_record
@@ -54,6 +55,7 @@ class MessageStore:
     `store_host` is packed (`cometmq.protocol.ids.pack_host`): what records and message ids name as
     their broker. `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)`
     is called for each message that has become readable, before `append` returns.
+    `bit_map_of(topic, properties)` gives what the extension of consume queues keeps as bit map.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class MessageStore:
         store_host: bytes,
         disk: Disk | None = None,
         on_arrival: Arrival | None = None,
+        bit_map_of: BitMapOf | None = None,
     ) -> None:
         self.config = config
         self._disk = disk or Disk()
@@ -76,7 +79,15 @@ class MessageStore:
         self._pool = PooledCommitLog(log_files, config) if config.uses_transient_pool else None
         self.commit_log = self._pool or CommitLog(log_files)
         self.queues = QueueTable(
-            self._disk, config.consume_queue_path, config.mapped_file_size_consume_queue
+            self._disk,
+            config.consume_queue_path,
+            config.mapped_file_size_consume_queue,
+            extensions=Extensions(
+                config.consume_queue_ext_path,
+                config.mapped_file_size_consume_queue_ext,
+                config.enable_consume_queue_ext,
+                bit_map_of,
+            ),
         )
         self.checkpoint = Checkpoint(self._disk, config.checkpoint_path)
         self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
@@ -107,7 +118,7 @@ class MessageStore:
             clock=clock,
             refusals=self.refusals,
         )
-        self.cleaner.on_trimmed.append(self._trim_index)
+        self.cleaner.on_trimmed += [self._trim_index, self._trim_extensions]
         self._lock: DirectoryLock | None = None
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
@@ -240,6 +251,7 @@ class MessageStore:
         *,
         max_bytes: int = MAX_PULL_BYTES,
         matches: Callable[[int], bool] | None = None,
+        matches_ext: Callable[[ExtUnit], bool] | None = None,
         matches_record: Callable[[memoryview], bool] | None = None,
     ) -> GetResult:
         """What a pull at `offset` brings; see MessageGetter.get."""
@@ -249,6 +261,7 @@ class MessageStore:
             max_messages,
             max_bytes=max_bytes,
             matches=matches,
+            matches_ext=matches_ext,
             matches_record=matches_record,
         )
 
@@ -322,6 +335,12 @@ class MessageStore:
         queue = self.queues.find(record.topic, record.queue_id)
         unit = queue.unit(record.queue_offset) if queue else None
         return unit is None or unit.physical_offset == record.offset
+
+    def _trim_extensions(self, _log_min_offset: int) -> Iterator[Work]:
+        for queue in self.queues:
+            if isinstance(queue, ExtendedConsumeQueue):
+                for path in queue.detach_expired_ext():
+                    yield Work(lambda path=path: self._disk.remove(path))  # type: ignore[misc]
 
     def _trim_index(self, log_min_offset: int) -> Iterator[Work]:
         yield Work(lambda: self.index.remove_expired(log_min_offset))

@@ -1,0 +1,299 @@
+"""Whether what lies on disk is a store: each record, each unit of each queue, each index entry.
+
+The log is the truth; queues and index are compared with what a replay of it would make. Works on a
+store of the Java broker too. Used by `cometmq store check` and, before it changes anything, `repair`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.dispatch import SCHEDULE_TOPIC, tags_code_of
+from cometmq.store.mapped_file import MappedFile
+from cometmq.store.offline import Damage, OfflineStore, Progress
+from cometmq.store.scan import ScannedRecord
+
+# Queues of this prefix hold messages of other topics (Java: MixAll.LMQ_PREFIX).
+_LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
+# Tags codes below are addresses of ConsumeQueueExt units.
+_LEAST_TAGS_CODE: Final = -(2**31)
+# The share of the work that the progress gives to the log; the rest is the index.
+_NEVER: Final = -1
+
+
+class Area(Enum):
+    LOG = "commit log"
+    QUEUE = "consume queue"
+    INDEX = "index"
+    FILES = "files"
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be. `position` is in the file; `by_start` says that a
+    start of the broker repairs it, else only `cometmq store repair` does.
+    """
+
+    area: Area
+    path: Path
+    position: int
+    text: str
+    by_start: bool = False
+
+
+@dataclass
+class Report:
+    """What was looked at and what was found; `notes` are facts that are no fault."""
+
+    clean_stop: bool
+    log_file_count: int = 0
+    record_count: int = 0
+    record_bytes: int = 0
+    queue_count: int = 0
+    unit_count: int = 0
+    index_file_count: int = 0
+    index_entry_count: int = 0
+    min_offset: int = 0
+    end_offset: int = 0
+    first_timestamp: int = 0
+    last_timestamp: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.findings
+
+
+class _Queue:
+    """One consume queue on disk, compared unit by unit as the log is read."""
+
+    def __init__(self, directory: Path, files: list[MappedFile]) -> None:
+        self.directory = directory
+        self.files = files
+        self.expected = _NEVER
+        self.unit_count = 0
+        self.findings: list[Finding] = []
+        # Of units in a row with the same fault: which fault, first and last offset.
+        self._run: tuple[str, int, int] | None = None
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        place = queue_offset * UNIT_SIZE
+        if not self.files:
+            return None
+        index = (place - self.files[0].base) // self.files[0].size
+        if not 0 <= index < len(self.files):
+            return None
+        # A file may be missing in between.
+        file = self.files[index]
+        if not file.base <= place < file.end:
+            return None
+        physical_offset, size, tags_code = UNIT.unpack_from(file.map, place - file.base)
+        return (physical_offset, size, tags_code) if size > 0 else None
+
+    def compare(self, record: ScannedRecord, tags_code: int | None) -> None:
+        """Look at the unit of the next record of this queue."""
+        queue_offset = record.queue_offset
+        if queue_offset != self.expected != _NEVER:
+            self._jump(record)
+        self.expected = queue_offset + 1
+        unit = self.unit(queue_offset)
+        fault = ""
+        if unit is None:
+            fault = "the unit is missing"
+        elif unit[0] != record.offset or unit[1] != record.size:
+            fault = "the unit points elsewhere than to its record"
+        elif tags_code is not None and unit[2] not in (tags_code,) and unit[2] >= _LEAST_TAGS_CODE:
+            fault = "the unit has another tags code than its record"
+        else:
+            self.unit_count += 1
+        self._add(fault, queue_offset)
+
+    def _jump(self, record: ScannedRecord) -> None:
+        if record.queue_offset == 0:
+            # The topic was deleted and made anew: what was before it is nobody's queue.
+            self.findings.clear()
+            self._run = None
+            return
+        if record.queue_offset < self.expected:
+            text = f"queue offset {record.queue_offset} is given twice, again at {record.offset}"
+            self._report(text, record.queue_offset)
+            return
+        for queue_offset in (self.expected, record.queue_offset - 1):
+            unit = self.unit(queue_offset)
+            if unit is None or unit[1] != PLACEHOLDER_SIZE:
+                missing = f"{self.expected} to {record.queue_offset - 1}"
+                self._report(f"the log has no records for queue offsets {missing}", self.expected)
+                return
+
+    def _add(self, fault: str, queue_offset: int) -> None:
+        run = self._run
+        if run is not None and run[0] == fault and run[2] + 1 == queue_offset:
+            self._run = (fault, run[1], queue_offset)
+            return
+        self._end_run()
+        if fault:
+            self._run = (fault, queue_offset, queue_offset)
+
+    def _end_run(self) -> None:
+        if self._run is None:
+            return
+        fault, first, last = self._run
+        which = f"offset {first}" if first == last else f"offsets {first} to {last}"
+        self._report(f"{fault} ({which})", first)
+        self._run = None
+
+    def _report(self, text: str, queue_offset: int) -> None:
+        path, position = self._place(queue_offset)
+        self.findings.append(Finding(Area.QUEUE, path, position, text))
+
+    def _place(self, queue_offset: int) -> tuple[Path, int]:
+        place = queue_offset * UNIT_SIZE
+        for file in self.files:
+            if file.base <= place < file.end:
+                return file.path, place - file.base
+        return self.directory, place
+
+    def finish(self, log_min_offset: int, log_end: int) -> None:
+        """Look at what lies before the first and behind the last unit that the log knows."""
+        self._end_run()
+        if self.expected == _NEVER:
+            self._look_at_expired(log_min_offset)
+            return
+        count = 0
+        while (unit := self.unit(self.expected + count)) is not None:
+            count += 1
+        if count:
+            last = self.expected + count - 1
+            self._report(
+                f"units without records behind the end of the queue (offsets {self.expected} to "
+                f"{last}, the log ends at {log_end})",
+                self.expected,
+            )
+        for file in self.files:
+            file.release()
+
+    def _look_at_expired(self, log_min_offset: int) -> None:
+        for file in self.files:
+            for index, (physical_offset, size, _) in enumerate(UNIT.iter_unpack(file.view)):
+                if size <= 0:
+                    break
+                if size != PLACEHOLDER_SIZE and physical_offset >= log_min_offset:
+                    queue_offset = file.base // UNIT_SIZE + index
+                    self._report(f"a unit without a record (offset {queue_offset})", queue_offset)
+                    return
+            file.release()
+
+
+class Checker:
+    """Checks one store. `run` once."""
+
+    def __init__(self, store: OfflineStore) -> None:
+        self._store = store
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._delays = store.config.delay_levels_ms
+        self._topics = known_topics(store)
+        self._deleted_count = 0
+        self.report = Report(store.is_clean)
+
+    def run(self, progress: Progress | None = None) -> Report:
+        """Raises StoreError when a file cannot be read at all."""
+        store, report = self._store, self.report
+        for topic, queue_id, files in store.queue_files():
+            directory = store.config.consume_queue_path / topic / str(queue_id)
+            self._queues[topic, queue_id] = _Queue(directory, files)
+        report.log_file_count = len(store.log_files)
+        report.min_offset = report.end_offset = store.min_offset
+        for bad in store.bad_files:
+            area = Area.LOG if bad.path.parent == store.config.commit_log_path else Area.QUEUE
+            report.findings.append(Finding(area, bad.path, 0, bad.reason))
+        for found in store.records(progress):
+            if isinstance(found, Damage):
+                self._damage(found)
+            else:
+                self._record(found)
+        self._finish_queues()
+        self._check_checkpoint()
+        if not report.clean_stop:
+            report.notes.append("the broker was not stopped cleanly; its next start recovers")
+        return report
+
+    def _damage(self, damage: Damage) -> None:
+        report = self.report
+        report.damages.append(damage)
+        size = damage.end_position - damage.position
+        text = f"{damage.reason}; {size} bytes are lost, good records follow"
+        if damage.is_tail:
+            text = f"{damage.reason}; no record follows: a write that a crash cut short"
+        report.findings.append(
+            Finding(Area.LOG, damage.path, damage.position, text, by_start=damage.is_tail)
+        )
+
+    def _record(self, record: ScannedRecord) -> None:
+        report = self.report
+        if not report.record_count:
+            report.first_timestamp = record.store_timestamp
+        report.record_count += 1
+        report.record_bytes += record.size
+        report.end_offset = record.offset + record.size
+        report.last_timestamp = max(report.last_timestamp, record.store_timestamp)
+        if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
+            return
+        queue = self._queues.get((record.topic, record.queue_id))
+        if queue is None:
+            if self._topics is not None and record.topic not in self._topics:
+                self._deleted_count += 1
+                return
+            directory = self._store.config.consume_queue_path / record.topic / str(record.queue_id)
+            queue = self._queues[record.topic, record.queue_id] = _Queue(directory, [])
+        # When a delayed message is due depends on settings of the broker that stored it.
+        known = record.topic != SCHEDULE_TOPIC
+        queue.compare(record, tags_code_of(record, self._delays) if known else None)
+
+    def _finish_queues(self) -> None:
+        report = self.report
+        for (topic, _), queue in sorted(self._queues.items()):
+            if not topic.startswith(_LIGHT_QUEUE_PREFIX):
+                queue.finish(report.min_offset, report.end_offset)
+                report.findings += queue.findings
+            report.queue_count += 1
+            report.unit_count += queue.unit_count
+        if self._deleted_count:
+            report.notes.append(f"{self._deleted_count} records belong to topics that were deleted")
+
+    def _check_checkpoint(self) -> None:
+        path = self._store.config.checkpoint_path
+        if self._store.disk.size(path) is None:
+            self.report.notes.append("there is no checkpoint; an unclean start scans the whole log")
+            return
+        checkpoint = Checkpoint(self._store.disk, path)
+        checkpoint.read()
+        newest = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
+        if newest > self.report.last_timestamp:
+            text = f"it vouches for messages up to {newest}, the last is of "
+            self.report.findings.append(
+                Finding(Area.FILES, path, 0, f"{text}{self.report.last_timestamp}", by_start=True)
+            )
+
+
+def known_topics(store: OfflineStore) -> set[str] | None:
+    """The topics of config/topics.json; None when it cannot be read."""
+    path = store.config.store_path_root_dir / "config" / "topics.json"
+    try:
+        table = json.loads(store.disk.read(path))["topicConfigTable"]
+        return set(table)
+    except Exception:  # noqa: BLE001 - without it only less is known
+        return None
+
+
+def damaged_parts(report: Report) -> Iterator[Damage]:
+    """The parts of the log that good records follow: what a start of the broker cannot repair."""
+    return (damage for damage in report.damages if not damage.is_tail)
