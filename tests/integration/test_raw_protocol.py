@@ -835,3 +835,53 @@ def test_an_answer_is_no_request(client: RawClient, topic: str) -> None:
     client.socket.sendall(json_request(0, {}, opaque=6, flag=1))
     assert client.silent(0.05)
     assert client.ask(PULL, pull_ext(topic)).code == 17
+
+
+HOSTILE = (
+    *("", " ", "x", "-1", "4", "16", "2147483647", "-2147483648", "9223372036854775807"),
+    *("true", "TBW102", "%RETRY%", "%RETRY%g", "../../etc", "a||b", "||", "SQL92", "upper"),
+    *(
+        "\0",
+        "€" * 50,
+        "😀",
+        "x" * 40_000,
+        "\x01",
+        "\x02",
+        "CLUSTER\x01a\x01b\x02",
+        "DELAY\x01-3\x02",
+    ),
+    *("DELAY\x01" + "9" * 30 + "\x02", "TIMER_DELAY_MS\x01x\x02", 'UNIQ_KEY\x01"\\\x02', "1e3"),
+)
+WELL_FORMED: dict[int, tuple[dict[str, str], bytes]] = {
+    SEND: (send_ext("hostile"), b"x"),
+    SEND_V2: (send_ext("hostile", letters=True), b"x"),
+    SEND_BATCH: (send_ext("hostile", letters=True, batch="true"), batch_body([(b"x", b"")])),
+    PULL: (pull_ext("hostile", maxMsgBytes=100), b""),
+    LITE_PULL: (pull_ext("hostile"), b""),
+    QUERY_OFFSET: ({"consumerGroup": "g", "topic": "hostile", "queueId": "0"}, b""),
+    15: ({"consumerGroup": "g", "topic": "hostile", "queueId": "0", "commitOffset": "1"}, b""),
+    29: ({"topic": "hostile", "queueId": "0", "timestamp": "1", "boundaryType": "lower"}, b""),
+    MAX_OFFSET: ({"topic": "hostile", "queueId": "0", "committed": "true"}, b""),
+    31: ({"topic": "hostile", "queueId": "0"}, b""),
+    32: ({"topic": "hostile", "queueId": "0"}, b""),
+    35: ({"clientID": "c", "producerGroup": "p", "consumerGroup": "g"}, b""),
+    38: ({"consumerGroup": "g"}, b""),
+}
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+@pytest.mark.parametrize("code", WELL_FORMED)
+def test_no_value_of_a_field_makes_a_handler_fail(
+    cluster: Cluster, bystander: None, code: int, binary: bool
+) -> None:
+    ext, body = WELL_FORMED[code]
+    with (
+        RawClient(address_of(cluster), binary=binary) as client,
+        structlog.testing.capture_logs() as lines,
+    ):
+        stored(client, "hostile")
+        for field in ext:
+            for value in HOSTILE:
+                answer = client.ask(code, {**ext, field: value}, body)
+                assert answer.code == 0 or answer.remark
+    assert set(complaints(lines)) <= {"warning"}

@@ -151,17 +151,17 @@ class DelayLevels:
             # The head is due, or nobody would be here; see its own rule in `deliver_due`.
             if count and due_ms > now_ms:
                 break
-            if size != PLACEHOLDER_SIZE and not self._deliver(index, physical_offset, now_ms):
+            if size != PLACEHOLDER_SIZE and not self._deliver(index, physical_offset, size, now_ms):
                 return count
             count += 1
             self._offsets[index] = offset + count
         self._look_at_head(index, now_ms)
         return count
 
-    def _deliver(self, index: int, physical_offset: int, now_ms: int) -> bool:
+    def _deliver(self, index: int, physical_offset: int, size: int, now_ms: int) -> bool:
         """Deliver one message; False when it is to be tried again."""
         try:
-            self._delivery.deliver(self._delivery.read(physical_offset))
+            self._delivery.deliver(self._delivery.read(physical_offset, size))
         except (UndeliverableError, MessageIllegalError) as error:
             log.error(  # noqa: TRY400 - the reason says it all
                 "delayed message dropped", level=index + 1, reason=str(error)

@@ -22,34 +22,21 @@ from typing import Final
 
 import structlog
 
+from cometmq.broker.log_glance import glances
 from cometmq.broker.timer_progress import WHOLE_SLOT, Segment, TimerProgress
 from cometmq.broker.timer_window import MIN_TIME_CODE, CodeOfRecord
 from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
 from cometmq.protocol.header import Int64
 from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import (
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD_SIZE,
-    StoredRecord,
-    decode_record,
-)
+from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
-# Of a record: total size, magic; sys flag at 36; prepared transaction offset at 76 (IPv4 hosts).
-_GLANCE: Final = struct.Struct(">II28xi36xq")
-assert _GLANCE.size == 84
-_PREPARED: Final = struct.Struct(">q")
-_PREPARED_AT_V4: Final = 76
-_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _WAITING_TOPICS: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
 # Java's config/timercheck: slots before this time were delivered, position in its timer log, the
 # queue offset up to which it has read the timer queue.
@@ -100,11 +87,13 @@ class Replay:
         start = max(start, first_waiting)
         arrivals = self._timer_arrivals(start, timer_floor)
         arrival = next(arrivals, None)
-        for offset, origin in self._glances(start):
+        # A record that names offset 0 looks like one that names none.
+        any_origin = self._waiting_record(0) is not None
+        for offset, _, origin in glances(self._store.commit_log, start):
             while arrival is not None and arrival[0] <= offset:
                 self._progress.arrived(*arrival[1:])
                 arrival = next(arrivals, None)
-            if origin is not None:
+            if origin > 0 or any_origin:
                 self._delivered(offset, origin)
         for _, slot, queue_offset in ([arrival] if arrival else []) + list(arrivals):
             self._progress.arrived(slot, queue_offset)
@@ -128,35 +117,12 @@ class Replay:
         if queue is None:
             return
         offset = max(queue.find_offset(lambda unit: unit.physical_offset, start), floor)
-        for queue_offset, physical_offset, code in _units(queue, offset):
-            slot = code if abs(code) >= MIN_TIME_CODE else self._code_of_record(physical_offset)
+        for queue_offset, physical_offset, size, code in _units(queue, offset):
+            slot = code
+            if abs(code) < MIN_TIME_CODE:
+                slot = self._code_of_record(physical_offset, size)
             if slot:
                 yield physical_offset, abs(slot), queue_offset
-
-    def _glances(self, start: int) -> Iterator[tuple[int, int | None]]:
-        """Each record's offset, and what it names as its origin if it may name one."""
-        commit_log = self._store.commit_log
-        # A record that names offset 0 looks like one that names none.
-        any_origin = self._waiting_record(0) is not None
-        offset = start
-        while offset < commit_log.end:
-            base, end, view = commit_log.window(offset)
-            if end < 0:
-                return
-            position, limit = offset - base, end - base
-            while position + _GLANCE.size <= limit:
-                size, magic, sys_flag, origin = _GLANCE.unpack_from(view, position)
-                if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_SIZE:
-                    if magic != MAGIC_BLANK:
-                        log.error("no record where one should be", offset=base + position)
-                        return
-                    break
-                if sys_flag & _HOST_V6:
-                    wider = 12 * (sys_flag & _HOST_V6).bit_count()
-                    (origin,) = _PREPARED.unpack_from(view, position + _PREPARED_AT_V4 + wider)
-                yield base + position, origin if origin > 0 or any_origin else None
-                position += size
-            offset = commit_log.next_file_start(base)
 
     def _delivered(self, offset: int, origin: int) -> None:
         waiting = self._waiting_record(origin)
@@ -178,7 +144,7 @@ class Replay:
             done = max(self._level_offsets.get(level, 0), waiting.queue_offset + 1)
             self._level_offsets[level] = done
         else:
-            slot = abs(self._code_of_record(origin))
+            slot = abs(self._code_of_record(origin, waiting.total_size))
             if slot:
                 self._progress.advance(slot, waiting.queue_offset)
 
@@ -195,8 +161,8 @@ class Replay:
         return decoded
 
 
-def _units(queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int, int]]:
-    """Queue offset, commit-log offset and tags code of the messages from `offset` on."""
+def _units(queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int, int, int]]:
+    """Queue offset, commit-log offset, size and tags code of the messages from `offset` on."""
     while offset < queue.next_offset:
         units = queue.units(offset, queue.units_per_file)
         if units is None:
@@ -204,5 +170,5 @@ def _units(queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int, int]]:
             continue
         for physical_offset, size, code in units:
             if size != PLACEHOLDER_SIZE:
-                yield offset, physical_offset, code
+                yield offset, physical_offset, size, code
             offset += 1

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 # Messages delivered between two turns of the loop: a few milliseconds of work, so that a hundred
 # thousand that are due at once delay nobody's send for long.
-_BATCH: Final = 512
+_BATCH: Final = 256
 # While anything waits, the time is looked at so often: the system's clock may be set.
 _LONGEST_SLEEP_MS: Final = 1_000
 

@@ -61,9 +61,12 @@ class Delivery:
         self._store = store
         self.delivered_count = 0
 
-    def read(self, physical_offset: int) -> WaitingMessage:
-        """The waiting message at a commit-log offset. Raises UndeliverableError if none is there."""
-        record = self._store.record_at(physical_offset)
+    def read(self, physical_offset: int, size: int) -> WaitingMessage:
+        """The waiting message that a unit of a consume queue points at.
+
+        Raises UndeliverableError if it is not there.
+        """
+        record = self._store.commit_log.read(physical_offset, size)
         if record is None:
             raise UndeliverableError(f"the log has no record at {physical_offset} any more")
         try:
@@ -119,7 +122,11 @@ def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
     if sys_flag & _HOST_V6 or magic not in (MAGIC_V1, MAGIC_V2):
         return _decoded(record)
     topic_at = _BODY_START + body_length
-    if own_offset != physical_offset or not 0 <= body_length <= size - MIN_RECORD_SIZE:
+    if (
+        own_offset != physical_offset
+        or size != len(record)
+        or not 0 <= body_length <= size - MIN_RECORD_SIZE
+    ):
         raise ProtocolError(f"it is no record: offset {own_offset}, body of {body_length} bytes")
     start = topic_at + 3 + record[topic_at]
     if magic == MAGIC_V2:

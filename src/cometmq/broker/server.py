@@ -21,12 +21,14 @@ from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
 from cometmq.broker.group_commit import GroupCommit
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.indexing import Indexing
+from cometmq.broker.lock_handlers import LockHandlers
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offset_handlers import OffsetHandlers
 from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.pull import PullHandler
 from cometmq.broker.put import MessagePut
 from cometmq.broker.query_handlers import QueryHandlers
+from cometmq.broker.queue_locks import QueueLocks
 from cometmq.broker.recall import RecallHandler
 from cometmq.broker.registration import Registration
 from cometmq.broker.reply import ReplyHandler
@@ -233,7 +235,9 @@ class Broker:
         group_commit: GroupCommit | None,
     ) -> None:
         put = MessagePut(self.config, store, self._clock, delays.messages)
-        retry = RetryHandler(self.config, store, self.topics, self.groups, put)
+        locks = QueueLocks(self._clock)
+        LockHandlers(locks).register(self._handlers)
+        retry = RetryHandler(self.config, store, self.topics, self.groups, put, locks.holds_any)
         transactions = Transactions(
             self.config, store, self.topics, self.offsets, put.put, self._clock, packed_host
         )

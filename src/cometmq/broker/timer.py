@@ -228,10 +228,10 @@ class TimerQueue:
         while self.window.scanning:
             self.pending += self.window.scan(SCAN_UNITS)
 
-    def code_of_record(self, physical_offset: int) -> int:
+    def code_of_record(self, physical_offset: int, size: int) -> int:
         """The tags code that belongs to a record of the timer topic; 0 if it is none."""
         try:
-            waiting = self._delivery.read(physical_offset)
+            waiting = self._delivery.read(physical_offset, size)
         except UndeliverableError:
             return 0
         out_ms = _find_out_ms(waiting.text)
@@ -255,7 +255,7 @@ class TimerQueue:
         unit = self._queue().unit(offset)
         if unit is None:
             raise UndeliverableError(f"the timer queue has no offset {offset} any more")
-        return self._delivery.read(unit.physical_offset)
+        return self._delivery.read(unit.physical_offset, unit.size)
 
     def _key_of(self, offset: int) -> str | None:
         try:

@@ -22,8 +22,8 @@ MAX_LOADED: Final = 1_000_000
 # Below this a tags code is the hash of tags: a Java broker wrote the unit.
 MIN_TIME_CODE: Final = 2**32
 
-# (commit-log offset) -> tags code as this broker would have written it
-CodeOfRecord = Callable[[int], int]
+# (commit-log offset, size) -> tags code as this broker would have written it
+CodeOfRecord = Callable[[int, int], int]
 
 
 class _Scan:
@@ -143,7 +143,7 @@ class TimerWindow:
             if size != PLACEHOLDER_SIZE:
                 code = tags_code
                 if -MIN_TIME_CODE < code < MIN_TIME_CODE:
-                    code = self._code_of_record(physical_offset)
+                    code = self._code_of_record(physical_offset, size)
                 pending += self._scanned(scan, code, offset)
         if units is None:  # a file that has left the disk
             scan.at += queue.units_per_file - scan.at % queue.units_per_file

@@ -13,10 +13,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
-from cometmq.store.dispatch import SCHEDULE_TOPIC, tags_code_of
+from cometmq.store.dispatch import tags_code_of
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.offline import Damage, OfflineStore, Progress
 from cometmq.store.scan import ScannedRecord
@@ -25,8 +26,8 @@ from cometmq.store.scan import ScannedRecord
 _LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 # Tags codes below are addresses of ConsumeQueueExt units.
 _LEAST_TAGS_CODE: Final = -(2**31)
-# The share of the work that the progress gives to the log; the rest is the index.
 _NEVER: Final = -1
+_MISSING: Final = "the unit is missing"
 
 
 class Area(Enum):
@@ -76,8 +77,9 @@ class Report:
 class _Queue:
     """One consume queue on disk, compared unit by unit as the log is read."""
 
-    def __init__(self, directory: Path, files: list[MappedFile]) -> None:
+    def __init__(self, directory: Path, files: list[MappedFile], *, clean_stop: bool) -> None:
         self.directory = directory
+        self._clean_stop = clean_stop
         self.files = files
         self.expected = _NEVER
         self.unit_count = 0
@@ -108,10 +110,10 @@ class _Queue:
         unit = self.unit(queue_offset)
         fault = ""
         if unit is None:
-            fault = "the unit is missing"
+            fault = _MISSING
         elif unit[0] != record.offset or unit[1] != record.size:
             fault = "the unit points elsewhere than to its record"
-        elif tags_code is not None and unit[2] not in (tags_code,) and unit[2] >= _LEAST_TAGS_CODE:
+        elif tags_code is not None and unit[2] != tags_code and unit[2] >= _LEAST_TAGS_CODE:
             fault = "the unit has another tags code than its record"
         else:
             self.unit_count += 1
@@ -148,12 +150,14 @@ class _Queue:
             return
         fault, first, last = self._run
         which = f"offset {first}" if first == last else f"offsets {first} to {last}"
-        self._report(f"{fault} ({which})", first)
+        # Units reach the disk after their records: after a crash the start writes them again.
+        self._report(f"{fault} ({which})", first, by_start=fault == _MISSING)
         self._run = None
 
-    def _report(self, text: str, queue_offset: int) -> None:
+    def _report(self, text: str, queue_offset: int, *, by_start: bool = False) -> None:
         path, position = self._place(queue_offset)
-        self.findings.append(Finding(Area.QUEUE, path, position, text))
+        by_start = by_start and not self._clean_stop
+        self.findings.append(Finding(Area.QUEUE, path, position, text, by_start))
 
     def _place(self, queue_offset: int) -> tuple[Path, int]:
         place = queue_offset * UNIT_SIZE
@@ -169,7 +173,7 @@ class _Queue:
             self._look_at_expired(log_min_offset)
             return
         count = 0
-        while (unit := self.unit(self.expected + count)) is not None:
+        while self.unit(self.expected + count) is not None:
             count += 1
         if count:
             last = self.expected + count - 1
@@ -177,6 +181,7 @@ class _Queue:
                 f"units without records behind the end of the queue (offsets {self.expected} to "
                 f"{last}, the log ends at {log_end})",
                 self.expected,
+                by_start=True,
             )
         for file in self.files:
             file.release()
@@ -209,7 +214,7 @@ class Checker:
         store, report = self._store, self.report
         for topic, queue_id, files in store.queue_files():
             directory = store.config.consume_queue_path / topic / str(queue_id)
-            self._queues[topic, queue_id] = _Queue(directory, files)
+            self._queues[topic, queue_id] = self._queue(directory, files)
         report.log_file_count = len(store.log_files)
         report.min_offset = report.end_offset = store.min_offset
         for bad in store.bad_files:
@@ -253,10 +258,13 @@ class Checker:
                 self._deleted_count += 1
                 return
             directory = self._store.config.consume_queue_path / record.topic / str(record.queue_id)
-            queue = self._queues[record.topic, record.queue_id] = _Queue(directory, [])
+            queue = self._queues[record.topic, record.queue_id] = self._queue(directory, [])
         # When a delayed message is due depends on settings of the broker that stored it.
-        known = record.topic != SCHEDULE_TOPIC
+        known = record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
         queue.compare(record, tags_code_of(record, self._delays) if known else None)
+
+    def _queue(self, directory: Path, files: list[MappedFile]) -> _Queue:
+        return _Queue(directory, files, clean_stop=self.report.clean_stop)
 
     def _finish_queues(self) -> None:
         report = self.report

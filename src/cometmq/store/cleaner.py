@@ -9,7 +9,7 @@ counterpart. A file that the disk does not let go is tried again every redeleteH
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +21,7 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.disk import Disk
+from cometmq.store.mapped_file import MappedFile
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.refusals import RefusalCause, Refusals
 from cometmq.store.retention import Disks, LogFile, Plan, Policy, plan
@@ -39,6 +40,27 @@ class Work(NamedTuple):
 
     do: Callable[[], object]
     pause_ms: int = 0
+
+
+def plan_for(
+    files: Sequence[MappedFile],
+    config: StoreConfig,
+    disk: Disk,
+    now_ms: int,
+    *,
+    manual: bool = False,
+) -> Plan:
+    """`plan` for files of a commit log, with what their disk tells. Blocks; for any thread."""
+    return plan(
+        now_ms,
+        [LogFile(file.base, file.size, disk.modified_ms(file.path)) for file in files],
+        Disks(
+            disk.usage(config.commit_log_path).used_ratio,
+            disk.usage(config.store_path_root_dir).used_ratio,
+        ),
+        Policy.of(config),
+        manual=manual,
+    )
 
 
 class Cleaner:
@@ -100,16 +122,8 @@ class Cleaner:
         files = tuple(self._log.files.files)
         if not everything:
             files = files[: self._policy.batch_max + 1]
-        return plan(
-            self._clock.now_ms(),
-            [LogFile(f.base, f.size, self._disk.modified_ms(f.path)) for f in files],
-            Disks(
-                self._disk.usage(self._config.commit_log_path).used_ratio,
-                self._disk.usage(self._config.store_path_root_dir).used_ratio,
-            ),
-            self._policy,
-            manual=self._manual_runs > 0,
-        )
+        now = self._clock.now_ms()
+        return plan_for(files, self._config, self._disk, now, manual=self._manual_runs > 0)
 
     def _begin(self, found: Plan) -> None:
         if self._manual_runs:

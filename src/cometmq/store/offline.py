@@ -60,6 +60,7 @@ class OfflineStore:
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
         self.disk = disk
         self.config = _with_sizes_found(config, disk)
+        self._use_index_sizes()
         self.bad_files: list[BadFile] = []
         self.log_files = self._load(
             self.config.commit_log_path, self.config.mapped_file_size_commit_log
@@ -97,6 +98,16 @@ class OfflineStore:
             for name in self.disk.names(directory)
             if len(name) == _INDEX_NAME_LENGTH and name.isdecimal()
         ]
+
+    def _use_index_sizes(self) -> None:
+        """Take the sizes of the newest index file, where they can be told."""
+        paths = self.index_paths()
+        sizes = self.index_sizes(paths[-1]) if paths else None
+        if sizes is not None:
+            slots, entries = sizes
+            self.config = dataclasses.replace(
+                self.config, max_hash_slot_num=slots, max_index_num=entries
+            )
 
     def _load(self, directory: Path, file_size: int) -> list[MappedFile]:
         """The files of a directory that have the right size; the others become `bad_files`."""

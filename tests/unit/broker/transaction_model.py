@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import CLIENT, HOST, Box, ManualClock, records
 
 from cometmq.broker.config import BrokerConfig
@@ -43,6 +44,16 @@ CHECK_MAX = 4
 # Due times are kept in steps of 128 ms.
 STEP_MS = 128
 GROUPS = ("shop", "bank")
+
+
+class QuickDisk(Disk):
+    """Syncs nothing: a killed process loses no pages."""
+
+    def sync(self, path: Path) -> None:
+        pass
+
+    def sync_directory(self, path: Path) -> None:
+        pass
 
 
 class Killed(BaseException):
@@ -92,14 +103,17 @@ class Model:
 
 
 class World:
-    """Runs steps until `stop`. `seed` decides everything; `disk` may lose what was not synced."""
+    """`seed` decides everything. With `power` a death is a power failure, which takes from the disk
+    what was not synced.
+    """
 
-    def __init__(self, root: Path, seed: int, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, seed: int, *, power: bool = False) -> None:
         self.rng = random.Random(seed)
         self.box = Box(
             root, mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=20 * 2000
         )
-        self.disk = disk
+        self.power = FaultDisk(seed) if power else None
+        self.disk = self.power or QuickDisk()
         self.clock: ManualClock = self.box.clock
         self.config = BrokerConfig(
             broker_ip1="127.0.0.1",
@@ -161,8 +175,48 @@ class World:
 
     def kill(self) -> None:
         """A start after the process died."""
+        if self.power is not None:
+            self._lose_power(self.power)
+            return
         self.box.crash(self.life.store)
         self._start_again(killed=True)
+
+    def _lose_power(self, disk: FaultDisk) -> None:
+        disk.crash()
+        self.life.store._let_go()
+        self.appends_left, self.fail_next = -1, False
+        self.asked.clear()
+        self.unsure.clear()
+        self.life = self._begin()
+        self.counts["killed"] += 1
+        self.counts["discarded"] = self.life.store.max_offset(names.TRANS_CHECK_MAX_TIME_TOPIC, 0)
+        found, delivered = self.unresolved(), self.delivered()
+        end = self.life.store.commit_log.end
+        self.open.clear()
+        self.ended.clear()
+        for model in self.all:
+            model.copies = [place for place in model.copies if place[1] < end]
+            if model.copies:
+                self._after_power_loss(model, found.pop(model.key, None), delivered[model.key], end)
+            else:
+                model.state = "lost"
+        assert not found
+
+    def _after_power_loss(
+        self, model: Model, half: HalfMessage | None, delivered: int, end: int
+    ) -> None:
+        """What the log still says is so, and what it does not say is open again."""
+        assert delivered <= (model.state == "committed")
+        decided = delivered or (model.state == "given-up" and model.discarded_at < end)
+        if decided:
+            assert half is None, f"{model} is open again"
+        elif model.state != "rolled-back":
+            assert half is not None, f"{model} is lost"
+        if half is None:
+            self.ended.append(model)
+            return
+        model.state, model.checks = "open", max(half.check_times, 0)
+        self.open[model.key] = model
 
     def _start_again(self, *, killed: bool) -> None:
         self.appends_left = -1
@@ -207,7 +261,7 @@ class World:
     def step(self) -> None:
         self.counts["steps"] += 1
         self.clock.value += self.rng.choice((0, 1, 40, 900))
-        if self.rng.random() < 0.004:
+        if self.rng.random() < 0.002:
             self.appends_left = self.rng.randrange(6)
         if self.rng.random() < 0.01:
             self.fail_next = True
@@ -415,6 +469,8 @@ class World:
                 model.checks = max(half.check_times, 0)
 
     def resume(self) -> None:
+        if self.power is not None:
+            return
         given_up = [model for model in self.ended[-100:] if model.state == "given-up"]
         if not given_up:
             return
@@ -443,6 +499,7 @@ class World:
             (
                 transactions.flush_ops,
                 transactions.publish_progress,
+                self.life.store.flush_commit_log,
                 self.life.store.flush_commit_log,
                 self.life.store.flush_all,
                 self._save,

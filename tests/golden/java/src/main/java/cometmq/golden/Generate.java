@@ -30,6 +30,7 @@ public final class Generate {
         new Texts(golden).write();
         new Records(golden).write();
         new StoreFiles(golden).write();
+        new Filters(golden).write();
         golden.finish();
     }
 }

@@ -88,15 +88,24 @@ final class StoreFiles {
     }
 
     private void index() throws Exception {
-        int slots = 16;
-        int entries = 40;
-        Path path = Files.createTempDirectory("golden").resolve("20231114221320123");
-        IndexFile index = new IndexFile(path.toString(), slots, entries, 0, 0);
-        List<Object> keys = new ArrayList<>();
         String[] texts = {"TopicA#k1", "TopicA#k2", "TopicB#\u20ac", "TopicA#k1", "TopicA#polygenelubricants", "x"};
+        index("index", texts, 16, 40, 1500, 0, 0);
+        // The file after a full one: it begins where that ended, and its slots get long chains.
+        String[] more = new String[9];
+        for (int i = 0; i < more.length; i++) {
+            more[i] = "TopicA#k" + i % 4;
+        }
+        index("index-next", more, 3, 10, 700, 900, 1_699_999_990_000L);
+    }
+
+    private void index(String name, String[] texts, int slots, int entries, long stepMs,
+        long previousEndOffset, long previousEndTimestamp) throws Exception {
+        Path path = Files.createTempDirectory("golden").resolve("20231114221320123");
+        IndexFile index = new IndexFile(path.toString(), slots, entries, previousEndOffset, previousEndTimestamp);
+        List<Object> keys = new ArrayList<>();
         for (int i = 0; i < texts.length; i++) {
             long offset = 1000L * (i + 1);
-            long storeTimestamp = 1_700_000_000_123L + 1500L * i;
+            long storeTimestamp = 1_700_000_000_123L + stepMs * i;
             if (!index.putKey(texts[i], offset, storeTimestamp)) {
                 throw new IllegalStateException("index full");
             }
@@ -106,8 +115,9 @@ final class StoreFiles {
         index.flush();
         byte[] bytes = Files.readAllBytes(path);
         ByteBuffer header = ByteBuffer.wrap(bytes);
-        golden.add("index", "index", IndexFile.class.getName(), bytes,
+        golden.add("index", name, IndexFile.class.getName(), bytes,
             Kit.map("slots", slots, "maxEntries", entries, "keys", keys,
+                "previousEndOffset", previousEndOffset, "previousEndTimestamp", previousEndTimestamp,
                 "beginTimestamp", header.getLong(0), "endTimestamp", header.getLong(8),
                 "beginOffset", header.getLong(16), "endOffset", header.getLong(24),
                 "usedSlots", header.getInt(32), "indexCount", header.getInt(36)));

@@ -1,0 +1,42 @@
+"""Queue locks of orderly consumers: codes 41 and 42 (Java: AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from cometmq.broker.queue_locks import QueueLocks
+from cometmq.protocol.bodies import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageQueueBean,
+    UnlockBatchRequestBody,
+)
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+
+
+class LockHandlers:
+    """For the loop's thread only."""
+
+    def __init__(self, locks: QueueLocks) -> None:
+        self._locks = locks
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(RequestCode.LOCK_BATCH_MQ, NoHeader, self.lock)
+        handlers.register(RequestCode.UNLOCK_BATCH_MQ, NoHeader, self.unlock)
+
+    def lock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        """Answers with those of the named queues that the client holds from now on."""
+        body = decode_body(call.body, LockBatchRequestBody)
+        queues = (bean.queue() for bean in body.mq_set)
+        held = self._locks.lock(body.consumer_group, body.client_id, queues)
+        beans = [MessageQueueBean.of(queue) for queue in sorted(held)]
+        return response(ResponseCode.SUCCESS, body=encode_body(LockBatchResponseBody(beans)))
+
+    def unlock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        body = decode_body(call.body, UnlockBatchRequestBody)
+        queues = (bean.queue() for bean in body.mq_set)
+        self._locks.unlock(body.consumer_group, body.client_id, queues)
+        return response(ResponseCode.SUCCESS)

@@ -1,0 +1,177 @@
+"""Whether the index agrees with the log: each entry points at a record with such a key, and each
+key of a record that the index covers has its entry.
+
+By columns: the entries of a file stand in the order of the log, so a window of the log is compared
+with a slice of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cometmq.store.check import Area, Finding, Report
+from cometmq.store.index_file import ENTRY_SIZE, HEADER_SIZE
+from cometmq.store.index_keys import find_keys
+from cometmq.store.mapped_file import MappedFile
+from cometmq.store.offline import OfflineStore, Progress
+from cometmq.store.scan import find_record_in
+
+_HEADER: Final = struct.Struct(">qqqqii")
+_SLOT_SIZE: Final = 4
+_ENTRY: Final = np.dtype(
+    [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
+_FIRST_NUMBER: Final = 1
+# A file that does not belong to the log at all must not fill the screen.
+_MOST_FINDINGS: Final = 5
+
+Ints = npt.NDArray[np.int64]
+
+
+class _Entries(NamedTuple):
+    """The entries of one file: hashes and places in the log, in the order of their numbers."""
+
+    path: Path
+    first_at: int
+    hashes: Ints
+    offsets: Ints
+
+
+def check_index(store: OfflineStore, report: Report, progress: Progress | None = None) -> None:
+    """Add to a report of the same store; its log must have been checked before."""
+    paths = store.index_paths()
+    report.index_file_count = len(paths)
+    for number, path in enumerate(paths):
+        entries = _load(store, path, report)
+        if entries is not None:
+            report.index_entry_count += len(entries.hashes)
+            report.findings += _compare(store, entries, report.min_offset)
+        if progress is not None:
+            progress(number + 1, len(paths))
+
+
+def _load(store: OfflineStore, path: Path, report: Report) -> _Entries | None:
+    sizes = store.index_sizes(path)
+    if sizes is None:
+        report.notes.append(
+            f"{path} was not looked at: it is not as large as maxHashSlotNum and maxIndexNum make "
+            f"it; give the broker's settings with -c"
+        )
+        return None
+    slot_count, entry_count = sizes
+    first_at = HEADER_SIZE + _SLOT_SIZE * slot_count
+    size = first_at + ENTRY_SIZE * entry_count
+    file = MappedFile(store.disk, path, 0, size, writable=False, read_ahead=False)
+    count = _HEADER.unpack_from(file.view)[5]
+    if not 0 <= count <= entry_count:
+        text = f"its header counts {count} entries, {entry_count} have room"
+        report.findings.append(Finding(Area.INDEX, path, 36, text))
+        return None
+    table: npt.NDArray[Any] = np.frombuffer(file.view[first_at:size], _ENTRY)
+    table = table[_FIRST_NUMBER : max(count, _FIRST_NUMBER)]
+    return _Entries(
+        path, first_at, table["hash"].astype(np.int64), table["offset"].astype(np.int64)
+    )
+
+
+def _compare(store: OfflineStore, entries: _Entries, log_min_offset: int) -> list[Finding]:
+    findings: list[Finding] = []
+    # What retention took from the log may stay in the index.
+    known = int(np.searchsorted(entries.offsets, log_min_offset))
+    if known == len(entries.offsets):
+        return findings
+    falling = np.flatnonzero(np.diff(entries.offsets) < 0)
+    if len(falling):
+        number = int(falling[0]) + 1
+        return [_finding(entries, number, "its record is before that of the entry in front of it")]
+    first, last = int(entries.offsets[known]), int(entries.offsets[-1])
+    reached = known
+    for start, end, hashes, offsets in _keys(store, first, last):
+        stop = int(np.searchsorted(entries.offsets, end))
+        findings += _compare_part(entries, reached, stop, hashes, offsets, first, last)
+        reached = stop
+        if len(findings) >= _MOST_FINDINGS:
+            return findings[:_MOST_FINDINGS]
+        assert start <= end
+    if reached < len(entries.offsets):
+        findings.append(_finding(entries, reached, "it points behind the end of the log"))
+    return findings
+
+
+def _compare_part(
+    entries: _Entries,
+    start: int,
+    stop: int,
+    hashes: Ints,
+    offsets: Ints,
+    first: int,
+    last: int,
+) -> list[Finding]:
+    """Entries `start` to `stop` against the keys that the records of the same part have."""
+    if np.array_equal(entries.hashes[start:stop], hashes) and np.array_equal(
+        entries.offsets[start:stop], offsets
+    ):
+        return []
+    expected = set(zip(offsets.tolist(), hashes.tolist(), strict=True))
+    present = list(
+        zip(entries.offsets[start:stop].tolist(), entries.hashes[start:stop].tolist(), strict=True)
+    )
+    findings = [
+        _finding(entries, start + index, f"no record with such a key begins at {pair[0]}")
+        for index, pair in enumerate(present)
+        if pair not in expected
+    ]
+    # The keys of the first and the last record may be shared with the files beside this one.
+    missing = {pair for pair in expected - set(present) if first < pair[0] < last}
+    findings += [
+        Finding(Area.INDEX, entries.path, 0, f"a key of the record at {offset} has no entry")
+        for offset in sorted({offset for offset, _ in missing})
+    ]
+    return findings
+
+
+def _finding(entries: _Entries, index: int, text: str) -> Finding:
+    number = index + _FIRST_NUMBER
+    position = entries.first_at + number * ENTRY_SIZE
+    return Finding(Area.INDEX, entries.path, position, f"entry {number}: {text}")
+
+
+def _keys(store: OfflineStore, first: int, last: int) -> Iterator[tuple[int, int, Ints, Ints]]:
+    """Parts of the log from the record at `first` to that at `last`, with the keys in each:
+    start, end, hashes, offsets.
+    """
+    for file in store.log_files:
+        if file.end <= first or file.base > last:
+            continue
+        position = max(first - file.base, 0)
+        while position < file.size and file.base + position <= last:
+            found = _part(file, position, last + 1 - file.base)
+            if found is None:
+                break
+            end, hashes, offsets = found
+            yield file.base + position, file.base + end, hashes, offsets
+            position = end
+        file.release()
+
+
+def _part(file: MappedFile, position: int, limit: int) -> tuple[int, Ints, Ints] | None:
+    """End, hashes and offsets of the records from `position` on; None behind the file's last."""
+    window = bytearray(file.view[position : position + _WINDOW_BYTES])
+    batch = find_keys(window, file.base + position)
+    end = position + batch.consumed
+    if not batch.consumed:
+        following = find_record_in(file, position)
+        if following is None:
+            return None
+        start = following.offset - file.base
+        end = start + following.size
+        batch = find_keys(bytearray(file.view[start:end]), file.base + start)
+    inside = batch.keys.offsets < file.base + limit
+    return end, batch.keys.hashes[inside], batch.keys.offsets[inside]

@@ -1,0 +1,198 @@
+"""Bringing a damaged store back into a state that a broker can start on.
+
+What the log has lost stays lost and is declared as lost: bytes between good records become a record
+that no queue and no reader sees (a rolled-back transaction), the end of a file becomes a blank
+record. Queues get placeholders for it when they are rebuilt, so no offset changes its message. The
+bytes that are overwritten are kept in a directory `repair-…` of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cometmq.errors import StoreUnusableError
+from cometmq.model.sysflag import TRANSACTION_ROLLBACK
+from cometmq.protocol.record import MAGIC_BLANK, MIN_RECORD_SIZE, encode_record
+from cometmq.store.append import Clock
+from cometmq.store.check import Area, Checker, Report
+from cometmq.store.check_index import check_index
+from cometmq.store.commit_log import BLANK
+from cometmq.store.config import StoreConfig
+from cometmq.store.disk import Disk
+from cometmq.store.layout import check_usable
+from cometmq.store.offline import Damage, OfflineStore, Progress, open_offline
+from cometmq.store.store import MessageStore
+
+# Stands in for what was lost; a topic of the system, so that no user's topic appears from nowhere.
+LOST_TOPIC: Final = b"rmq_sys_lost"
+_HOST: Final = bytes(8)
+_WITHOUT_END_S: Final = 1e9
+
+
+@dataclass
+class RepairPlan:
+    """What a repair would do, in order; `texts` says it to a person."""
+
+    texts: list[str] = field(default_factory=list)
+    short_files: list[Path] = field(default_factory=list)
+    missing_files: list[Path] = field(default_factory=list)
+    queue_directories: list[Path] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.texts
+
+
+def check(
+    config: StoreConfig,
+    disk: Disk | None = None,
+    progress: Callable[[str], Progress | None] = lambda _: None,
+) -> tuple[OfflineStore, Report]:
+    """Check a whole store; `progress(what)` gives the callback for a part of the work.
+
+    The store returned is no longer kept from brokers.
+    """
+    with open_offline(config, disk) as store:
+        return store, check_open(store, progress)
+
+
+def check_open(
+    store: OfflineStore, progress: Callable[[str], Progress | None] = lambda _: None
+) -> Report:
+    report = Checker(store).run(progress("commit log and queues"))
+    check_index(store, report, progress("index"))
+    return report
+
+
+def plan_repair(store: OfflineStore, report: Report) -> RepairPlan:
+    """Raises StoreUnusableError for what no repair can put in order."""
+    plan = RepairPlan()
+    size = store.config.mapped_file_size_commit_log
+    for bad in store.bad_files:
+        if bad.path.parent != store.config.commit_log_path:
+            continue
+        actual = store.disk.size(bad.path)
+        if actual is None:
+            plan.missing_files.append(bad.path)
+            plan.texts.append(f"make {bad.path} anew, without messages")
+        elif actual < size:
+            plan.short_files.append(bad.path)
+            plan.texts.append(f"give {bad.path} its full size; what was cut off is lost")
+        else:
+            raise StoreUnusableError(
+                f"{bad.path} has {bad.reason}: move away what does not belong there"
+            )
+    for damage in report.damages:
+        count = damage.end_position - damage.position
+        what = "cut off the tail" if damage.is_tail else f"give up {count} bytes"
+        plan.texts.append(f"{what} at {damage.position} of {damage.path}: {damage.reason}")
+    plan.queue_directories = _damaged_queues(store, report)
+    plan.texts += [f"rebuild {path} from the log" for path in plan.queue_directories]
+    areas = {finding.area for finding in report.findings}
+    if Area.INDEX in areas or plan.texts:
+        plan.texts.append("rebuild the index from the log")
+    if Area.FILES in areas:
+        plan.texts.append(f"make {store.config.checkpoint_path} anew")
+    return plan
+
+
+def _damaged_queues(store: OfflineStore, report: Report) -> list[Path]:
+    root = store.config.consume_queue_path
+    paths = [found.path for found in report.findings if found.area is Area.QUEUE]
+    # A finding names the queue's directory or a file in it.
+    return sorted({root.joinpath(*path.relative_to(root).parts[:2]) for path in paths})
+
+
+def repair(
+    store: OfflineStore,
+    plan: RepairPlan,
+    *,
+    clock: Clock,
+    stamp: str,
+    progress: Callable[[str], Progress | None] = lambda _: None,
+) -> None:
+    """Do what `plan` says; `stamp` names the directory for what is overwritten.
+
+    Raises StoreLockedError when a broker runs on the store, StoreUnusableError when this user may
+    not write it, StoreFullError when the disk is full.
+    """
+    config, disk = store.config, store.disk
+    check_usable(config, disk)
+    lock = disk.lock(config.lock_path)
+    try:
+        # From here on a crash must not look like a clean stop; nothing is vouched for.
+        disk.write(config.abort_path, b"repair")
+        disk.remove(config.checkpoint_path)
+        for path in plan.short_files:
+            disk.allocate(path, config.mapped_file_size_commit_log)
+        for path in plan.missing_files:
+            _make_blank(disk, path, config.mapped_file_size_commit_log)
+        _give_up_damage(
+            OfflineStore(config, disk),
+            config.store_path_root_dir / f"repair-{stamp}",
+            progress("damaged records"),
+        )
+        for path in plan.queue_directories:
+            disk.remove_tree(path)
+    finally:
+        lock.release()
+    _rebuild(config, disk, clock, progress("consume queues and index"))
+
+
+def _make_blank(disk: Disk, path: Path, size: int) -> None:
+    disk.allocate(path, size)
+    disk.write_at(path, 0, memoryview(BLANK.pack(size, MAGIC_BLANK)))
+    disk.sync(path)
+    disk.sync_directory(path.parent)
+
+
+def _give_up_damage(store: OfflineStore, kept: Path, progress: Progress | None) -> None:
+    """Overwrite damaged parts that good records follow; recovery cuts off the tail by itself."""
+    timestamp = 0
+    for found in store.records(progress):
+        if not isinstance(found, Damage):
+            timestamp = found.store_timestamp
+        elif not found.is_tail:
+            _give_up(store, found, kept, timestamp)
+
+
+def _give_up(store: OfflineStore, damage: Damage, kept: Path, timestamp: int) -> None:
+    disk = store.disk
+    file = next(file for file in store.log_files if file.base == damage.base)
+    disk.make_directory(kept)
+    saved = kept / f"{damage.path.name}-{damage.position}"
+    disk.write(saved, bytes(file.view[damage.position : damage.end_position]))
+    size = damage.end_position - damage.position
+    at_end = damage.end_position == file.size
+    if at_end or size < MIN_RECORD_SIZE + len(LOST_TOPIC):
+        # Where no record fits, the rest of the file goes with it.
+        filler = BLANK.pack(file.size - damage.position, MAGIC_BLANK)
+    else:
+        filler = encode_record(
+            topic=LOST_TOPIC,
+            body=bytes(size - MIN_RECORD_SIZE - len(LOST_TOPIC)),
+            properties=b"",
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=damage.offset,
+            sys_flag=TRANSACTION_ROLLBACK,
+            born_timestamp=timestamp,
+            born_host=_HOST,
+            store_timestamp=timestamp,
+            store_host=_HOST,
+        )
+    disk.write_at(damage.path, damage.position, memoryview(filler))
+    disk.sync(damage.path)
+
+
+def _rebuild(config: StoreConfig, disk: Disk, clock: Clock, progress: Progress | None) -> None:
+    """A start as after a crash that vouches for nothing, and a clean stop."""
+    store = MessageStore(config, clock=clock, store_host=_HOST, disk=disk)
+    store.open(progress)
+    try:
+        store.index.catch_up(store.commit_log.end, _WITHOUT_END_S)
+    finally:
+        store.close()

@@ -1,0 +1,50 @@
+"""Codes 41 and 42 as bytes over a socket, as a Java consumer sends them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.integration.raw_client import Command, RawClient
+
+from cometmq.testing import Cluster
+
+LOCK, UNLOCK = 41, 42
+
+
+@pytest.fixture
+def client() -> Iterator[RawClient]:
+    with Cluster() as cluster, RawClient(f"127.0.0.1:{cluster.brokers[0].port}") as client:
+        yield client
+
+
+def ask(client: RawClient, code: int, client_id: str, *queue_ids: int) -> Command:
+    queues = [{"brokerName": "broker-a", "queueId": i, "topic": "t"} for i in queue_ids]
+    body = {"clientId": client_id, "consumerGroup": "g", "mqSet": queues, "onlyThisBroker": False}
+    answer = client.call(code, body=json.dumps(body).encode())
+    assert answer.code == 0
+    return answer
+
+
+def locked(client: RawClient, client_id: str, *queue_ids: int) -> list[int]:
+    body = json.loads(ask(client, LOCK, client_id, *queue_ids).body)
+    assert set(body) == {"lockOKMQSet"}
+    assert all(q["brokerName"] == "broker-a" and q["topic"] == "t" for q in body["lockOKMQSet"])
+    return [queue["queueId"] for queue in body["lockOKMQSet"]]
+
+
+def test_a_queue_is_one_clients_until_it_is_unlocked(client: RawClient) -> None:
+    assert locked(client, "one", 0, 1) == [0, 1]
+    assert locked(client, "two", 1, 2) == [2]
+    ask(client, UNLOCK, "two", 1)
+    assert locked(client, "two", 1) == []
+    ask(client, UNLOCK, "one", 1)
+    assert locked(client, "two", 1) == [1]
+
+
+def test_a_damaged_body_is_refused(client: RawClient) -> None:
+    for code in (LOCK, UNLOCK):
+        answer = client.call(code, body=b'{"clientId":7')
+        assert answer.code != 0
+        assert answer.remark
