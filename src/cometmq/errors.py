@@ -3,6 +3,7 @@
 CometMQError
 ├── ConfigError               a key, a value or a file of the configuration does not fit
 ├── IllegalArgumentError      a caller's value breaks a rule (also a ValueError)
+│   └── FilterExpressionError an SQL92 expression that does not parse
 ├── ClientStateError          used before start, after close, or started twice
 ├── RouteNotFoundError        no name server knows a route for the topic
 ├── ProtocolError             bytes from a peer that are no frame, header or record
@@ -60,6 +61,19 @@ class ConfigError(CometMQError):
 
 class IllegalArgumentError(CometMQError, ValueError):
     """A value handed to the public API breaks a rule; the message names the value and the rule."""
+
+
+class FilterExpressionError(IllegalArgumentError):
+    """An SQL92 expression does not parse; `line` and `column` count from 1.
+
+    The code is Java's SUBSCRIPTION_PARSE_FAILED.
+    """
+
+    def __init__(self, reason: str, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {reason}", code=23)
+        self.reason = reason
+        self.line = line
+        self.column = column
 
 
 class ClientStateError(CometMQError):

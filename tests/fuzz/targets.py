@@ -100,6 +100,7 @@ def _feed(reads: list[bytes]) -> list[Frame] | None:
     try:
         for read in reads:
             frames += decoder.feed(read)
+            decoder.check()
             assert decoder.buffered <= 4100
     except ProtocolError:
         return None

@@ -22,7 +22,7 @@ def client() -> Iterator[RawClient]:
 def ask(client: RawClient, code: int, client_id: str, *queue_ids: int) -> Command:
     queues = [{"brokerName": "broker-a", "queueId": i, "topic": "t"} for i in queue_ids]
     body = {"clientId": client_id, "consumerGroup": "g", "mqSet": queues, "onlyThisBroker": False}
-    answer = client.call(code, body=json.dumps(body).encode())
+    answer = client.ask(code, body=json.dumps(body).encode())
     assert answer.code == 0
     return answer
 
@@ -45,6 +45,6 @@ def test_a_queue_is_one_clients_until_it_is_unlocked(client: RawClient) -> None:
 
 def test_a_damaged_body_is_refused(client: RawClient) -> None:
     for code in (LOCK, UNLOCK):
-        answer = client.call(code, body=b'{"clientId":7')
+        answer = client.ask(code, body=b'{"clientId":7')
         assert answer.code != 0
         assert answer.remark

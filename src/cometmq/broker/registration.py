@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 _UNREGISTER_TIMEOUT_S = 3.0
 _RETRY_PERIOD_S = 1.0
+_FIRST_REGISTRATION_WAIT_S = 3.0
 
 
 class Registration:
@@ -58,8 +59,9 @@ class Registration:
         self._closing = False
 
     async def start(self) -> None:
-        """Register once, then keep it up."""
-        await self.register_all()
+        """Register, then keep it up. A name server that is silent does not hold up the start."""
+        first = self._tasks.spawn(self.register_all(), "register-first")
+        await asyncio.wait([first], timeout=_FIRST_REGISTRATION_WAIT_S)
         # Java comes back after 10 s whatever the period is.
         self._tasks.every(
             self._config.registration_period_s(), self.register_all, "register", first_s=10.0

@@ -173,7 +173,8 @@ class Broker:
             store_host=packed_host,
             on_arrival=self._long_polling.arrived,
         )
-        store.open()
+        # Recovery of a large store takes its time; other servers on this loop go on meanwhile.
+        await asyncio.get_running_loop().run_in_executor(None, store.open)
         self._store = store
         self._load_tables()
         self._registration = Registration(

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cometmq._version import __version__
-from cometmq.cli import bench, broker, dev, namesrv
+from cometmq.cli import bench, broker, dev, namesrv, store
 from cometmq.errors import (
     CometMQError,
     ConfigError,
@@ -55,6 +55,7 @@ app.command("dev")(dev.dev)
 app.command("namesrv")(namesrv.namesrv)
 app.command("broker")(broker.broker)
 app.add_typer(bench.app, name="bench")
+app.add_typer(store.app, name="store")
 
 
 def main() -> None:

@@ -22,16 +22,17 @@ import structlog
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
-from cometmq.model.results import ConsumeResult
+from cometmq.model.results import ConsumeReport, ConsumeResult
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# Gets the messages; returns, or awaits, what became of them. Anything else than a ConsumeResult,
-# and an exception too, counts as RECONSUME_LATER, as in Java.
-Listener = Callable[[list[MessageExt]], ConsumeResult | Awaitable[ConsumeResult]]
-FunctionListener = Callable[[list[MessageExt]], ConsumeResult]
-CoroutineListener = Callable[[list[MessageExt]], Awaitable[ConsumeResult]]
+# Gets the messages; returns, or awaits, what became of them. Anything else than a ConsumeResult or
+# ConsumeReport, and an exception too, counts as RECONSUME_LATER, as in Java.
+Verdict = ConsumeResult | ConsumeReport
+Listener = Callable[[list[MessageExt]], Verdict | Awaitable[Verdict]]
+FunctionListener = Callable[[list[MessageExt]], Verdict]
+CoroutineListener = Callable[[list[MessageExt]], Awaitable[Verdict]]
 
 # A listener that takes longer than this is given a thread for each waiting job at once.
 _SLOW_S: Final = 0.0002
@@ -42,20 +43,32 @@ _JOBS_PER_TURN: Final = 64
 
 
 class ConsumeJob:
-    """Messages of one queue that go to the listener in one call, and what it said."""
+    """Messages of one queue that go to the listener in one call, and what it said.
 
-    __slots__ = ("messages", "process_queue", "result")
+    `begun_at` is None (else seconds of the monotonic clock) when the listener did not get them,
+    because the queue was not consumable by then.
+    """
+
+    __slots__ = ("begun_at", "failure", "messages", "process_queue", "report", "result")
 
     def __init__(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         self.process_queue = process_queue
         self.messages = messages
         self.result = ConsumeResult.RECONSUME_LATER
+        self.report: ConsumeReport | None = None
+        self.failure: Exception | None = None
+        self.begun_at: float | None = None
 
 
 class ListenerRunner(Protocol):
     """Runs jobs and reports them in lists, on the loop."""
 
+    concurrency: int
+
     def submit(self, jobs: Sequence[ConsumeJob]) -> None: ...
+
+    def running(self) -> list[ConsumeJob]:
+        """The jobs whose listeners run at this moment."""
 
     async def close(self, timeout_s: float) -> None:
         """Drop what has not begun, and wait for what has, at most `timeout_s`."""
@@ -76,6 +89,7 @@ def listener_runner(
 
 def _prepare(job: ConsumeJob) -> list[MessageExt]:
     """The list for the listener, its own copy: what the listener does to it concerns nobody else."""
+    job.begun_at = time.monotonic()
     started_ms = str(time.time_ns() // 1_000_000)
     for message in job.messages:
         message.properties[p.CONSUME_START_TIMESTAMP] = started_ms
@@ -86,6 +100,9 @@ def _judge(job: ConsumeJob, returned: object) -> None:
     if isinstance(returned, ConsumeResult):
         job.result = returned
         return
+    if isinstance(returned, ConsumeReport):
+        job.result, job.report = returned.result, returned
+        return
     log.warning(
         "the listener returned no ConsumeResult, the messages will be consumed again",
         queue=str(job.process_queue.queue),
@@ -94,7 +111,8 @@ def _judge(job: ConsumeJob, returned: object) -> None:
     )
 
 
-def _blame(job: ConsumeJob, error: BaseException) -> None:
+def _blame(job: ConsumeJob, error: Exception) -> None:
+    job.failure = error
     log.warning(
         "the listener failed, the messages will be consumed again",
         queue=str(job.process_queue.queue),
@@ -115,12 +133,13 @@ class ThreadRunner:
     def __init__(
         self, listener: FunctionListener, concurrency: int, name: str, on_done: OnDone
     ) -> None:
+        self.concurrency = concurrency
         self._listener = listener
-        self._concurrency = concurrency
         self._name = name
         self._on_done = on_done
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[ConsumeJob] = deque()
+        self._running: dict[int, ConsumeJob] = {}  # by the thread's identifier
         self._done: deque[ConsumeJob] = deque()
         self._done_told = False
         self._done_count = 0
@@ -143,6 +162,9 @@ class ThreadRunner:
         if self._look is None:
             self._look = self._loop.call_later(_LOOK_S, self._look_after, self._done_count)
 
+    def running(self) -> list[ConsumeJob]:
+        return list(self._running.copy().values())
+
     async def close(self, timeout_s: float) -> None:
         self._closing = True
         self._jobs.clear()
@@ -162,7 +184,7 @@ class ThreadRunner:
             try:
                 self._idle.pop()
             except IndexError:
-                if self._threads >= self._concurrency:
+                if self._threads >= self.concurrency:
                     return
                 self._threads += 1
                 threading.Thread(
@@ -206,8 +228,11 @@ class ThreadRunner:
             except IndexError:
                 self._sleep()
                 continue
-            if not job.process_queue.dropped:  # else another member gets the messages
+            if job.process_queue.consumable:  # else another member gets the messages
                 self._run(job)
+            self._report(job)
+            if self._threads > self.concurrency:
+                break
         self._tell(self._thread_ended)
 
     def _sleep(self) -> None:
@@ -223,15 +248,20 @@ class ThreadRunner:
 
     def _run(self, job: ConsumeJob) -> None:
         started = time.perf_counter()
+        self._running[threading.get_ident()] = job
         try:
             _judge(job, self._listener(_prepare(job)))
         except Exception as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
             _blame(job, error)
+        finally:
+            del self._running[threading.get_ident()]
         taken = time.perf_counter() - started
         # Follows the typical duration by at most a factor of two: one listener that lost the
         # interpreter lock to another thread says nothing about the others.
         typical = max(self._typical_s, 1e-6)
         self._typical_s = min(max(taken, typical / 2), typical * 2)
+
+    def _report(self, job: ConsumeJob) -> None:
         self._done.append(job)
         if not self._done_told:
             self._done_told = True
@@ -250,52 +280,62 @@ class TaskRunner:
     def __init__(
         self, listener: CoroutineListener, concurrency: int, name: str, on_done: OnDone
     ) -> None:
+        self.concurrency = concurrency
         self._listener = listener
-        self._concurrency = concurrency
         self._name = name
         self._on_done = on_done
         self._owner = TaskOwner(name)
         self._jobs: deque[ConsumeJob] = deque()
         self._done: list[ConsumeJob] = []
-        self._running: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None] | None, ConsumeJob] = {}
         self._loop = asyncio.get_running_loop()
 
     def submit(self, jobs: Sequence[ConsumeJob]) -> None:
         self._jobs.extend(jobs)
         self._begin_another()
 
+    def running(self) -> list[ConsumeJob]:
+        return list(self._running.values())
+
     async def close(self, timeout_s: float) -> None:
         self._jobs.clear()
-        if self._running:
-            _, late = await asyncio.wait(self._running, timeout=timeout_s)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
             if late:
                 log.warning("listeners still run and are cancelled", name=self._name)
         await self._owner.close()
         self._drain()
 
     def _begin_another(self) -> None:
-        if self._jobs and len(self._running) < self._concurrency:
+        if self._jobs and len(self._tasks) < self.concurrency:
             task = self._owner.spawn(self._work(), "listener")
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
         count = 0
-        while self._jobs:
+        while self._jobs and len(self._tasks) <= self.concurrency:
             job = self._jobs.popleft()
             self._begin_another()
-            if job.process_queue.dropped:
-                continue  # another member gets the messages
-            await self._run(job)
+            if job.process_queue.consumable:  # else another member gets the messages
+                await self._run(job)
+            self._report(job)
             count += 1
             if count % _JOBS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _run(self, job: ConsumeJob) -> None:
+        task = asyncio.current_task()
+        self._running[task] = job
         try:
             _judge(job, await self._listener(_prepare(job)))
         except Exception as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
             _blame(job, error)
+        finally:
+            del self._running[task]
+
+    def _report(self, job: ConsumeJob) -> None:
         if not self._done:
             self._loop.call_soon(self._drain)
         self._done.append(job)

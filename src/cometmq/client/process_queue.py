@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -24,12 +25,25 @@ class FlowLimits:
     span: int = 2000
 
 
-class ProcessQueue:
-    """For the loop's thread. `dropped` says that the queue belongs to another member now."""
+class Lock(Protocol):
+    @property
+    def valid(self) -> bool: ...
 
-    def __init__(self, queue: MessageQueue) -> None:
+
+class ProcessQueue:
+    """For the loop's thread, except `consumable`, which any thread may ask.
+
+    `dropped` says that nothing more of the queue may be begun here, since it goes to another member
+    or is begun anew. An orderly consumer finishes what runs before it lets a dropped queue go, and
+    commits it, unless the queue is `forfeited`: then another member may hold it already. `lock` is
+    the broker's lock without which an orderly consumer must not consume.
+    """
+
+    def __init__(self, queue: MessageQueue, lock: Lock | None = None) -> None:
         self.queue = queue
+        self.lock = lock
         self.dropped = False
+        self.forfeited = False
         # Sizes by offset, lowest first: pulls bring offsets in order. Ordered, because a plain dict
         # walks over the gaps of what was deleted in front whenever it is asked for its first key.
         self._sizes: OrderedDict[int, int] = OrderedDict()
@@ -44,9 +58,24 @@ class ProcessQueue:
         return offset in self._sizes
 
     @property
+    def consumable(self) -> bool:
+        """Whether a listener may be given messages of this queue now."""
+        return not self.dropped and (self.lock is None or self.lock.valid)
+
+    @property
     def size_bytes(self) -> int:
         """The bodies held, in bytes."""
         return self._size_bytes
+
+    @property
+    def lowest(self) -> int:
+        """The lowest offset held, 0 without any."""
+        return next(iter(self._sizes)) if self._sizes else 0
+
+    @property
+    def highest(self) -> int:
+        """The highest offset held, 0 without any."""
+        return self._highest if self._sizes else 0
 
     @property
     def span(self) -> int:

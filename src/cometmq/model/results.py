@@ -56,10 +56,33 @@ class PullResult:
 
 
 class ConsumeResult(Enum):
-    """What a listener says of the messages it got (Java: ConsumeConcurrentlyStatus)."""
+    """What a listener says of the messages it got (Java: ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus).
+
+    RECONSUME_LATER has the broker deliver the messages again; SUSPEND has an orderly consumer hold
+    their queue and try them again in place. Each counts as the other where the other is meant.
+    """
 
     SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
+    SUSPEND = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeReport:
+    """What a listener may return instead of a ConsumeResult, to say more (Java:
+    ConsumeConcurrentlyContext, ConsumeOrderlyContext).
+
+    With SUCCESS, `ack_index` is the place in the list of the last message that is done with (-1:
+    none); those after it are delivered again. `delay_level` is the level with which the broker
+    delivers again (0: by the number of times, -1: not again, to the dead letters).
+    `suspend_current_queue_time_ms` replaces an orderly consumer's own pause.
+    """
+
+    result: ConsumeResult = ConsumeResult.SUCCESS
+    ack_index: int | None = None
+    delay_level: int = 0
+    suspend_current_queue_time_ms: int | None = None
 
 
 class ConsumeFromWhere(Enum):

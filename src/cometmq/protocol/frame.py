@@ -44,12 +44,13 @@ class FrameDecoder:
     this object ever buffers: that much plus one read.
     """
 
-    __slots__ = ("_max", "_needed", "_pending")
+    __slots__ = ("_fault", "_max", "_needed", "_pending")
 
     def __init__(self, max_frame_length: int = MAX_FRAME_LENGTH) -> None:
         self._max = max_frame_length
         self._pending = bytearray()
         self._needed = 0
+        self._fault: ProtocolError | None = None
 
     @property
     def buffered(self) -> int:
@@ -59,9 +60,10 @@ class FrameDecoder:
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completed, in order.
 
-        Raises ProtocolError when the bytes cannot be frames; the stream is then lost and every
-        later call would misread it. Frames completed before the fault are dropped with it.
+        Bytes that cannot be frames raise ProtocolError: the stream is lost. What came whole before
+        them is returned first; `check`, or the next call, then raises.
         """
+        self.check()
         pending = self._pending
         if pending:
             pending += data
@@ -76,7 +78,8 @@ class FrameDecoder:
             total, type_and_length = _PREFIX.unpack_from(data, position)
             header_length = type_and_length & _MAX_HEADER_LENGTH
             if total > self._max or header_length + 4 > total:
-                raise self._refusal(total, header_length)
+                self._fault = self._refusal(total, header_length)
+                break
             frame_end = position + 4 + total
             if frame_end > end:
                 break
@@ -89,10 +92,17 @@ class FrameDecoder:
             )
             frames.append(new_tuple(Frame, fields))
             position = frame_end
-        if position < end:
+        if position < end and self._fault is None:
             pending += data[position:] if position else data
             self._needed = self._wanted()
+        if not frames:
+            self.check()
         return frames
+
+    def check(self) -> None:
+        """Raise the ProtocolError of bytes fed before, if there was one."""
+        if self._fault is not None:
+            raise self._fault
 
     def _wanted(self) -> int:
         """How many bytes must be pending before another attempt can do more.
@@ -104,9 +114,10 @@ class FrameDecoder:
         if len(pending) < 4:
             return 4
         total = int.from_bytes(pending[:4], "big")
+        # Without its bytes the header counts as empty: the total alone may already lie.
         header_length = int.from_bytes(pending[5:8], "big") if len(pending) >= 8 else 0
         if total > self._max or header_length + 4 > total:
-            raise self._refusal(total, header_length)
+            self._fault = self._refusal(total, header_length)
         return 4 + total if len(pending) >= 8 else 8
 
     def _refusal(self, total: int, header_length: int) -> ProtocolError:

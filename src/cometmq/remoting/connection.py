@@ -53,12 +53,14 @@ class ConnectionLimits:
 
     `max_frame_length` in bytes; `max_outstanding_calls` counts our requests that wait for an
     answer; `write_buffer_high` is the number of unsent bytes above which the connection stops
-    taking requests (server) or making them (client) until the peer has read.
+    taking requests (server) or making them (client) until the peer has read; a peer that let a call
+    time out and sent nothing for `silence_s` seconds is taken for dead (client).
     """
 
     max_frame_length: int = MAX_FRAME_LENGTH
     max_outstanding_calls: int = 65535
     write_buffer_high: int = 4 * 1024 * 1024
+    silence_s: float = 1.0
 
 
 DEFAULT_LIMITS: Final = ConnectionLimits()
@@ -85,6 +87,7 @@ class Connection(asyncio.Protocol):
         self.local_ip = ""
         self.closed = False
         self.last_active = 0.0
+        self._last_read = 0.0
         self.serialize_type = serialize_type
         self._handler_of = handlers.get
         self._decode_request = handlers.decoder.decode
@@ -115,16 +118,17 @@ class Connection(asyncio.Protocol):
         # A scope (`fe80::1%eth0`) is a matter of this host and has no place in a record.
         self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
         self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))
-        self.last_active = self._loop.time()
+        self.last_active = self._last_read = self._loop.time()
         if self._on_connect is not None:
             self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
-        self.last_active = self._loop.time()
+        self.last_active = self._last_read = self._loop.time()
         self._flush_due = True  # what is answered below waits for the flush at the end
         try:
             for frame in self._frames.feed(data):
                 self._on_frame(frame)
+            self._frames.check()
         except ProtocolError as error:
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
             self.close()
@@ -364,13 +368,19 @@ class Connection(asyncio.Protocol):
 
     def _expire(self, opaque: int, timeout_s: float) -> None:
         future = self._calls.get(opaque)
-        if future is not None and not future.done():
-            future.set_exception(
-                RequestTimeoutError(
-                    f"{self.peer} did not answer within {timeout_s * 1000:.0f} ms",
-                    address=self.peer,
-                )
+        if future is None or future.done():
+            return
+        future.set_exception(
+            RequestTimeoutError(
+                f"{self.peer} did not answer within {timeout_s * 1000:.0f} ms", address=self.peer
             )
+        )
+        # Not a byte in all that time: the peer is frozen or gone without a word. The next call
+        # must not wait for the kernel to find out (Java: clientCloseSocketIfTimeout).
+        silent_s = self._loop.time() - self._last_read
+        if not self._server_side and silent_s >= max(timeout_s, self._limits.silence_s):
+            log.warning("connection dropped: the peer is silent", peer=self.peer)
+            self.abort()
 
     def _call_done(
         self, opaque: int, timer: asyncio.TimerHandle, _future: asyncio.Future[RemotingCommand]

@@ -14,6 +14,8 @@ from cometmq.store.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
 
 MAX_PULL_BYTES: Final = 128 * 1024 * 1024
 _MIN_PULL_BYTES: Final = 100
+# However many messages a pull asks for: one that selects a rare tag comes back for the next part.
+_MAX_SCAN_UNITS: Final = 10_000
 
 
 class GetStatus(Enum):
@@ -115,7 +117,8 @@ class MessageGetter:
         matches_record: Callable[[memoryview], bool] | None,
     ) -> None:
         log = self._log
-        scan_count = -(-max(self._max_filter_size, max_messages * UNIT_SIZE) // UNIT_SIZE)
+        wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
+        scan_count = -(-wanted // UNIT_SIZE)
         offset = result.next_begin_offset
         units = queue.stored_units(offset, scan_count)
         if units is None:

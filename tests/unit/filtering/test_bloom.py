@@ -41,5 +41,5 @@ def test_what_was_not_set_mostly_misses() -> None:
 
 @pytest.mark.parametrize(("rate", "count"), [(0, 32), (100, 32), (-1, 32), (20, 0)])
 def test_parameters_that_make_no_filter(rate: int, count: int) -> None:
-    with pytest.raises(IllegalArgumentError, match="BloomFilter=|UseFilter="):
+    with pytest.raises(IllegalArgumentError, match=r"BloomFilter=|UseFilter="):
         BloomFilter.create(rate, count)

@@ -93,8 +93,13 @@ def test_a_frame_of_exactly_the_limit_is_taken() -> None:
 )
 @pytest.mark.parametrize("first", [b"", encode_frame(b"fine", b"frame")])
 def test_lengths_that_contradict_each_other_are_refused(lie: bytes, first: bytes) -> None:
+    decoder = FrameDecoder()
     with pytest.raises(ProtocolError, match="declares"):
-        FrameDecoder().feed(first + lie + bytes(16))
+        # What came whole before the lie is not lost with it.
+        assert decoder.feed(first + lie + bytes(16)) == [Frame(0, b"fine", b"frame")]
+        decoder.check()
+    with pytest.raises(ProtocolError, match="declares"):
+        decoder.feed(encode_frame(b"a header"))
 
 
 def test_a_header_longer_than_its_frame_is_refused_before_the_frame_came() -> None:

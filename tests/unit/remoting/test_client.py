@@ -18,7 +18,7 @@ from cometmq.errors import (
 )
 from cometmq.protocol.command import RemotingCommand, Request, request, response
 from cometmq.remoting.client import RemotingClient, split_address
-from cometmq.remoting.connection import Connection
+from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
 
@@ -128,6 +128,17 @@ async def test_a_call_that_times_out_leaves_the_connection_to_others() -> None:
             await client.call(far.address, call(-1), 0.05)
         await client.call(far.address, call(), TIMEOUT_S)
         assert len(far.accepted) == 1
+
+
+async def test_a_peer_that_stays_silent_is_given_up_with_its_connection() -> None:
+    async with far_and_client() as (far, _):
+        client = RemotingClient(limits=ConnectionLimits(silence_s=0.05))
+        with pytest.raises(RequestTimeoutError):
+            await client.call(far.address, call(-1), 0.06)
+        assert client.connected(far.address) is None
+        await client.call(far.address, call(), TIMEOUT_S)
+        assert len(far.accepted) == 2
+        await client.close()
 
 
 async def test_a_oneway_request_arrives() -> None:

@@ -1,0 +1,257 @@
+"""`cometmq store check|dump|stats|repair|explain`: tools for a store directory whose broker is down.
+
+They work on stores of the Java broker too. Exit status: 0 all is well, 1 something is damaged,
+2 the directory cannot be used.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from cometmq.protocol.record import StoredRecord
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.offline import Damage
+
+app = typer.Typer(
+    help="Look into a store directory, check it, repair it. The broker must not run.",
+    no_args_is_help=True,
+)
+
+
+class Form(Enum):
+    TABLE = "table"
+    JSON = "json"
+
+
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="What storePathRootDir names.", show_default=False)
+]
+Settings = Annotated[
+    Path | None,
+    typer.Option(
+        "-c",
+        "--configFile",
+        metavar="FILE",
+        help="The broker's settings. Sizes of files are found without them, except unusual ones "
+        "of the index.",
+        show_default=False,
+    ),
+]
+CommitLogDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--commitlog",
+        metavar="DIR",
+        help="The commit log, where it is elsewhere (storePathCommitLog).",
+        show_default=False,
+    ),
+]
+Output = Annotated[Form, typer.Option("-o", "--output", help="How to show it.")]
+
+
+@app.command("check")
+def check(
+    directory: Directory,
+    settings: Settings = None,
+    commit_log: CommitLogDirectory = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Check every record, every unit of every queue, every index entry. Changes nothing."""
+    from cometmq.cli import store_screen as screen
+    from cometmq.store.repair import check as check_store
+
+    config = _config(directory, settings, commit_log)
+    with screen.progress() as progress:
+        store, report = check_store(config, progress=progress)
+    if output is Form.JSON:
+        screen.print_json(screen.report_json(store, report))
+    else:
+        screen.print_report(store, report)
+    if not report.is_sound:
+        raise typer.Exit(1)
+
+
+@app.command("stats")
+def stats(
+    directory: Directory,
+    settings: Settings = None,
+    commit_log: CommitLogDirectory = None,
+    output: Output = Form.TABLE,
+    queues: Annotated[bool, typer.Option("--queues", help="A line for each queue.")] = False,
+) -> None:
+    """Count messages, bytes and tags by topic and queue."""
+    from cometmq.cli import store_screen as screen
+    from cometmq.store.offline import open_offline
+    from cometmq.store.stats import collect
+
+    with (
+        open_offline(_config(directory, settings, commit_log)) as store,
+        screen.progress() as progress,
+    ):
+        found = collect(store, progress("commit log"))
+    if output is Form.JSON:
+        screen.print_json(screen.stats_json(found))
+    else:
+        screen.print_stats(found, with_queues=queues)
+
+
+@app.command("dump")
+def dump(
+    directory: Directory,
+    settings: Settings = None,
+    commit_log: CommitLogDirectory = None,
+    topic: Annotated[str | None, typer.Option("-t", "--topic", show_default=False)] = None,
+    queue_id: Annotated[
+        int | None, typer.Option("-i", "--queueId", min=0, show_default=False)
+    ] = None,
+    first_offset: Annotated[
+        int, typer.Option("--from-offset", help="First queue offset.", min=0)
+    ] = 0,
+    end_offset: Annotated[
+        int | None,
+        typer.Option("--to-offset", help="Queue offset to stop before.", show_default=False),
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "-b",
+            "--beginTime",
+            help="First time of storing: ms, or 2026-03-01T12:00:00 (local).",
+            show_default=False,
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("-e", "--endTime", help="Time to stop before.", show_default=False),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("-k", "--key", help="One of KEYS, or the unique id.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option("-l", "--limit", help="0 for all.", min=0)] = 0,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bodies as stored, compressed ones too.")
+    ] = False,
+) -> None:
+    """Print messages as JSON, one a line, in the order of the log. Damaged ones are left out."""
+    from itertools import islice
+
+    from cometmq.cli import store_screen as screen
+    from cometmq.store.dump import Filter
+    from cometmq.store.dump import dump as dump_store
+    from cometmq.store.offline import open_offline
+
+    wanted = Filter(
+        topic=topic,
+        queue_id=queue_id,
+        first_offset=first_offset,
+        end_offset=end_offset,
+        begin_ms=0 if begin is None else screen.time_ms("--beginTime", begin),
+        end_ms=None if end is None else screen.time_ms("--endTime", end),
+        key=key,
+    )
+    damages: list[Damage] = []
+    # Where the messages go to a terminal, a bar would run through them.
+    quiet = sys.stdout.isatty()
+    with (
+        open_offline(_config(directory, settings, commit_log)) as store,
+        screen.progress(quiet=quiet) as progress,
+    ):
+        messages = dump_store(
+            store,
+            wanted,
+            decode_body=_stored_body if raw else _original_body,
+            on_damage=damages.append,
+            progress=progress("commit log"),
+        )
+        for message in islice(messages, limit or None):
+            screen.print_line(message)
+    for damage in damages:
+        typer.echo(
+            f"cometmq: {damage.path} at {damage.position}: {damage.reason}; left out", err=True
+        )
+    if damages:
+        raise typer.Exit(1)
+
+
+@app.command("repair")
+def repair(
+    directory: Directory,
+    settings: Settings = None,
+    commit_log: CommitLogDirectory = None,
+    output: Output = Form.TABLE,
+    write: Annotated[
+        bool, typer.Option("--write", help="Do it. Without, only say what would be done.")
+    ] = False,
+) -> None:
+    """Give up what is damaged, keep the rest, rebuild queues and index from the log."""
+    from datetime import UTC, datetime
+
+    from cometmq.cli import store_screen as screen
+    from cometmq.runtime.clock import SYSTEM_CLOCK
+    from cometmq.store import repair as tool
+
+    config = _config(directory, settings, commit_log)
+    with screen.progress() as progress:
+        store, report = tool.check(config, progress=progress)
+        plan = tool.plan_repair(store, report)
+        if write and not plan.is_empty:
+            stamp = datetime.now(UTC).strftime("%Y%m%d%H%M%S")
+            tool.repair(store, plan, clock=SYSTEM_CLOCK, stamp=stamp, progress=progress)
+            store, report = tool.check(store.config, progress=progress)
+    done = write and not plan.is_empty
+    if output is Form.JSON:
+        screen.print_json(screen.repair_json(store, report, plan, done=done))
+    else:
+        screen.print_repair(store, report, plan, done=done)
+    if not report.is_sound:
+        raise typer.Exit(1)
+
+
+@app.command("explain")
+def explain(
+    directory: Directory,
+    settings: Settings = None,
+    commit_log: CommitLogDirectory = None,
+    output: Output = Form.TABLE,
+    every: Annotated[bool, typer.Option("--all", help="All files, not the next 20.")] = False,
+) -> None:
+    """Say which file of the commit log is deleted next, when and why. The broker may run."""
+    from cometmq.cli import store_screen as screen
+    from cometmq.runtime.clock import SYSTEM_CLOCK
+    from cometmq.store.cleaner import plan_for
+    from cometmq.store.offline import open_offline
+
+    with open_offline(_config(directory, settings, commit_log), lock=False) as store:
+        plan = plan_for(store.log_files, store.config, store.disk, SYSTEM_CLOCK.now_ms())
+    if output is Form.JSON:
+        screen.print_json(screen.plan_json(plan, store))
+    else:
+        screen.print_plan(plan, store, limit=None if every else 20)
+
+
+def _config(directory: Path, settings: Path | None, commit_log: Path | None) -> StoreConfig:
+    from cometmq.runtime.config import from_properties, load_properties
+    from cometmq.store.config import StoreConfig
+
+    properties = load_properties(settings) if settings is not None else {}
+    properties["storePathRootDir"] = str(directory)
+    if commit_log is not None:
+        properties["storePathCommitLog"] = str(commit_log)
+    return from_properties(StoreConfig, properties, str(settings))
+
+
+def _stored_body(record: StoredRecord) -> bytes:
+    return record.body
+
+
+def _original_body(record: StoredRecord) -> bytes:
+    from cometmq.protocol.compression import decompress
+
+    return decompress(record.body, record.sys_flag, max_length=256 * 1024 * 1024)

@@ -1,0 +1,95 @@
+"""A store with delayed messages and all that retries need, on a clock that a test sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.unit.store.store_box import CLIENT, Box
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.delay_state import DelayState
+from cometmq.broker.delayed import DelayedMessages
+from cometmq.broker.groups import GroupManager
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.put import MessagePut
+from cometmq.broker.recall import RecallHandler
+from cometmq.broker.retry import RetryHandler
+from cometmq.broker.topics import TopicManager
+from cometmq.model import properties as p
+from cometmq.protocol.command import Request
+from cometmq.protocol.frame import Frame
+from cometmq.protocol.header import HeaderT
+from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.remoting.connection import Connection
+from cometmq.store.store import MessageStore
+
+CONNECTION = cast("Connection", SimpleNamespace(packed_peer=CLIENT))
+
+
+def request(code: int, header: HeaderT, version: int = 479) -> Request[HeaderT]:
+    return Request(code=code, header=header, version=version, frame=Frame(0, b"", b""))
+
+
+class DelayBox:
+    """`settings` are the store's. Times are counted from the clock's first."""
+
+    def __init__(self, root: Path, *, config: BrokerConfig | None = None, **settings: Any) -> None:
+        self.box = Box(
+            root,
+            **{
+                "mapped_file_size_commit_log": 256 * 1024,
+                "mapped_file_size_consume_queue": 20 * 100,
+                "message_delay_level": "1s 5s 10s 20s 30s",
+                "message_index_enable": False,
+            }
+            | settings,
+        )
+        self.clock = self.box.clock
+        self.start_ms = self.clock.value
+        self.config = config or BrokerConfig(broker_name="b", broker_ip1="127.0.0.1")
+        self.dues: list[int] = []
+        self.topics = TopicManager(self.config, self.clock, lambda _: None, lambda _: None)
+        self.groups = GroupManager(self.config, self.clock, lambda: None)
+        self.open(None)
+
+    def open(
+        self, state: DelayState | None, java_file: Path | None = None, **settings: Any
+    ) -> None:
+        self.store: MessageStore = self.box.open()
+        self.delayed = DelayedMessages(
+            self.store, self.config.timer_precision_ms, self.dues.append, **settings
+        )
+        self.delayed.open(state, self.clock.now_ms(), java_file)
+        self.putting = MessagePut(self.config, self.store, self.clock, self.delayed)
+        self.retry = RetryHandler(
+            self.config, self.store, self.topics, self.groups, self.putting, lambda _: False
+        )
+        self.recall = RecallHandler(self.config, self.clock, self.topics, self.putting)
+
+    def put(self, properties: dict[str, str], *, topic: str = "orders", **fields: Any) -> int:
+        """Put a message; returns its commit-log offset."""
+        properties = {p.UNIQ_CLIENT_MESSAGE_ID: "U1", **properties}
+        fields = {"queue_id": 2, "body": b"body", "born_timestamp": 77, **fields}
+        message = IncomingMessage(topic=topic, properties=properties, born_host=CLIENT, **fields)
+        return self.putting.put(message)[1]
+
+    def run_at(self, after_ms: int) -> None:
+        """Deliver what is due `after_ms` after the start."""
+        self.clock.value = self.start_ms + after_ms
+        while self.delayed.run(self.clock.value, 100):
+            pass
+
+    def record(self, place: int) -> StoredRecord:
+        data = self.store.record_at(place)
+        assert data is not None
+        return decode_record(data)
+
+    def records(self, topic: str = "orders", queue_id: int = 2) -> list[StoredRecord]:
+        queue = self.store.queue(topic, queue_id)
+        units = [queue.unit(offset) for offset in range(queue.min_offset, queue.next_offset)]
+        return [self.record(unit.physical_offset) for unit in units if unit is not None]
+
+    def bodies(self, topic: str = "orders", queue_id: int = 2) -> list[bytes]:
+        return [record.body for record in self.records(topic, queue_id)]

@@ -1,0 +1,204 @@
+"""What a consumer sends back, and what is sent to a retry topic."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.broker.delay_box import CONNECTION, DelayBox, request
+
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.refusal import Refused
+from cometmq.broker.retry import RetryHandler
+from cometmq.model import names
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.sysflag import PERM_READ
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
+from cometmq.protocol.ids import encode_offset_id
+from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.record import StoredRecord
+
+GROUP = "audit"
+
+
+def send_back(
+    delays: DelayBox,
+    offset: int,
+    *,
+    group: str = GROUP,
+    version: int = 479,
+    delay_level: int = 0,
+    max_reconsume_times: int = 16,
+) -> int:
+    header = ConsumerSendMsgBackRequestHeader(
+        offset=offset,
+        group=group,
+        delay_level=delay_level,
+        max_reconsume_times=max_reconsume_times,
+    )
+    call = request(RequestCode.CONSUMER_SEND_MSG_BACK, header, version)
+    return delays.retry.send_back(CONNECTION, call).code
+
+
+def retried(delays: DelayBox) -> list[StoredRecord]:
+    return delays.records(names.retry_topic(GROUP), 0)
+
+
+def dead(delays: DelayBox) -> list[StoredRecord]:
+    return delays.records(names.dlq_topic(GROUP), 0)
+
+
+def test_a_message_comes_again_with_all_it_had(delays: DelayBox) -> None:
+    place = delays.put({"TAGS": "paid", "KEYS": "k", "mine": "1"}, flag=9, sys_flag=1)
+    first = delays.record(place)
+    assert send_back(delays, place) == ResponseCode.SUCCESS
+    assert retried(delays) == []
+    delays.run_at(10_000)
+    (again,) = retried(delays)
+    assert (again.body, again.flag, again.sys_flag) == (b"body", 9, 1)
+    assert (again.born_timestamp, again.born_host) == (first.born_timestamp, first.born_host)
+    assert again.reconsume_times == 1
+    offset_id = encode_offset_id(first.store_host, place)
+    assert decode_properties(again.properties) == {
+        "UNIQ_KEY": "U1",
+        "TAGS": "paid",
+        "KEYS": "k",
+        "mine": "1",
+        "RETRY_TOPIC": "orders",
+        "ORIGIN_MESSAGE_ID": offset_id,
+        "WAIT": "false",
+        "DELAY": "3",
+        "REAL_TOPIC": "%RETRY%audit",
+        "REAL_QID": "0",
+    }
+
+
+def test_each_retry_waits_longer_and_the_last_is_a_dead_letter(delays: DelayBox) -> None:
+    place = delays.put({})
+    first_id = encode_offset_id(delays.record(place).store_host, place)
+    after_ms = 0
+    for times, delay_ms in enumerate((10_000, 20_000, 30_000, 30_000)):
+        assert send_back(delays, place, max_reconsume_times=4) == ResponseCode.SUCCESS
+        after_ms += delay_ms
+        delays.run_at(after_ms - 1)
+        assert len(retried(delays)) == times
+        delays.run_at(after_ms)
+        record = retried(delays)[-1]
+        place = record.physical_offset
+        assert record.reconsume_times == times + 1
+    assert dead(delays) == []
+    send_back(delays, place, max_reconsume_times=4)
+    (record,) = dead(delays)
+    properties = decode_properties(record.properties)
+    assert properties["UNIQ_KEY"] == "U1"
+    assert properties["RETRY_TOPIC"] == "orders"
+    assert properties["ORIGIN_MESSAGE_ID"] == first_id
+    assert properties["DELAY"] == "0"
+    assert record.reconsume_times == 5
+    topic = delays.topics.get("%DLQ%audit")
+    assert topic is not None
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
+    assert delays.delayed.pending == 0
+
+
+def test_the_consumer_may_choose_the_level_or_give_up(delays: DelayBox) -> None:
+    place = delays.put({})
+    send_back(delays, place, delay_level=1)
+    delays.run_at(1_000)
+    assert len(retried(delays)) == 1
+    send_back(delays, place, delay_level=-1)
+    assert len(dead(delays)) == 1
+
+
+def test_the_group_s_number_counts_when_the_consumer_names_none(delays: DelayBox) -> None:
+    delays.groups.put(SubscriptionGroupConfig(group_name=GROUP, retry_max_times=2))
+    place = delays.put({}, reconsume_times=2)
+    # Before 3.4.9 clients did not say.
+    send_back(delays, place, version=120, max_reconsume_times=99)
+    assert len(dead(delays)) == 1
+    send_back(delays, place, max_reconsume_times=99)
+    assert len(dead(delays)) == 1
+    send_back(delays, place, max_reconsume_times=2)
+    assert len(dead(delays)) == 2
+
+
+def test_a_timed_message_that_failed_waits_by_level(delays: DelayBox) -> None:
+    delays.put({"TIMER_DELAY_SEC": "1"})
+    delays.run_at(1_000)
+    (record,) = delays.records()
+    send_back(delays, record.physical_offset)
+    delays.run_at(10_999)
+    assert retried(delays) == []
+    delays.run_at(11_000)
+    assert len(retried(delays)) == 1
+    send_back(delays, retried(delays)[0].physical_offset, delay_level=-1)
+    assert len(dead(delays)) == 1
+
+
+def test_what_cannot_be_sent_back_is_refused_in_java_s_order(delays: DelayBox) -> None:
+    place = delays.put({})
+    delays.groups.put(SubscriptionGroupConfig(group_name=GROUP, retry_queue_nums=1))
+    for offset in (-1, place + 1, delays.store.commit_log.end, 2**60):
+        with pytest.raises(Refused, match="look message by offset failed") as refusal:
+            send_back(delays, offset)
+        assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+    delays.topics.put(TopicConfig(topic_name="%RETRY%audit", perm=PERM_READ))
+    with pytest.raises(Refused, match=r"the topic\[%RETRY%audit\] sending message is forbidden"):
+        send_back(delays, -1)
+    delays.groups.put(SubscriptionGroupConfig(group_name=GROUP, retry_queue_nums=0))
+    end = delays.store.commit_log.end
+    assert send_back(delays, -1) == ResponseCode.SUCCESS
+    assert delays.store.commit_log.end == end
+    delays.config.broker_permission = PERM_READ
+    with pytest.raises(Refused, match="brokerPermission is 4") as refusal:
+        send_back(delays, -1)
+    assert refusal.value.code == ResponseCode.NO_PERMISSION
+    delays.config.auto_create_subscription_group = False
+    with pytest.raises(Refused) as refusal:
+        send_back(delays, -1, group="unknown")
+    assert refusal.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+# -- sent to a retry topic --
+
+
+def sent(times: int) -> IncomingMessage:
+    return IncomingMessage(
+        "%RETRY%audit", 0, b"x", {"DELAY": "3"}, 1, bytes(8), reconsume_times=times
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "named", "topic"),
+    [
+        (16, None, "%RETRY%audit"),
+        (17, None, "%DLQ%audit"),
+        (3, 3, "%RETRY%audit"),
+        (4, 3, "%DLQ%audit"),
+    ],
+)
+def test_a_message_sent_too_often_becomes_a_dead_letter(
+    delays: DelayBox, times: int, named: int | None, topic: str
+) -> None:
+    message = sent(times)
+    delays.retry.redirect(message, named, 479)
+    assert message.topic == topic
+    buried = topic.startswith("%DLQ%")
+    assert message.properties["DELAY"] == ("-1" if buried else "3")
+    assert (delays.topics.get("%DLQ%audit") is not None) == buried
+    delays.putting.put(message)
+    assert (len(dead(delays)) == 1) == buried
+
+
+def test_a_group_that_consumes_in_order_retries_no_more(delays: DelayBox) -> None:
+    retry = RetryHandler(
+        delays.config,
+        delays.store,
+        delays.topics,
+        delays.groups,
+        delays.putting,
+        lambda group: group == GROUP,
+    )
+    message = sent(1)
+    retry.redirect(message, None, 479)
+    assert message.topic == "%DLQ%audit"
