@@ -3,5 +3,6 @@
 from cometmq.client.encoding import split_batches
 from cometmq.client.producer import Producer
 from cometmq.client.push_consumer import PushConsumer
+from cometmq.client.transaction_producer import TransactionProducer
 
-__all__ = ["Producer", "PushConsumer", "split_batches"]
+__all__ = ["Producer", "PushConsumer", "TransactionProducer", "split_batches"]

@@ -6,6 +6,7 @@ All programs understand the same scenarios and print JSON lines (`{"event": ...}
 | --- | --- | --- |
 | produce | namesrv topic mode (sync, async, oneway, batch) count first size tags prefix queue | sent, summary |
 | consume | namesrv topic group expression expected members member delay-ms until-stdin from | started, message, summary |
+| transact | namesrv topic group member count first size verdicts (commit, rollback, unknown, raise) check | started, sent, state, all-sent, checked, summary (Java, ours) |
 | offsets | namesrv topic (`a,b`) group timestamp | queue, summary (Java) |
 | pull | namesrv topic (`a,b`) expression | pulled, message, summary (Java) |
 

@@ -19,11 +19,13 @@ from typing import Any
 from cometmq import (
     ConsumeFromWhere,
     ConsumeResult,
+    LocalTransactionState,
     Message,
     MessageExt,
     Producer,
     PushConsumer,
     SendResult,
+    TransactionProducer,
 )
 
 ANSWER_TIMEOUT_S = 30.0
@@ -121,6 +123,51 @@ def emit_sent(index: int, count: int, result: SendResult) -> None:
     )
 
 
+def transact(args: dict[str, str]) -> None:
+    """A transaction producer: sends messages whose verdicts take turns, answers every check with
+    `check`, until standard input closes.
+    """
+    verdicts = args.get("verdicts", "commit").split(",")
+    member = args.get("member", "transact")
+    listener = Verdicts(args.get("check", "unknown"), verdicts)
+    with TransactionProducer(
+        args["group"], listener, namesrv=args["namesrv"], instance_name=member
+    ) as producer:
+        emit("started", member=member)
+        first = int(args.get("first", "0"))
+        for index in range(first, first + int(args.get("count", "0"))):
+            result = producer.send_in_transaction(message(args, index), index)
+            emit_sent(index, 1, result)
+            emit("state", index=index, state=result.state.value)
+        emit("all-sent")
+        sys.stdin.buffer.read()
+    emit("summary", checked=listener.checked)
+
+
+class Verdicts:
+    """The transaction listener of `transact`."""
+
+    def __init__(self, check: str, verdicts: list[str]) -> None:
+        self.checked = 0
+        self._check = check
+        self._verdicts = verdicts
+
+    def execute(self, _message: Message, index: int) -> LocalTransactionState:
+        return state(self._verdicts[index % len(self._verdicts)])
+
+    def check(self, one: MessageExt) -> LocalTransactionState:
+        self.checked += 1
+        emit("checked", **described(one), transactionId=one.transaction_id)
+        return state(self._check)
+
+
+def state(verdict: str) -> LocalTransactionState:
+    """The verdict of that name; `raise` raises."""
+    if verdict == "raise":
+        raise RuntimeError("the listener was told to fail")
+    return LocalTransactionState[verdict.upper()]
+
+
 def consume(args: dict[str, str]) -> None:
     """Consumers of one group, printing every message, until the run's end."""
     received = Received(args)
@@ -201,7 +248,7 @@ def described(one: MessageExt) -> dict[str, Any]:
 def main(argv: list[str]) -> None:
     """Run the scenario that the command line names."""
     args = dict(argument.removeprefix("--").split("=", 1) for argument in argv[1:])
-    {"produce": produce, "consume": consume}[argv[0]](args)
+    {"produce": produce, "consume": consume, "transact": transact}[argv[0]](args)
 
 
 if __name__ == "__main__":

@@ -63,12 +63,14 @@ class ClientManager:
     """Members of all groups by heartbeat.
 
     The functions in `on_members_changed` are called with a consumer group's name and its remaining
-    members whenever somebody joins or leaves or the set of topics changes. For the loop's thread
-    only.
+    members whenever somebody joins or leaves or the set of topics changes; those in
+    `on_subscriptions` with a group's name and its subscriptions at each of its heartbeats. For the
+    loop's thread only.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.on_members_changed: list[Callable[[str, list[Member]], None]] = []
+        self.on_subscriptions: list[Callable[[str, list[SubscriptionData]], None]] = []
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Member]] = {}
@@ -103,6 +105,8 @@ class ClientManager:
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         joined = self._join(group.members, member, data.group_name)
+        for callback in self.on_subscriptions:
+            callback(data.group_name, data.subscription_data_set)
         if group.update_subscriptions(data.subscription_data_set) or joined:
             self._members_changed(group)
 

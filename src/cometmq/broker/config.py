@@ -62,6 +62,10 @@ class BrokerConfig:
     slave_read_enable: bool = False
     notify_consumer_ids_changed_enable: bool = True
     enable_property_filter: bool = False
+    filter_support_retry: bool = False
+    filter_data_clean_time_span: int = field(default=86_400_000, metadata={"min": 0})
+    expect_consumer_num_use_filter: int = field(default=32, metadata={"min": 1})
+    max_error_rate_of_bloom_filter: int = field(default=20, metadata={"min": 1, "max": 99})
     reject_transaction_message: bool = False
     transaction_time_out: int = field(default=6_000, metadata={"min": 0})
     transaction_check_max: int = field(default=15, metadata={"min": 0})

@@ -88,12 +88,12 @@ class Replay:
         arrivals = self._timer_arrivals(start, timer_floor)
         arrival = next(arrivals, None)
         # A record that names offset 0 looks like one that names none.
-        any_origin = self._waiting_record(0) is not None
+        mark_of_first = self._mark_of_first()
         for offset, _, origin in glances(self._store.commit_log, start):
             while arrival is not None and arrival[0] <= offset:
                 self._progress.arrived(*arrival[1:])
                 arrival = next(arrivals, None)
-            if origin > 0 or any_origin:
+            if origin > 0 or (mark_of_first and mark_of_first in bytes(self._bytes_at(offset))):
                 self._delivered(offset, origin)
         for _, slot, queue_offset in ([arrival] if arrival else []) + list(arrivals):
             self._progress.arrived(slot, queue_offset)
@@ -147,6 +147,15 @@ class Replay:
             slot = abs(self._code_of_record(origin, waiting.total_size))
             if slot:
                 self._progress.advance(slot, waiting.queue_offset)
+
+    def _mark_of_first(self) -> bytes | None:
+        """What is in every record that was made from a waiting one at offset 0, if there is one."""
+        first = self._waiting_record(0)
+        unique_id = find_property(first.properties, p.UNIQ_CLIENT_MESSAGE_ID) if first else None
+        return unique_id.encode() if unique_id else None
+
+    def _bytes_at(self, offset: int) -> memoryview | bytes:
+        return self._store.record_at(offset) or b""
 
     def _waiting_record(self, offset: int) -> StoredRecord | None:
         record = self._store.record_at(offset)

@@ -107,6 +107,8 @@ class FlushTimers:
             await asyncio.sleep(0)
 
     async def _flush_checkpoint(self) -> None:
+        if self._store.failure is not None:
+            return
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._executor, self._store.flush_checkpoint)
 
@@ -140,6 +142,8 @@ class FlushTimers:
 
         async def run() -> None:
             nonlocal last_thorough
+            if self._store.failure is not None:  # said when it happened
+                return
             now = self._clock.monotonic()
             pages = least_pages
             if now - last_thorough >= thorough_interval_ms / 1000:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cometmq.protocol.properties import decode_properties
 from cometmq.remoting.connection import Connection
 
 TagMatcher = Callable[[int], bool]
@@ -16,7 +17,7 @@ class HeldPull:
     """A pull of `topic`/`queue_id` that found nothing at `offset`.
 
     `deadline` is a time of the loop; `answer` serves the pull once more, and for good. It must not
-    raise: other pulls are answered after it.
+    raise: other pulls are answered after it. `matches_properties` may not raise either.
     """
 
     connection: Connection
@@ -26,6 +27,7 @@ class HeldPull:
     deadline: float
     matches: TagMatcher | None
     answer: Callable[[], None]
+    matches_properties: Callable[[Mapping[str, str]], bool] | None = None
 
 
 class LongPolling:
@@ -55,11 +57,17 @@ class LongPolling:
         return True
 
     def arrived(
-        self, topic: str, queue_id: int, next_offset: int, tags_code: int, *_details: object
+        self,
+        topic: str,
+        queue_id: int,
+        next_offset: int,
+        tags_code: int,
+        _store_timestamp_ms: int = 0,
+        properties: bytes = b"",
     ) -> None:
         """A message was put at `next_offset - 1`: wake the pulls that want it.
 
-        A pull whose tags do not match stays; it learns of what it skipped when it is answered.
+        A pull whose filter does not match stays; it learns of what it skipped when it is answered.
         """
         if not self._held:
             return
@@ -68,8 +76,14 @@ class LongPolling:
         if waiting is None:
             return
         kept = []
+        decoded: dict[str, str] | None = None
         for pull in waiting:
-            if next_offset > pull.offset and (pull.matches is None or pull.matches(tags_code)):
+            wanted = next_offset > pull.offset and (pull.matches is None or pull.matches(tags_code))
+            if wanted and pull.matches_properties is not None:
+                if decoded is None:
+                    decoded = decode_properties(properties.decode("utf-8", "replace"))
+                wanted = pull.matches_properties(decoded)
+            if wanted:
                 self._wake(pull)
             else:
                 kept.append(pull)

@@ -10,16 +10,20 @@ from typing import Final
 
 from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.consumer_filters import ConsumerFilterManager, compile_expression
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.long_polling import HeldPull, LongPolling
+from cometmq.broker.message_filter import EVERYTHING, MessageFilter, retry_filter, sql_filter
 from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
-from cometmq.errors import IllegalArgumentError
-from cometmq.filtering.tags import TagMatcher, build_subscription, tag_matcher
+from cometmq.errors import FilterExpressionError, IllegalArgumentError
+from cometmq.filtering.sql92_terms import Condition
+from cometmq.filtering.tags import build_subscription, is_tag_type, tag_matcher
 from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.names import is_retry_topic
 from cometmq.model.route import MASTER_ID
-from cometmq.model.subscription import EXPRESSION_TAG, SubscriptionData
+from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import (
     PERM_READ,
     PULL_COMMIT_OFFSET,
@@ -65,6 +69,7 @@ class PullHandler:
         clients: ClientManager,
         offsets: ConsumerOffsetManager,
         long_polling: LongPolling,
+        filters: ConsumerFilterManager,
     ) -> None:
         self._config = config
         self._store = store
@@ -73,6 +78,7 @@ class PullHandler:
         self._clients = clients
         self._offsets = offsets
         self._long_polling = long_polling
+        self._filters = filters
 
     def register(self, handlers: Handlers) -> None:
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
@@ -88,14 +94,14 @@ class PullHandler:
         header = request.header
         assert header is not None
         group, topic = self._check(request.code, header)
-        subscription = self._subscription(header, group)
-        matches = tag_matcher(subscription)
+        wanted = self._filter(header, group)
         result = self._store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
             header.max_msg_nums,
-            matches=matches,
+            matches=wanted.matches,
+            matches_record=wanted.matches_record(),
             max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
         )
         code = _CODES[result.status]
@@ -112,7 +118,7 @@ class PullHandler:
             may_wait
             and code == ResponseCode.PULL_NOT_FOUND
             and header.sys_flag & PULL_SUSPEND
-            and self._hold(connection, request, header, matches)
+            and self._hold(connection, request, header, wanted)
         ):
             return None
         return response(
@@ -159,7 +165,7 @@ class PullHandler:
         connection: Connection,
         request: PullRequest,
         header: PullMessageRequestHeader,
-        matches: TagMatcher | None,
+        wanted: MessageFilter,
     ) -> bool:
         wait_ms = header.suspend_timeout_millis
         if not self._config.long_polling_enable:
@@ -171,8 +177,9 @@ class PullHandler:
                 header.queue_id,
                 header.queue_offset,
                 asyncio.get_running_loop().time() + wait_ms / 1000,
-                matches,
+                wanted.matches,
                 lambda: self._answer_held(connection, request),
+                wanted.matches_properties,
             )
         )
 
@@ -232,15 +239,21 @@ class PullHandler:
             )
         return group, topic
 
-    def _subscription(
+    def _filter(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
-    ) -> SubscriptionData:
+    ) -> MessageFilter:
         """What the pull selects: stated in the request, or known from the group's heartbeat."""
+        condition: Condition | None = None
         if header.sys_flag & PULL_SUBSCRIPTION:
             try:
                 subscription = build_subscription(
                     header.topic, header.subscription, header.expression_type
                 )
+                if not is_tag_type(subscription.expression_type):
+                    # Java lets every message through a text that does not parse.
+                    condition = compile_expression(
+                        subscription.sub_string, subscription.expression_type
+                    )
             except IllegalArgumentError as error:
                 raise Refused(
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED,
@@ -248,13 +261,34 @@ class PullHandler:
                 ) from error
         else:
             subscription = self._known_subscription(header, group)
-        if subscription.expression_type not in (EXPRESSION_TAG, None):
+            if not is_tag_type(subscription.expression_type):
+                condition = self._known_condition(header, subscription)
+        if condition is None:
+            matches = tag_matcher(subscription)
+            return EVERYTHING if matches is None else MessageFilter(matches)
+        check_property_filter(self._config, subscription.expression_type)
+        if self._config.filter_support_retry and is_retry_topic(subscription.topic):
+            return retry_filter(subscription.topic, self._filters)
+        return sql_filter(condition)
+
+    def _known_condition(
+        self, header: PullMessageRequestHeader, subscription: SubscriptionData
+    ) -> Condition:
+        """The expression that the group's heartbeat brought, compiled."""
+        data = self._filters.get(header.topic, header.consumer_group)
+        if data is None:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by "
-                f"{subscription.expression_type}; subscribe by tags",
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong! "
+                f"{_fault(subscription)}",
             )
-        return subscription
+        if data.client_version < header.sub_version:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                f"the consumer's consumer filter data not latest: the broker has "
+                f"{data.client_version}, the pull {header.sub_version}; send a heartbeat first",
+            )
+        return data.condition()
 
     def _known_subscription(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
@@ -291,3 +325,21 @@ class PullHandler:
         if not self._config.slave_read_enable:
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+
+
+def check_property_filter(config: BrokerConfig, expression_type: str) -> None:
+    """Refuse expressions while the broker is not set up for them."""
+    if not config.enable_property_filter:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type}: "
+            "set enablePropertyFilter=true in its configuration, or subscribe by tags",
+        )
+
+
+def _fault(subscription: SubscriptionData) -> str:
+    try:
+        compile_expression(subscription.sub_string, subscription.expression_type)
+    except FilterExpressionError as error:
+        return str(error)
+    return "send a heartbeat first"

@@ -25,11 +25,13 @@ from cometmq.broker.lock_handlers import LockHandlers
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offset_handlers import OffsetHandlers
 from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.property_filters import PropertyFilters
 from cometmq.broker.pull import PullHandler
 from cometmq.broker.put import MessagePut
 from cometmq.broker.query_handlers import QueryHandlers
 from cometmq.broker.queue_locks import QueueLocks
 from cometmq.broker.recall import RecallHandler
+from cometmq.broker.redrive import Redrives
 from cometmq.broker.registration import Registration
 from cometmq.broker.reply import ReplyHandler
 from cometmq.broker.retry import RetryHandler
@@ -185,8 +187,11 @@ class Broker:
             tasks=self._tasks,
         )
         delays = Delays(self.config, store, self._clock, self._state, self._tasks)
-        delays.open()
+        await asyncio.get_running_loop().run_in_executor(None, delays.open)
         self._delays = delays
+        self.delayed = delays.messages
+        self.redrives = Redrives(store, self._clock, self.topics)
+        self.redrives.open()
         self._flusher = CommitLogFlusher(store)
         self._register_handlers(store, delays, packed_host, self._group_commit(self._flusher))
         self._indexing = Indexing(store, self._tasks)
@@ -220,6 +225,9 @@ class Broker:
         )
         self.offsets = ConsumerOffsetManager(
             _load(self._offsets_file, ConsumerOffsetSerializeWrapper)
+        )
+        self._filters = PropertyFilters(
+            self.config, self._clock, self._table_file("consumerFilter.json"), self._state
         )
         self._tables_loaded = True
 
@@ -255,6 +263,8 @@ class Broker:
             group_commit,
         )
         self.clients = ClientManager(self._clock)
+        self._filters.watch(self.clients)
+        self._filters.register(self._handlers)
         client_handlers = ClientHandlers(
             self.config, self._clock, self.clients, self.groups, self.topics
         )
@@ -269,6 +279,7 @@ class Broker:
             self.clients,
             self.offsets,
             self._long_polling,
+            self._filters.manager,
         ).register(self._handlers)
         client_handlers.register(self._handlers)
         transactions.register(self._handlers)
@@ -297,6 +308,7 @@ class Broker:
         self._tasks.every(
             config.flush_consumer_offset_interval / 1000, self._save_offsets, "save-offsets"
         )
+        self._filters.start(self._tasks)
 
     def _disconnected(self, connection: Connection) -> None:
         self.clients.connection_closed(connection)
@@ -324,6 +336,7 @@ class Broker:
         self._state.soon(self._topics_file, lambda: pretty(self.topics.table))
         self._save_groups()
         self._save_offsets()
+        self._filters.save()
 
     def _table_file(self, name: str) -> JsonFile:
         return JsonFile(self.store_config.store_path_root_dir / "config" / name)

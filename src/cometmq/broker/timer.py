@@ -34,7 +34,7 @@ from cometmq.store.store import MessageStore
 log = structlog.get_logger(__name__)
 
 # Units looked at between two turns of the loop.
-SCAN_UNITS: Final = 4096
+SCAN_UNITS: Final = 2048
 _MAX_SLOT_DIGITS: Final = 18
 
 _find_out_ms: Final = property_finder(p.TIMER_OUT_MS)

@@ -163,6 +163,11 @@ class TransactionService:
         self._turn = 0
 
     @property
+    def unresolved_count(self) -> int:
+        """How many half messages have no verdict."""
+        return self._transactions.unresolved_count
+
+    @property
     def asked_count(self) -> int:
         """How many questions were put to producers since the start."""
         return self._checker.asked_count

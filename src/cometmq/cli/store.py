@@ -29,8 +29,12 @@ class Form(Enum):
     JSON = "json"
 
 
+# Not checked by typer (`readable`): the store says better what is wrong and what to do.
 Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="What storePathRootDir names.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="DIR", help="What storePathRootDir names.", show_default=False, readable=False
+    ),
 ]
 Settings = Annotated[
     Path | None,
@@ -50,6 +54,7 @@ CommitLogDirectory = Annotated[
         metavar="DIR",
         help="The commit log, where it is elsewhere (storePathCommitLog).",
         show_default=False,
+        readable=False,
     ),
 ]
 Output = Annotated[Form, typer.Option("-o", "--output", help="How to show it.")]
@@ -195,8 +200,11 @@ def repair(
 
     from cometmq.cli import store_screen as screen
     from cometmq.runtime.clock import SYSTEM_CLOCK
+    from cometmq.runtime.logging import configure_logging
     from cometmq.store import repair as tool
 
+    # What a start says would be said twice.
+    configure_logging("error")
     config = _config(directory, settings, commit_log)
     with screen.progress() as progress:
         store, report = tool.check(config, progress=progress)

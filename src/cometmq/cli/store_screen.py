@@ -310,13 +310,14 @@ def print_plan(plan: Plan, store: OfflineStore, *, limit: int | None) -> None:
     root = store.config.store_path_root_dir
     hours = ", ".join(f"{hour:02d}" for hour in sorted(policy.hours)) or "no hour"
     _console.print(f"[bold]{escape(str(root))}[/] is on a disk that is {plan.disks.worst:.0%} full")
-    for line in (
-        f"files not changed for {policy.reserved_hours} h (fileReservedTime) are deleted at {hours} "
-        f"o'clock (deleteWhen)",
-        f"above {policy.max_used_ratio:.0%} at any hour, above {policy.forcibly_ratio:.0%} younger "
-        f"ones too, above {policy.warning_ratio:.0%} messages are refused",
-    ):
-        _console.print(f"  {line}")
+    _console.print(
+        f"  files not changed for {policy.reserved_hours} h (fileReservedTime) are deleted at {hours} "
+        f"o'clock (deleteWhen)"
+    )
+    _console.print(
+        f"  above {policy.max_used_ratio:.0%} at any hour, above {policy.forcibly_ratio:.0%} younger "
+        f"ones too, above {policy.warning_ratio:.0%} messages are refused"
+    )
     if plan.full:
         _console.print("[red]Messages are refused now.[/]")
     if not plan.verdicts:

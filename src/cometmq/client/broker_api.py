@@ -5,6 +5,7 @@ Every call raises RemotingError when the exchange fails, RemoteError when the br
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,13 +14,23 @@ from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
-from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol.bodies import (
+    CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageQueueBean,
+    UnlockBatchRequestBody,
+)
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
     OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
@@ -33,6 +44,7 @@ from cometmq.remoting.client import RemotingClient
 
 TIMEOUT_S: Final = 3.0
 SEND_BACK_TIMEOUT_S: Final = 5.0
+LOCK_TIMEOUT_S: Final = 1.0
 
 _PULL_STATUS: Final = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
@@ -64,6 +76,14 @@ class BrokerApi:
         if status is None:
             raise refusal(answer, address, f"the pull from {header.topic}:{header.queue_id}")
         return PullAnswer(status, answer.header(PullMessageResponseHeader), bytes(answer.body))
+
+    async def check_client(
+        self, address: str, client_id: str, group: str, subscription: SubscriptionData
+    ) -> None:
+        """Have the broker say whether it serves the subscription (code 46)."""
+        body = encode_body(CheckClientRequestBody(client_id, group, subscription))
+        command = request(RequestCode.CHECK_CLIENT_CONFIG, body=body)
+        await self._call(address, command, f"the subscription to {subscription.topic}")
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """The client ids of a group's members. RemoteError (code 1) when none is online."""
@@ -107,6 +127,13 @@ class BrokerApi:
         answer = await self._call(address, command, f"the max offset of {queue}")
         return answer.header(OffsetResponseHeader).offset
 
+    async def min_offset(self, address: str, queue: MessageQueue) -> int:
+        """The lowest offset whose message the broker still has."""
+        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        command = request(RequestCode.GET_MIN_OFFSET, header)
+        answer = await self._call(address, command, f"the min offset of {queue}")
+        return answer.header(OffsetResponseHeader).offset
+
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset whose message was stored at or after `timestamp_ms`."""
         header = SearchOffsetRequestHeader(
@@ -135,13 +162,18 @@ class BrokerApi:
         await self._call(address, command, "the request to unregister")
 
     async def send_back(
-        self, address: str, group: str, message: MessageExt, max_reconsume_times: int
+        self,
+        address: str,
+        group: str,
+        message: MessageExt,
+        max_reconsume_times: int,
+        delay_level: int = 0,
     ) -> None:
         """Have the broker deliver `message` to the group again later, or give it up (code 36)."""
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.commit_log_offset,
             group=group,
-            delay_level=0,
+            delay_level=delay_level,
             origin_msg_id=message.msg_id,
             origin_topic=message.topic,
             unit_mode=False,
@@ -152,8 +184,27 @@ class BrokerApi:
         if answer.code != ResponseCode.SUCCESS:
             raise refusal(answer, address, f"sending back to {retry_topic(group)}")
 
-    async def _call(self, address: str, command: RemotingCommand, what: str) -> RemotingCommand:
-        answer = await self._remoting.call(address, command, TIMEOUT_S)
+    async def lock_queues(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> set[MessageQueue]:
+        """Ask for the locks of `queues`, or renew them; those that the client holds afterwards."""
+        body = LockBatchRequestBody(client_id, group, [MessageQueueBean.of(q) for q in queues])
+        command = request(RequestCode.LOCK_BATCH_MQ, body=encode_body(body))
+        answer = await self._call(address, command, "the queue locks", LOCK_TIMEOUT_S)
+        held = decode_body(bytes(answer.body), LockBatchResponseBody)
+        return {bean.queue() for bean in held.lock_ok_mq_set}
+
+    async def unlock_queues(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        body = UnlockBatchRequestBody(client_id, group, [MessageQueueBean.of(q) for q in queues])
+        command = request(RequestCode.UNLOCK_BATCH_MQ, body=encode_body(body))
+        await self._call(address, command, "the release of queue locks", LOCK_TIMEOUT_S)
+
+    async def _call(
+        self, address: str, command: RemotingCommand, what: str, timeout_s: float = TIMEOUT_S
+    ) -> RemotingCommand:
+        answer = await self._remoting.call(address, command, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise refusal(answer, address, what)
         return answer

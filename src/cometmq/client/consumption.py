@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
-from cometmq.client.listening import ConsumeJob, Listener, listener_runner
-from cometmq.client.offset_store import RemoteOffsetStore
+from cometmq.client.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
+from cometmq.client.offset_store import OffsetStore
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
 from cometmq.runtime.tasks import TaskOwner
 
@@ -21,46 +23,86 @@ log = structlog.get_logger(__name__)
 # When a failed message could not be handed to the broker, it is consumed here again after this.
 LOCAL_RETRY_S: Final = 5.0
 
-# Hands a message to the broker for a later delivery; raises CometMQError when that is impossible.
-SendBack = Callable[[MessageExt], Awaitable[None]]
+# Java: the delay level of what cleanExpiredMsg sends back.
+EXPIRED_DELAY_LEVEL: Final = 3
+CONSUME_TIMEOUT_S: Final = 15 * 60.0
+
+# Hands a message to the broker for a later delivery, with a delay level; raises CometMQError when
+# that is impossible.
+SendBack = Callable[[MessageExt, int], Awaitable[None]]
+
+
+class QueueConsumption(Protocol):
+    """How messages that were pulled reach the listener: concurrently, or queue by queue in order."""
+
+    batch_max_size: int
+    runner: ListenerRunner
+
+    def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None: ...
+
+    def busy(self, queue: MessageQueue) -> bool:
+        """Whether the queue must not be begun anew or handed over yet."""
+
+    async def release(self, process_queue: ProcessQueue) -> None:
+        """Wait until a dropped queue may be handed over."""
+
+    async def close(self, timeout_s: float) -> None:
+        """Let running listeners finish, at most `timeout_s`, and act on what they said."""
 
 
 class Consumption:
-    """Cuts what was pulled into jobs, and acts on their outcomes. For the loop's thread."""
+    """Cuts what was pulled into jobs, and acts on their outcomes. For the loop's thread.
+
+    Without `send_back` (broadcasting) a message that the listener refuses is left behind. With it, a
+    listener that takes longer than `consume_timeout_s` loses its messages to a later delivery, lest
+    one that is stuck holds up its queue's offset for ever; what it says afterwards does not count.
+    """
 
     def __init__(
         self,
         group: str,
         listener: Listener,
-        offsets: RemoteOffsetStore,
-        send_back: SendBack,
+        offsets: OffsetStore,
+        send_back: SendBack | None,
         *,
         concurrency: int,
         batch_max_size: int,
         local_retry_s: float = LOCAL_RETRY_S,
+        consume_timeout_s: float = CONSUME_TIMEOUT_S,
     ) -> None:
         self._group = group
         self._offsets = offsets
         self._send_back = send_back
-        self._batch_max_size = batch_max_size
+        self.batch_max_size = batch_max_size
         self._local_retry_s = local_retry_s
+        self._consume_timeout_s = consume_timeout_s
         self._owner = TaskOwner(f"consume-{group}")
         self._sending_back: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._runner = listener_runner(listener, concurrency, f"listener-{group}", self._on_done)
+        self.runner: ListenerRunner = listener_runner(
+            listener, concurrency, f"listener-{group}", self._on_done
+        )
+        if send_back is not None:
+            self._owner.every(consume_timeout_s, self._give_up_expired, "expire")
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        size = self._batch_max_size
-        self._runner.submit(
+        size = self.batch_max_size
+        self.runner.submit(
             [
                 ConsumeJob(process_queue, messages[start : start + size])
                 for start in range(0, len(messages), size)
             ]
         )
 
+    def busy(self, _queue: MessageQueue) -> bool:
+        return False
+
+    async def release(self, process_queue: ProcessQueue) -> None:
+        """At once: whoever gets the queue consumes what is not committed again."""
+
     async def close(self, timeout_s: float) -> None:
         """Let running listeners finish, at most `timeout_s`, and hand back what they refused."""
-        await self._runner.close(timeout_s)
+        await self.runner.close(timeout_s)
         if self._sending_back:
             await asyncio.wait(self._sending_back, timeout=timeout_s)
         self._closed = True
@@ -73,13 +115,13 @@ class Consumption:
         for job in jobs:
             if job.process_queue.dropped:
                 continue  # another member consumes the queue from the committed offset on
-            if job.result is ConsumeResult.SUCCESS:
+            done, refused = self._sort(job)
+            if done:
                 offsets = consumed.setdefault(job.process_queue, [])
-                offsets += [message.queue_offset for message in job.messages]
-            else:
-                task = self._owner.spawn(self._consume_again(job), "send-back")
-                self._sending_back.add(task)
-                task.add_done_callback(self._sending_back.discard)
+                offsets += [message.queue_offset for message in done]
+            if refused:
+                level = job.report.delay_level if job.report is not None else 0
+                self._spawn_sending_back(job.process_queue, refused, level)
         for process_queue, offsets in consumed.items():
             self._finish(process_queue, offsets)
 
@@ -88,24 +130,77 @@ class Consumption:
         if below >= 0 and not process_queue.dropped:
             self._offsets.update(process_queue.queue, below, increase_only=True)
 
-    async def _consume_again(self, job: ConsumeJob) -> None:
+    def _sort(self, job: ConsumeJob) -> tuple[Sequence[MessageExt], list[MessageExt]]:
+        """What of a job is done with, and what is to be delivered again."""
+        count = 0
+        if job.result is ConsumeResult.SUCCESS:
+            index = job.report.ack_index if job.report is not None else None
+            count = len(job.messages) if index is None else max(0, index + 1)
+        refused = [
+            # What expired meanwhile was sent back already.
+            message
+            for message in job.messages[count:]
+            if message.queue_offset in job.process_queue
+        ]
+        if refused and self._send_back is None:
+            log.warning(
+                "messages are left behind, in broadcasting nothing is delivered again",
+                group=self._group,
+                queue=str(job.process_queue.queue),
+                offsets=[message.queue_offset for message in refused],
+            )
+            return job.messages, []
+        return job.messages[:count], refused
+
+    def _spawn_sending_back(
+        self, process_queue: ProcessQueue, messages: list[MessageExt], level: int
+    ) -> None:
+        task = self._owner.spawn(self._consume_again(process_queue, messages, level), "send-back")
+        self._sending_back.add(task)
+        task.add_done_callback(self._sending_back.discard)
+
+    async def _consume_again(
+        self, process_queue: ProcessQueue, messages: list[MessageExt], level: int
+    ) -> None:
         kept = []
-        for message in job.messages:
-            try:
-                await self._send_back(message)
-            except CometMQError as error:
-                log.warning(
-                    "a message that failed could not be sent back, it is retried here",
-                    group=self._group,
-                    msg_id=message.msg_id,
-                    reason=str(error),
-                )
+        for message in messages:
+            if not await self._sent_back(process_queue, message, level):
                 message.reconsume_times += 1
                 kept.append(message)
-            else:
-                self._finish(job.process_queue, (message.queue_offset,))
         if kept:
-            self._owner.spawn(self._retry_later(job.process_queue, kept), "local-retry")
+            self._owner.spawn(self._retry_later(process_queue, kept), "local-retry")
+
+    async def _sent_back(
+        self, process_queue: ProcessQueue, message: MessageExt, level: int
+    ) -> bool:
+        assert self._send_back is not None, "broadcasting sends nothing back"
+        try:
+            await self._send_back(message, level)
+        except CometMQError as error:
+            log.warning(
+                "a message could not be sent back, it stays here",
+                group=self._group,
+                msg_id=message.msg_id,
+                reason=str(error),
+            )
+            return False
+        self._finish(process_queue, (message.queue_offset,))
+        return True
+
+    async def _give_up_expired(self) -> None:
+        limit = time.monotonic() - self._consume_timeout_s
+        for job in self.runner.running():
+            if job.begun_at is None or job.begun_at > limit or job.process_queue.dropped:
+                continue
+            for message in job.messages:
+                if message.queue_offset in job.process_queue:
+                    log.warning(
+                        "a listener takes too long, its message is sent back",
+                        group=self._group,
+                        msg_id=message.msg_id,
+                        consume_timeout_s=self._consume_timeout_s,
+                    )
+                    await self._sent_back(job.process_queue, message, EXPIRED_DELAY_LEVEL)
 
     async def _retry_later(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         await asyncio.sleep(self._local_retry_s)

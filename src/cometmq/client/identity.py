@@ -29,9 +29,12 @@ def local_address(towards: str) -> str:
         return _LOOPBACK
 
 
-def client_id(address: str, instance_name: str, unit_name: str | None = None) -> str:
-    """`ip@instance[@unit]`; the default instance name becomes `pid#nanotime`, unique in a process."""
-    if instance_name == DEFAULT_INSTANCE_NAME:
+def client_id(
+    address: str, instance_name: str, unit_name: str | None = None, *, unique: bool = True
+) -> str:
+    """`ip@instance[@unit]`; the default instance name becomes `pid#nanotime`, unique in a process,
+    unless the id has to stay the same from one start to the next."""
+    if unique and instance_name == DEFAULT_INSTANCE_NAME:
         instance_name = f"{os.getpid()}#{_unique_nanos()}"
     parts = [address, instance_name]
     if unit_name:

@@ -22,11 +22,17 @@ from cometmq.errors import (
     ConnectionLostError,
     RouteNotFoundError,
 )
+from cometmq.model import properties as p
 from cometmq.model.subscription import ConsumerData, ProducerData
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import Request
-from cometmq.protocol.headers import NotifyConsumerIdsChangedRequestHeader
+from cometmq.protocol.headers import (
+    CheckTransactionStateRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from cometmq.protocol.properties import find_property
+from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -35,6 +41,10 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 UNREGISTER_TIMEOUT_S: Final = 1.0
+
+
+# The connection to answer on, the offsets to name in the answer, and the half message.
+OnTransactionCheck = Callable[[Connection, CheckTransactionStateRequestHeader, StoredRecord], None]
 
 
 class ConsumerMember(Protocol):
@@ -77,7 +87,7 @@ class ClientInstance:
             self.brokers, self.routes, self.tasks, self._heartbeat_data, self._on_reached
         )
         self.users = 0
-        self._producers: set[str] = set()
+        self._producers: dict[str, OnTransactionCheck | None] = {}
         self._consumers: dict[str, ConsumerMember] = {}
 
     def start(self) -> None:
@@ -92,15 +102,18 @@ class ClientInstance:
 
     # Groups
 
-    def add_producer(self, group: str) -> None:
-        """Raises ClientStateError when this client id has a producer of the group already."""
+    def add_producer(self, group: str, on_check: OnTransactionCheck | None = None) -> None:
+        """`on_check` is called when a broker asks for a transaction of the group.
+
+        Raises ClientStateError when this client id has a producer of the group already.
+        """
         if group in self._producers:
             raise _taken("producer", group, self.client_id)
-        self._producers.add(group)
+        self._producers[group] = on_check
         self.heartbeats.beat_new()
 
     async def remove_producer(self, group: str) -> None:
-        self._producers.discard(group)
+        self._producers.pop(group, None)
         await self._unregister(producer_group=group)
 
     def add_consumer(self, member: ConsumerMember) -> None:
@@ -140,7 +153,25 @@ class ClientInstance:
             NotifyConsumerIdsChangedRequestHeader,
             self._on_consumer_ids_changed,
         )
+        handlers.register(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            CheckTransactionStateRequestHeader,
+            self._on_check_transaction,
+        )
         return handlers
+
+    def _on_check_transaction(
+        self, connection: Connection, request: Request[CheckTransactionStateRequestHeader]
+    ) -> None:
+        assert request.header is not None, "the decoder fills it"
+        record = decode_record(request.body)
+        group = find_property(record.properties, p.PRODUCER_GROUP) or ""
+        on_check = self._producers.get(group)
+        if on_check is None:
+            # The broker asks another member of the group next time.
+            log.warning("no transaction producer to ask", group=group, broker=connection.peer)
+            return
+        on_check(connection, request.header, record)
 
     def _on_consumer_ids_changed(
         self, _connection: Connection, request: Request[NotifyConsumerIdsChangedRequestHeader]
@@ -204,14 +235,15 @@ _instances: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Clien
 
 
 def acquire_instance(
-    namesrv: Sequence[str], instance_name: str, unit_name: str | None
+    namesrv: Sequence[str], instance_name: str, unit_name: str | None, *, unique: bool = True
 ) -> ClientInstance:
-    """The running loop's instance of that name, made and started if it is new.
+    """The running loop's instance of that name, made and started if it is new; `unique` as in
+    `client_id`.
 
     Raises ClientStateError when it exists with other name servers.
     """
     address = local_address(namesrv[0])
-    name = client_id(address, instance_name, unit_name)
+    name = client_id(address, instance_name, unit_name, unique=unique)
     instances = _instances.setdefault(asyncio.get_running_loop(), {})
     instance = instances.get(name)
     if instance is None:

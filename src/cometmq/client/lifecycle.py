@@ -41,6 +41,7 @@ class AsyncClient:
         unit_name: str | None = None,
     ) -> None:
         self._state = _State.NEW  # first, for __del__ of an object whose arguments are refused
+        self._unique_client_id = True
         self._loop: asyncio.AbstractEventLoop | None = None
         self._instance: ClientInstance | None = None
         check_client_group(group)
@@ -75,7 +76,12 @@ class AsyncClient:
         use_standard_logging()
         self._state = _State.STARTING
         try:
-            instance = acquire_instance(self._namesrv, self._instance_name, self._unit_name)
+            instance = acquire_instance(
+                self._namesrv,
+                self._instance_name,
+                self._unit_name,
+                unique=self._unique_client_id,
+            )
             try:
                 await self._open(instance)
             except BaseException:

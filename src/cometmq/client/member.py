@@ -6,44 +6,53 @@ import asyncio
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import structlog
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
-from cometmq.client.consumption import LOCAL_RETRY_S, Consumption
-from cometmq.client.encoding import MessageEncoder
+from cometmq.client.consumption import (
+    CONSUME_TIMEOUT_S,
+    LOCAL_RETRY_S,
+    Consumption,
+    QueueConsumption,
+)
+from cometmq.client.expressions import check_expression
 from cometmq.client.instance import ClientInstance
 from cometmq.client.listening import Listener
-from cometmq.client.offset_store import RemoteOffsetStore
+from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
+from cometmq.client.orderly import SUSPEND_MS, UNLIMITED_RECONSUME_TIMES, OrderlyConsumption
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.pulling import PullOptions, QueuePuller
+from cometmq.client.queue_locks import QueueLock, QueueLocks
 from cometmq.client.rebalance import Rebalancer, first_offset
-from cometmq.client.sending import Sender, SendLimits
-from cometmq.errors import CometMQError
+from cometmq.client.send_back import Returns
+from cometmq.errors import ClientStateError, CometMQError, RemoteError
 from cometmq.filtering.tags import build_subscription
-from cometmq.model import properties as p
-from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere
-from cometmq.model.subscription import ConsumerData, SubscriptionData
+from cometmq.model.results import ConsumeFromWhere, MessageModel
+from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
 START_TIMEOUT_S: Final = 3.0
-# The group under which a consumer sends (Java: MixAll.CLIENT_INNER_PRODUCER_GROUP).
-INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 # Java: DefaultMQPushConsumerImpl.getMaxReconsumeTimes, where -1 means 16.
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """See PushConsumer for the meaning of each."""
+    """See PushConsumer for the meaning of each; `offset_directory` is for broadcasting."""
 
+    orderly: bool = False
+    message_model: MessageModel = MessageModel.CLUSTERING
+    offset_directory: Path | None = None
+    suspend_ms: int = SUSPEND_MS
+    consume_timeout_s: float = CONSUME_TIMEOUT_S
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
     consume_timestamp_ms: int = 0
     concurrency: int = 20
@@ -67,7 +76,7 @@ class GroupMember:
         self,
         instance: ClientInstance,
         group: str,
-        subscriptions: dict[str, str],
+        subscriptions: dict[str, MessageSelector],
         listener: Listener,
         options: ConsumerOptions,
     ) -> None:
@@ -77,24 +86,26 @@ class GroupMember:
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._assignments: dict[MessageQueue, _Assignment] = {}
         self._owner = TaskOwner(f"consumer-{group}")
-        self._offsets = RemoteOffsetStore(instance, group)
-        self._encoder = MessageEncoder(INNER_PRODUCER_GROUP, instance.unique_ids)
-        self._sender = Sender(instance, SendLimits())
-        self._consumption = Consumption(
-            group,
-            listener,
-            self._offsets,
-            self._send_back,
-            concurrency=options.concurrency,
-            batch_max_size=options.batch_max_size,
-            local_retry_s=options.local_retry_s,
-        )
+        self._offsets = self._offset_store()
+        self._gate = asyncio.Event()
+        self._gate.set()
+        # Dropped queues whose last listener still runs here.
+        self._leaving: dict[MessageQueue, ProcessQueue] = {}
+        self._locks: QueueLocks | None = None
+        if options.orderly and self._clustering:
+            self._locks = QueueLocks(instance, group, self._lock_lost, self._still_current)
+        self._consumption = self._new_consumption(listener)
         self._rebalancer = Rebalancer(
-            instance, group, options.allocation, self._subscriptions.keys, self
+            instance,
+            group,
+            options.allocation if self._clustering else None,
+            self._subscriptions.keys,
+            self,
         )
-        for topic, tags in subscriptions.items():
-            self._set_subscription(topic, tags)
-        self._set_subscription(retry_topic(group), None)
+        for topic, selector in subscriptions.items():
+            self._set_subscription(topic, selector)
+        if self._clustering:  # in broadcasting nothing is delivered again
+            self._set_subscription(retry_topic(group), MessageSelector())
 
     # What the instance asks for
 
@@ -105,12 +116,15 @@ class GroupMember:
     def consumer_data(self) -> ConsumerData:
         return ConsumerData(
             self._group,
+            message_model=self._options.message_model.value,
             consume_from_where=self._options.consume_from.value,
             subscription_data_set=list(self._subscriptions.values()),
         )
 
     def rebalance_soon(self) -> None:
         self._rebalancer.soon()
+        if self._locks is not None:
+            self._locks.renew_soon()  # a broker that came back has forgotten them
 
     # Life
 
@@ -127,6 +141,8 @@ class GroupMember:
             raise
         self._owner.spawn(self._rebalancer.run(), "rebalance")
         self._owner.every(PERSIST_INTERVAL_S, self._persist_periodically, "persist")
+        if self._locks is not None:
+            self._owner.spawn(self._locks.run(), "renew-locks")
 
     async def close(self, timeout_s: float) -> None:
         """Stop pulling, let running listeners finish, commit, leave the group."""
@@ -134,17 +150,31 @@ class GroupMember:
         await self._consumption.close(timeout_s)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                await self._offsets.persist(list(self._assignments))
+                await self._hand_over_all()
         except TimeoutError:
-            log.warning("offsets not committed in time", group=self._group)
+            log.warning("offsets not committed or queues not unlocked in time", group=self._group)
         for assignment in self._assignments.values():
             assignment.process_queue.dropped = True
         self._assignments.clear()
         await self._instance.remove_consumer(self._group)
 
-    def subscribe(self, topic: str, tags: str) -> None:
+    def pause(self) -> None:
+        """Begin no more pulls; what was pulled already is consumed."""
+        self._gate.clear()
+
+    def resume(self) -> None:
+        self._gate.set()
+
+    @property
+    def paused(self) -> bool:
+        return not self._gate.is_set()
+
+    def set_concurrency(self, concurrency: int) -> None:
+        self._consumption.runner.concurrency = concurrency
+
+    def subscribe(self, topic: str, selector: MessageSelector) -> None:
         """Add or change a subscription while running."""
-        self._set_subscription(topic, tags)
+        self._set_subscription(topic, selector)
         self._owner.spawn(self._tell_subscriptions(topic), f"subscribe-{topic}")
 
     def unsubscribe(self, topic: str) -> None:
@@ -158,15 +188,81 @@ class GroupMember:
         return self._assignments.keys()
 
     async def take(self, queue: MessageQueue) -> None:
+        if queue in self._leaving or self._consumption.busy(queue):
+            raise ClientStateError(f"a listener still has messages of {queue} from before")
+        lock = await self._locks.lock(queue) if self._locks is not None else None
+        try:
+            offset = await self._first_offset(queue)
+        except BaseException:
+            if self._locks is not None:
+                await self._locks.unlock([queue])
+            raise
+        self._begin(queue, offset, lock)
+
+    async def give_up(self, queue: MessageQueue) -> None:
+        assignment = self._drop(queue)
+        process_queue = assignment.process_queue
+        if self._consumption.busy(queue):
+            # It may take long until the listener is done; the other queues do not wait for it.
+            self._leaving[queue] = process_queue
+            self._owner.spawn(self._hand_over(process_queue), f"hand-over-{queue}")
+        else:
+            await self._hand_over(process_queue)
+
+    # Inside
+
+    @property
+    def _clustering(self) -> bool:
+        return self._options.message_model is MessageModel.CLUSTERING
+
+    def _offset_store(self) -> OffsetStore:
+        if self._clustering:
+            return RemoteOffsetStore(self._instance, self._group)
+        directory = self._options.offset_directory
+        assert directory is not None, "given with broadcasting"
+        return LocalOffsetStore(directory, self._instance.client_id, self._group)
+
+    def _new_consumption(self, listener: Listener) -> QueueConsumption:
+        options = self._options
+        times = options.max_reconsume_times
+        if options.orderly:
+            max_times = UNLIMITED_RECONSUME_TIMES if times < 0 else times
+            returns = Returns(self._instance, self._group, max_times)
+            return OrderlyConsumption(
+                self._group,
+                listener,
+                self._offsets,
+                returns.send_to_retry_topic if self._clustering else None,
+                concurrency=options.concurrency,
+                batch_max_size=options.batch_max_size,
+                max_reconsume_times=max_times,
+                suspend_ms=options.suspend_ms,
+            )
+        max_times = DEFAULT_MAX_RECONSUME_TIMES if times < 0 else times
+        returns = Returns(self._instance, self._group, max_times)
+        return Consumption(
+            self._group,
+            listener,
+            self._offsets,
+            returns.send_back if self._clustering else None,
+            concurrency=options.concurrency,
+            batch_max_size=options.batch_max_size,
+            local_retry_s=options.local_retry_s,
+            consume_timeout_s=options.consume_timeout_s,
+        )
+
+    async def _first_offset(self, queue: MessageQueue) -> int:
         self._offsets.remove(queue)
-        offset = await first_offset(
+        return await first_offset(
             self._instance,
             self._offsets,
             queue,
             self._options.consume_from,
             self._options.consume_timestamp_ms,
         )
-        process_queue = ProcessQueue(queue)
+
+    def _begin(self, queue: MessageQueue, offset: int, lock: QueueLock | None) -> None:
+        process_queue = ProcessQueue(queue, lock)
         puller = QueuePuller(
             self._instance,
             self._group,
@@ -177,16 +273,53 @@ class GroupMember:
             subscription=self._subscriptions.get,
             deliver=self._consumption.submit,
             on_offset_moved=self._offset_moved,
+            queue_count=self._queue_count,
+            gate=self._gate,
         )
         task = self._owner.spawn(puller.run(), f"pull-{queue}")
         self._assignments[queue] = _Assignment(process_queue, task)
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        self._drop(queue)
-        await self._offsets.persist([queue])
-        self._offsets.remove(queue)
+    def _queue_count(self, topic: str) -> int:
+        return sum(queue.topic == topic for queue in self._assignments)
 
-    # Inside
+    async def _hand_over(self, process_queue: ProcessQueue) -> None:
+        """Commit and unlock a dropped queue when no listener has messages of it any more."""
+        queue = process_queue.queue
+        await self._consumption.release(process_queue)
+        if not process_queue.forfeited:
+            await self._offsets.persist([queue])
+        self._offsets.remove(queue)
+        if self._locks is not None:
+            await self._locks.unlock([queue])
+        self._leaving.pop(queue, None)
+
+    async def _hand_over_all(self) -> None:
+        leaving = [q for q, process_queue in self._leaving.items() if not process_queue.forfeited]
+        await self._offsets.persist([*self._assignments, *leaving])
+        if self._locks is not None:
+            # A listener that outlived the close keeps its lock until that expires.
+            idle = [queue for queue in self._locks.held() if not self._consumption.busy(queue)]
+            await self._locks.unlock(idle)
+
+    async def _still_current(self, queue: MessageQueue) -> bool:
+        """Whether nobody consumed the queue while its lock was in doubt."""
+        address = self._instance.need_master(queue.broker_name, queue.topic)
+        stored = await self._instance.brokers.query_consumer_offset(address, self._group, queue)
+        return stored is None or stored <= (self._offsets.get(queue) or 0)
+
+    def _lock_lost(self, queue: MessageQueue) -> None:
+        leaving = self._leaving.get(queue)
+        if leaving is not None:
+            leaving.forfeited = True
+        if queue in self._assignments:
+            assignment = self._drop(queue)
+            assignment.process_queue.forfeited = True
+            self._offsets.remove(queue)
+            self._owner.spawn(self._begin_lost_again(assignment), f"lock-lost-{queue}")
+
+    async def _begin_lost_again(self, assignment: _Assignment) -> None:
+        await self._consumption.release(assignment.process_queue)
+        self._rebalancer.soon()
 
     async def _join(self) -> None:
         for topic in list(self._subscriptions):
@@ -197,33 +330,46 @@ class GroupMember:
             except CometMQError as error:
                 log.info("no route yet", group=self._group, topic=topic, reason=str(error))
                 self._instance.routes.refresh_soon(topic)
+        await self._check_expressions()
         await self._instance.heartbeats.beat_all()
         await self._rebalancer.round()
 
-    def _set_subscription(self, topic: str, tags: str | None) -> None:
+    def _set_subscription(self, topic: str, selector: MessageSelector) -> None:
         version_ms = time.time_ns() // 1_000_000
-        self._subscriptions[topic] = build_subscription(topic, tags, sub_version=version_ms)
+        self._subscriptions[topic] = build_subscription(topic, *selector, sub_version=version_ms)
+
+    async def _check_expressions(self) -> None:
+        for subscription in list(self._subscriptions.values()):
+            await check_expression(self._instance, self._group, subscription)
 
     async def _tell_subscriptions(self, topic: str | None) -> None:
         if topic is not None and self._instance.routes.route(topic) is None:
             self._instance.routes.refresh_soon(topic)
+        try:
+            await self._check_expressions()
+        except RemoteError as error:
+            # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
+            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400
         await self._instance.heartbeats.beat_all()
         self._rebalancer.soon()
 
-    def _drop(self, queue: MessageQueue) -> None:
+    def _drop(self, queue: MessageQueue) -> _Assignment:
         assignment = self._assignments.pop(queue)
         assignment.process_queue.dropped = True
         assignment.task.cancel()
+        return assignment
 
     def _offset_moved(self, queue: MessageQueue, next_offset: int) -> None:
         """Called by the queue's own puller, which ends when it sees its queue dropped."""
         assignment = self._assignments.get(queue)
         if assignment is not None:
             assignment.process_queue.dropped = True
+            assignment.process_queue.forfeited = True
             self._offsets.update(queue, next_offset, increase_only=False)
             self._owner.spawn(self._begin_again(queue, assignment), f"offset-moved-{queue}")
 
     async def _begin_again(self, queue: MessageQueue, assignment: _Assignment) -> None:
+        await self._consumption.release(assignment.process_queue)
         await self._offsets.persist([queue])
         if self._assignments.get(queue) is assignment:
             del self._assignments[queue]
@@ -232,34 +378,3 @@ class GroupMember:
 
     async def _persist_periodically(self) -> None:
         await self._offsets.persist_oneway(list(self._assignments))
-
-    async def _send_back(self, message: MessageExt) -> None:
-        """Code 36, else an ordinary send to the retry topic. Raises CometMQError when both fail."""
-        times = self._options.max_reconsume_times
-        max_times = DEFAULT_MAX_RECONSUME_TIMES if times < 0 else times
-        try:
-            address = self._instance.need_master(message.broker_name, message.topic)
-            await self._instance.brokers.send_back(address, self._group, message, max_times)
-        except CometMQError as error:
-            log.info(
-                "not sent back, sending to the retry topic",
-                group=self._group,
-                msg_id=message.msg_id,
-                reason=str(error),
-            )
-            await self._send_to_retry_topic(message, max_times)
-
-    async def _send_to_retry_topic(self, message: MessageExt, max_times: int) -> None:
-        times = message.reconsume_times
-        retried = Message(
-            retry_topic(self._group), message.body, flag=message.flag, properties=message.properties
-        )
-        properties = retried.properties
-        for name in (p.TRANSACTION_PREPARED, p.MIN_OFFSET, p.MAX_OFFSET, p.CONSUME_START_TIMESTAMP):
-            properties.pop(name, None)
-        properties.setdefault(p.RETRY_TOPIC, message.topic)
-        properties.setdefault(p.ORIGIN_MESSAGE_ID, message.msg_id)
-        properties[p.DELAY_TIME_LEVEL] = str(3 + times)
-        # The counts travel in the header; Java keeps them in properties until the producer sends.
-        outgoing = await self._encoder.encode(retried, {"j": str(times + 1), "l": str(max_times)})
-        await self._sender.send(outgoing, 3.0)

@@ -1,21 +1,58 @@
-"""A group's offsets as its broker stores them (Java: RemoteBrokerOffsetStore)."""
+"""Where a consumer's offsets are kept (Java: RemoteBrokerOffsetStore, LocalFileOffsetStore)."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import structlog
 
 from cometmq.client.instance import ClientInstance
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
+from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
+from cometmq.runtime.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
 
+# Java: the system property rocketmq.client.localOffsetStoreDir.
+LOCAL_DIRECTORY_VARIABLE: Final = "ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR"
+
+
+class OffsetStore(Protocol):
+    """Offsets of the queues this member consumes; an offset is that of the next message to consume.
+
+    `remote` says whether a pull may carry the offset to the broker.
+    """
+
+    remote: bool
+
+    def get(self, queue: MessageQueue) -> int | None:
+        """What is known here, without asking anybody."""
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None: ...
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Forget what is known here, as the queue is another member's now."""
+
+    async def fetch(self, queue: MessageQueue) -> int | None:
+        """The stored offset, None if there is none. Raises RemotingError, RemoteError."""
+
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
+        """Store the offsets; failures are logged, for nothing is lost but time: what was not stored
+        is consumed again."""
+
+    async def persist_oneway(self, queues: Iterable[MessageQueue]) -> None:
+        """Store the offsets without waiting, as the periodic commit does."""
+
 
 class RemoteOffsetStore:
-    """Offsets of the queues this member consumes; an offset is that of the next message to consume."""
+    """At the brokers, for all members of a group."""
+
+    remote = True
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
@@ -75,3 +112,62 @@ class RemoteOffsetStore:
                 offset=offset,
                 reason=str(error),
             )
+
+
+class LocalOffsetStore:
+    """In a file of this client, for a broadcasting consumer: every member consumes everything.
+
+    The file is `<directory>/<client id>/<group>/offsets.json`, with the previous one as `.bak`, as
+    Java's client has it. Raises IllegalArgumentError for a client id that is no file name,
+    ConfigError for a file that cannot be read.
+    """
+
+    remote = False
+
+    def __init__(self, directory: Path, client_id: str, group: str) -> None:
+        if "/" in client_id or client_id in (".", ".."):
+            raise IllegalArgumentError(
+                f"client id {client_id!r} cannot name a directory for the offsets; choose an "
+                "instance_name and unit_name without slashes"
+            )
+        self._file = JsonFile(directory / client_id / group / "offsets.json")
+        self._offsets: dict[MessageQueue, int] = self._file.read(_decode) or {}
+        self._saved = dict(self._offsets)
+
+    def get(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        if increase_only and offset <= self._offsets.get(queue, -1):
+            return
+        self._offsets[queue] = offset
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Nothing to forget: nobody else moves the offset."""
+
+    async def fetch(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    async def persist(self, _queues: Iterable[MessageQueue]) -> None:
+        if self._offsets == self._saved:
+            return
+        offsets = dict(self._offsets)
+        try:
+            await self._file.save(encode_queue_table("offsetTable", offsets).decode())
+        except OSError as error:
+            log.warning("offsets not saved", path=str(self._file.path), reason=str(error))
+        else:
+            self._saved = offsets
+
+    async def persist_oneway(self, queues: Iterable[MessageQueue]) -> None:
+        await self.persist(queues)
+
+
+def local_directory(directory: str | os.PathLike[str] | None) -> Path:
+    """Where offset files lie: as given, else as the environment says, else as Java's client."""
+    given: Any = directory or os.environ.get(LOCAL_DIRECTORY_VARIABLE)
+    return Path(given) if given else Path.home() / ".rocketmq_offsets"
+
+
+def _decode(text: str) -> dict[MessageQueue, int]:
+    return decode_queue_table(text.encode(), "offsetTable", int)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class ProcessQueue:
         self.lock = lock
         self.dropped = False
         self.forfeited = False
+        self.last_pull_ms = 0
+        self.last_consume_ms = 0
         # Sizes by offset, lowest first: pulls bring offsets in order. Ordered, because a plain dict
         # walks over the gaps of what was deleted in front whenever it is asked for its first key.
         self._sizes: OrderedDict[int, int] = OrderedDict()
@@ -97,6 +100,7 @@ class ProcessQueue:
         if self._highest < 0:
             return -1
         sizes = self._sizes
+        self.last_consume_ms = time.time_ns() // 1_000_000
         for offset in offsets:
             self._size_bytes -= sizes.pop(offset, 0)
         if self._removed is not None and not self._removed.done():

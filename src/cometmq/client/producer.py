@@ -217,7 +217,7 @@ class Producer(AsyncClient):
             )
 
     async def _open(self, instance: ClientInstance) -> None:
-        instance.add_producer(self._group)
+        self._join(instance)
         self._tasks = TaskOwner(f"producer-{self._group}")
         self._sender = Sender(instance, self._limits)
         self._encoder = MessageEncoder(
@@ -227,6 +227,9 @@ class Producer(AsyncClient):
             compress_over_bytes=self._compress_over_bytes,
             compression=self._compression,
         )
+
+    def _join(self, instance: ClientInstance) -> None:
+        instance.add_producer(self._group)
 
     async def _shut(self, instance: ClientInstance) -> None:
         assert self._tasks is not None, "set by start"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
 
 from cometmq.client.broker_api import PullAnswer
 from cometmq.client.instance import ClientInstance
-from cometmq.client.offset_store import RemoteOffsetStore
+from cometmq.client.offset_store import OffsetStore
 from cometmq.client.process_queue import FlowLimits, ProcessQueue
 from cometmq.errors import (
     CometMQError,
@@ -49,15 +50,32 @@ _FORGOTTEN: Final = frozenset(
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
         ResponseCode.SUBSCRIPTION_NOT_LATEST,
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
+    """Limits for a topic, where they are not -1, are divided among its queues that are assigned,
+    and then count instead of those in `flow` (Java: RebalancePushImpl.messageQueueChanged).
+    """
+
     batch_size: int = 32
     interval_ms: int = 0
     flow: FlowLimits = field(default_factory=FlowLimits)
+    messages_for_topic: int = -1
+    size_bytes_for_topic: int = -1
+
+    def flow_for(self, queue_count: int) -> FlowLimits:
+        """The limits of one of `queue_count` queues."""
+        flow = self.flow
+        if self.messages_for_topic >= 0:
+            flow = replace(flow, messages=max(1, self.messages_for_topic // queue_count))
+        if self.size_bytes_for_topic >= 0:
+            flow = replace(flow, size_bytes=max(1, self.size_bytes_for_topic // queue_count))
+        return flow
 
 
 class QueuePuller:
@@ -65,7 +83,8 @@ class QueuePuller:
 
     `subscription` gives the present subscription of the queue's topic, `deliver` takes the messages
     that were put into the process queue, `on_offset_moved` the queue whose offset the broker refused
-    and the offset to go on from.
+    and the offset to go on from. `queue_count` tells how many queues of its topic are assigned;
+    while `gate` is not set, no pull is begun.
     """
 
     def __init__(
@@ -76,10 +95,12 @@ class QueuePuller:
         next_offset: int,
         *,
         options: PullOptions,
-        offsets: RemoteOffsetStore,
+        offsets: OffsetStore,
         subscription: Callable[[str], SubscriptionData | None],
         deliver: Callable[[ProcessQueue, list[MessageExt]], None],
         on_offset_moved: Callable[[MessageQueue, int], None],
+        queue_count: Callable[[str], int] = lambda _: 1,
+        gate: asyncio.Event | None = None,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -91,12 +112,18 @@ class QueuePuller:
         self._subscription = subscription
         self._deliver = deliver
         self._on_offset_moved = on_offset_moved
+        self._queue_count = queue_count
+        self._gate = gate
         self._broker_id = MASTER_ID
         self._retry_s = RETRY_FIRST_S
 
     async def run(self) -> None:
         while not self._process_queue.dropped:
-            if self._process_queue.exceeded(self._options.flow) is not None:
+            if self._gate is not None and not self._gate.is_set():
+                await self._gate.wait()
+                continue
+            flow = self._options.flow_for(max(1, self._queue_count(self._queue.topic)))
+            if self._process_queue.exceeded(flow) is not None:
                 await self._process_queue.wait_removed(FLOW_CONTROL_PAUSE_S)
                 continue
             subscription = self._subscription(self._queue.topic)
@@ -121,7 +148,7 @@ class QueuePuller:
         address = routes.pull_address(self._queue.broker_name, self._broker_id)
         if address is None:
             raise RouteNotFoundError(f"no address of broker {self._queue.broker_name} is known")
-        commit_offset = self._offsets.get(self._queue) or 0
+        commit_offset = (self._offsets.get(self._queue) or 0) if self._offsets.remote else 0
         sys_flag = PULL_SUSPEND
         if commit_offset > 0 and address == routes.master_address(self._queue.broker_name):
             sys_flag |= PULL_COMMIT_OFFSET
@@ -147,6 +174,7 @@ class QueuePuller:
         if self._process_queue.dropped:
             return
         header = answer.header
+        self._process_queue.last_pull_ms = time.time_ns() // 1_000_000
         self._broker_id = header.suggest_which_broker_id
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
@@ -206,7 +234,7 @@ def decode_messages(answer: PullAnswer, broker_name: str, group: str) -> list[Me
     for record in decode_records(answer.records):
         message = record.to_message(broker_name)
         if message.sys_flag & COMPRESSED:
-            _decompress(message)
+            decompress_body(message)
         properties = message.properties
         properties[p.MIN_OFFSET] = min_offset
         properties[p.MAX_OFFSET] = max_offset
@@ -217,7 +245,8 @@ def decode_messages(answer: PullAnswer, broker_name: str, group: str) -> list[Me
     return messages
 
 
-def _decompress(message: MessageExt) -> None:
+def decompress_body(message: MessageExt) -> None:
+    """Replace a compressed body by what it was; see `decode_messages`."""
     try:
         message.body = decompress(message.body, message.sys_flag, max_length=MAX_BODY_BYTES)
     except ProtocolError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Sequence
 from typing import Final, TypeVar
@@ -13,15 +15,19 @@ from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import check_range
 from cometmq.client.listening import Listener
 from cometmq.client.member import ConsumerOptions, GroupMember
+from cometmq.client.offset_store import local_directory
+from cometmq.client.orderly import SUSPEND_MS
 from cometmq.client.process_queue import FlowLimits
 from cometmq.client.pulling import PullOptions
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere
+from cometmq.model.results import ConsumeFromWhere, MessageModel
+from cometmq.model.subscription import EXPRESSION_SQL92, SUB_ALL, MessageSelector
 
 CLOSE_TIMEOUT_MS: Final = 10_000
+CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
 # Java: consumeTimestamp, half an hour before the consumer was made.
 DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
 
@@ -45,7 +51,21 @@ class PushConsumer(AsyncClient):
     ConsumeFromWhere.TIMESTAMP (default: half an hour ago). One queue holds at most
     `pull_threshold_for_queue` messages and `pull_threshold_size_for_queue_bytes` waiting to be
     consumed, over at most `consume_max_span` offsets. `close` waits `close_timeout_ms` for running
-    listeners.
+    listeners. No more than `pull_threshold_for_topic` messages (and `…_size_for_topic_bytes`) wait
+    over all queues of a topic, where these are not -1; they replace the limits for a queue.
+
+    A listener that takes longer than `consume_timeout_ms` loses its messages to a later delivery. It
+    may return a ConsumeReport instead, to acknowledge a part of the list or to choose the delay.
+
+    `orderly` has the messages of one queue consumed one after the other: by one member, in one
+    listener at a time, under a lock of the broker. After anything but SUCCESS the queue rests for
+    `suspend_current_queue_time_ms` and the same messages come again, `max_reconsume_times` times
+    (-1: for ever), before they go to the dead-letter topic.
+
+    With `message_model` BROADCASTING every member gets every message, once: nothing is delivered
+    again. Offsets then lie in a file below `local_offset_dir` (default: the environment's
+    ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR, else ~/.rocketmq_offsets), by client id; consumers of one
+    group on one host need an `instance_name` each.
     """
 
     def __init__(
@@ -58,14 +78,21 @@ class PushConsumer(AsyncClient):
         unit_name: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
+        orderly: bool = False,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        local_offset_dir: str | os.PathLike[str] | None = None,
         concurrency: int = 20,
         consume_message_batch_max_size: int = 1,
         max_reconsume_times: int = -1,
+        suspend_current_queue_time_ms: int = SUSPEND_MS,
+        consume_timeout_ms: int = CONSUME_TIMEOUT_MS,
         allocation: AllocationStrategy = allocate_averagely,
         pull_batch_size: int = 32,
         pull_interval_ms: int = 0,
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
+        pull_threshold_for_topic: int = -1,
+        pull_threshold_size_for_topic_bytes: int = -1,
         consume_max_span: int = 2000,
         close_timeout_ms: int = CLOSE_TIMEOUT_MS,
     ) -> None:
@@ -80,10 +107,27 @@ class PushConsumer(AsyncClient):
         size_bytes = pull_threshold_size_for_queue_bytes
         check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
         check_range("consume_max_span", consume_max_span, 1, 65535)
+        check_range("suspend_current_queue_time_ms", suspend_current_queue_time_ms, 10, 30_000)
+        check_range("consume_timeout_ms", consume_timeout_ms, 1, 24 * 3600 * 1000)
+        if pull_threshold_for_topic != -1:
+            check_range("pull_threshold_for_topic", pull_threshold_for_topic, 1, 6_553_500)
+        if pull_threshold_size_for_topic_bytes != -1:
+            topic_bytes = pull_threshold_size_for_topic_bytes
+            check_range("pull_threshold_size_for_topic_bytes", topic_bytes, 1, 100 * 1024**3)
         check_range("close_timeout_ms", close_timeout_ms, 0, 24 * 3600 * 1000)
         if consume_timestamp_ms is None:
             consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
+        message_model = MessageModel(message_model)
+        # The offset file of a broadcasting consumer is found again by its client id.
+        self._unique_client_id = message_model is MessageModel.CLUSTERING
+        # In order nothing overtakes a slow message, so the span of what waits needs no bound.
+        span = sys.maxsize if orderly else consume_max_span
         self._options = ConsumerOptions(
+            orderly=orderly,
+            message_model=message_model,
+            offset_directory=local_directory(local_offset_dir),
+            suspend_ms=suspend_current_queue_time_ms,
+            consume_timeout_s=consume_timeout_ms / 1000,
             consume_from=ConsumeFromWhere(consume_from),
             consume_timestamp_ms=consume_timestamp_ms,
             concurrency=concurrency,
@@ -93,11 +137,13 @@ class PushConsumer(AsyncClient):
             pull=PullOptions(
                 pull_batch_size,
                 pull_interval_ms,
-                FlowLimits(pull_threshold_for_queue, size_bytes, consume_max_span),
+                FlowLimits(pull_threshold_for_queue, size_bytes, span),
+                pull_threshold_for_topic,
+                pull_threshold_size_for_topic_bytes,
             ),
         )
         self._close_timeout_ms = close_timeout_ms
-        self._subscriptions: dict[str, str] = {}
+        self._subscriptions: dict[str, MessageSelector] = {}
         self._listener: Listener | None = None
         self._member: GroupMember | None = None
         if listener is not None:
@@ -115,17 +161,27 @@ class PushConsumer(AsyncClient):
         self._listener = listener
         return listener
 
-    def subscribe(self, topic: str, tags: str = "*") -> None:
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
         """Consume `topic`, all of it or the messages with one of `tags` (`TagA || TagB`).
+
+        With `sql`, the messages whose properties it selects: `sql="a > 5 AND b IS NOT NULL"`. The
+        brokers need enablePropertyFilter for it. One of them is asked at the start, which fails with
+        RemoteError if it refuses (code 23 and the place of the fault, or 1); later, with a log entry.
 
         Replaces an earlier subscription to the topic. All members of a group must subscribe alike.
         While the consumer runs, the change takes effect in the background.
         """
         check_topic(topic)
-        build_subscription(topic, tags)  # refuses what is no expression
+        if sql is not None and tags != SUB_ALL:
+            raise IllegalArgumentError(
+                f"a topic is selected by tags ({tags!r}) or by SQL ({sql!r}), not by both; TAGS is a "
+                "property that SQL can test"
+            )
+        selector = MessageSelector(tags) if sql is None else MessageSelector(sql, EXPRESSION_SQL92)
+        build_subscription(topic, *selector)  # refuses what is no expression
         if not self._unstarted:
-            self._running_member().subscribe(topic, tags)
-        self._subscriptions[topic] = tags
+            self._running_member().subscribe(topic, selector)
+        self._subscriptions[topic] = selector
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic`; without one, nothing happens."""
@@ -136,6 +192,23 @@ class PushConsumer(AsyncClient):
     def assigned_queues(self) -> list[MessageQueue]:
         """The queues of this member at present, those of the group's retry topic included."""
         return sorted(self._running_member().assigned())
+
+    def pause(self) -> None:
+        """Pull nothing more until `resume`; what was pulled already is still consumed."""
+        self._running_member().pause()
+
+    def resume(self) -> None:
+        self._running_member().resume()
+
+    @property
+    def paused(self) -> bool:
+        """Whether `pause` is in force."""
+        return self._member is not None and self._member.paused
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Change how many listeners may run at the same time (Java: updateCorePoolSize)."""
+        check_range("concurrency", concurrency, 1, 1000)
+        self._running_member().set_concurrency(concurrency)
 
     def _running_member(self) -> GroupMember:
         self._running()

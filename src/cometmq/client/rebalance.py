@@ -10,7 +10,7 @@ import structlog
 
 from cometmq.client.allocation import AllocationStrategy
 from cometmq.client.instance import ClientInstance
-from cometmq.client.offset_store import RemoteOffsetStore
+from cometmq.client.offset_store import OffsetStore
 from cometmq.errors import CometMQError
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
@@ -36,13 +36,16 @@ class Assignments(Protocol):
 
 
 class Rebalancer:
-    """Runs rounds: periodically, and at once when asked to. For the loop's thread."""
+    """Runs rounds: periodically, and at once when asked to. For the loop's thread.
+
+    Without a `strategy` (broadcasting) this member consumes every queue.
+    """
 
     def __init__(
         self,
         instance: ClientInstance,
         group: str,
-        strategy: AllocationStrategy,
+        strategy: AllocationStrategy | None,
         topics: Callable[[], Collection[str]],
         assignments: Assignments,
     ) -> None:
@@ -90,13 +93,16 @@ class Rebalancer:
         if route is None:
             self._instance.routes.refresh_soon(topic)
             return True  # its arrival asks for a round
-        client_ids = await self._client_ids(topic)
-        if self._instance.client_id not in client_ids:
-            # The broker restarted or has not heard of us yet. Java would give up all queues.
-            await self._instance.heartbeats.beat_all()
-            return False
         queues = route.subscribe_queues(topic)
-        share = set(self._strategy(self._group, self._instance.client_id, queues, client_ids))
+        if self._strategy is None:
+            share = set(queues)
+        else:
+            client_ids = await self._client_ids(topic)
+            if self._instance.client_id not in client_ids:
+                # The broker restarted or has not heard of us yet. Java would give up all queues.
+                await self._instance.heartbeats.beat_all()
+                return False
+            share = set(self._strategy(self._group, self._instance.client_id, queues, client_ids))
         held = {queue for queue in self._assignments.assigned() if queue.topic == topic}
         for queue in held - share:
             await self._assignments.give_up(queue)
@@ -106,7 +112,6 @@ class Rebalancer:
                 "queues assigned",
                 group=self._group,
                 topic=topic,
-                members=len(client_ids),
                 queues=[f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(share)],
             )
         return all(outcomes)
@@ -140,7 +145,7 @@ class Rebalancer:
 
 async def first_offset(
     instance: ClientInstance,
-    offsets: RemoteOffsetStore,
+    offsets: OffsetStore,
     queue: MessageQueue,
     where: ConsumeFromWhere,
     timestamp_ms: int,

@@ -9,6 +9,7 @@ on the loop thread itself and uses `cometmq.aio`.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -21,14 +22,17 @@ from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.listening import Listener
+from cometmq.client.orderly import SUSPEND_MS
 from cometmq.client.producer import MAX_PENDING_SENDS, SEND_TIMEOUT_MS, SendCallback
 from cometmq.client.producer import Producer as AsyncProducer
-from cometmq.client.push_consumer import CLOSE_TIMEOUT_MS, ListenerT
+from cometmq.client.push_consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, ListenerT
 from cometmq.client.push_consumer import PushConsumer as AsyncPushConsumer
 from cometmq.client.selectors import QueueSelector
+from cometmq.client.transaction_producer import MAX_PENDING_CHECKS, TransactionListener
+from cometmq.client.transaction_producer import TransactionProducer as AsyncTransactionProducer
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere, SendResult
+from cometmq.model.results import ConsumeFromWhere, MessageModel, SendResult, TransactionSendResult
 from cometmq.protocol.compression import CompressionType
 from cometmq.runtime.portal import LoopThread
 
@@ -164,7 +168,7 @@ class Producer(BlockingClient):
         default_topic_queue_nums: int = 4,
         max_pending_sends: int = MAX_PENDING_SENDS,
     ) -> None:
-        self._async = AsyncProducer(
+        self._async: AsyncProducer = AsyncProducer(
             group,
             namesrv=namesrv,
             instance_name=instance_name,
@@ -239,6 +243,56 @@ class Producer(BlockingClient):
         return self._call(self._async.queues(topic))
 
 
+class TransactionProducer(Producer):
+    """See `cometmq.aio.TransactionProducer`. Listeners that are functions run in its own threads."""
+
+    def __init__(
+        self,
+        group: str,
+        listener: TransactionListener,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str = DEFAULT_INSTANCE_NAME,
+        unit_name: str | None = None,
+        topics: Sequence[str] = (),
+        concurrency: int = 20,
+        max_pending_checks: int = MAX_PENDING_CHECKS,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        retry_times: int = 2,
+        max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        compression: CompressionType = CompressionType.ZLIB,
+        default_topic_queue_nums: int = 4,
+        max_pending_sends: int = MAX_PENDING_SENDS,
+    ) -> None:
+        self._transactional = AsyncTransactionProducer(
+            group,
+            listener,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            topics=topics,
+            concurrency=concurrency,
+            max_pending_checks=max_pending_checks,
+            send_timeout_ms=send_timeout_ms,
+            retry_times=retry_times,
+            max_message_size_bytes=max_message_size_bytes,
+            compress_over_bytes=compress_over_bytes,
+            compression=compression,
+            default_topic_queue_nums=default_topic_queue_nums,
+            max_pending_sends=max_pending_sends,
+        )
+        self._async = self._transactional
+        BlockingClient.__init__(self, self._transactional)
+
+    def send_in_transaction(
+        self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
+    ) -> TransactionSendResult:
+        return self._call(
+            self._transactional.send_in_transaction(message, arg, timeout_ms=timeout_ms)
+        )
+
+
 class PushConsumer(BlockingClient):
     """See `cometmq.aio.PushConsumer`."""
 
@@ -252,14 +306,21 @@ class PushConsumer(BlockingClient):
         unit_name: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
+        orderly: bool = False,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        local_offset_dir: str | os.PathLike[str] | None = None,
         concurrency: int = 20,
         consume_message_batch_max_size: int = 1,
         max_reconsume_times: int = -1,
+        suspend_current_queue_time_ms: int = SUSPEND_MS,
+        consume_timeout_ms: int = CONSUME_TIMEOUT_MS,
         allocation: AllocationStrategy = allocate_averagely,
         pull_batch_size: int = 32,
         pull_interval_ms: int = 0,
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
+        pull_threshold_for_topic: int = -1,
+        pull_threshold_size_for_topic_bytes: int = -1,
         consume_max_span: int = 2000,
         close_timeout_ms: int = CLOSE_TIMEOUT_MS,
     ) -> None:
@@ -271,14 +332,21 @@ class PushConsumer(BlockingClient):
             unit_name=unit_name,
             consume_from=consume_from,
             consume_timestamp_ms=consume_timestamp_ms,
+            orderly=orderly,
+            message_model=message_model,
+            local_offset_dir=local_offset_dir,
             concurrency=concurrency,
             consume_message_batch_max_size=consume_message_batch_max_size,
             max_reconsume_times=max_reconsume_times,
+            suspend_current_queue_time_ms=suspend_current_queue_time_ms,
+            consume_timeout_ms=consume_timeout_ms,
             allocation=allocation,
             pull_batch_size=pull_batch_size,
             pull_interval_ms=pull_interval_ms,
             pull_threshold_for_queue=pull_threshold_for_queue,
             pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
+            pull_threshold_for_topic=pull_threshold_for_topic,
+            pull_threshold_size_for_topic_bytes=pull_threshold_size_for_topic_bytes,
             consume_max_span=consume_max_span,
             close_timeout_ms=close_timeout_ms,
         )
@@ -287,11 +355,24 @@ class PushConsumer(BlockingClient):
     def listen(self, listener: ListenerT) -> ListenerT:
         return self._async.listen(listener)
 
-    def subscribe(self, topic: str, tags: str = "*") -> None:
-        self._apply(self._async.subscribe, topic, tags)
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+        self._apply(self._async.subscribe, topic, tags, sql=sql)
 
     def unsubscribe(self, topic: str) -> None:
         self._apply(self._async.unsubscribe, topic)
 
     def assigned_queues(self) -> list[MessageQueue]:
         return self._apply(self._async.assigned_queues)
+
+    def pause(self) -> None:
+        self._apply(self._async.pause)
+
+    def resume(self) -> None:
+        self._apply(self._async.resume)
+
+    @property
+    def paused(self) -> bool:
+        return self._async.paused
+
+    def set_concurrency(self, concurrency: int) -> None:
+        self._apply(self._async.set_concurrency, concurrency)

@@ -36,6 +36,24 @@ class SendResult:
     trace_on: bool = True
 
 
+class LocalTransactionState(Enum):
+    """What a producer says of its own part of a transaction. UNKNOWN: the broker will ask."""
+
+    COMMIT = "COMMIT_MESSAGE"
+    ROLLBACK = "ROLLBACK_MESSAGE"
+    UNKNOWN = "UNKNOW"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSendResult(SendResult):
+    """The acknowledgement of a transactional message, and what the producer said of it.
+
+    `queue_offset` is that of the half message, which no consumer sees.
+    """
+
+    state: LocalTransactionState = LocalTransactionState.UNKNOWN
+
+
 class PullStatus(Enum):
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"

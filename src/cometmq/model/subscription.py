@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,13 @@ from cometmq.model.ranges import Int32, Int64
 SUB_ALL: Final = "*"
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"
+
+
+class MessageSelector(NamedTuple):
+    """Which messages of a topic somebody wants: tags (`TagA || TagB`, `*` for all) or SQL92."""
+
+    expression: str = SUB_ALL
+    expression_type: str = EXPRESSION_TAG
 
 
 class SubscriptionData(msgspec.Struct, rename="camel"):

@@ -256,6 +256,24 @@ def decode_record(
     return record
 
 
+def properties_of(record: memoryview) -> dict[str, str]:
+    """The properties of a whole record of one's own store; the rest of it is not looked at.
+
+    Java: MessageDecoder.decodeProperties. Damaged bytes give some properties or none.
+    """
+    from_bytes = int.from_bytes
+    at = FIXED_V4.size - 4
+    flags = record[SYS_FLAG_OFFSET + 3]
+    if flags & (BORN_HOST_V6 | STORE_HOST_V6):
+        at += 12 * (bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6))
+    at += 4 + from_bytes(record[at : at + 4], "big")
+    # The last byte of the magic tells the version, and so the width of the topic's length.
+    width = 1 if record[7] == MAGIC_V1 & 0xFF else 2
+    at += width + from_bytes(record[at : at + width], "big")
+    end = at + 2 + from_bytes(record[at : at + 2], "big")
+    return decode_properties(str(record[at + 2 : end], "utf-8", "replace"))
+
+
 def _decode_v6_part(record: StoredRecord, cursor: _Cursor) -> int:
     """What follows the born timestamp when a host is an IPv6 one; gives the body's length."""
     record.born_host = cursor.take(20 if record.sys_flag & BORN_HOST_V6 else 8)

@@ -10,7 +10,13 @@ import structlog
 
 from cometmq.errors import ConfigError
 from cometmq.protocol.frame import SerializeType
-from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, close_all
+from cometmq.remoting.connection import (
+    DEFAULT_LIMITS,
+    Connection,
+    ConnectionLimits,
+    WriteTurn,
+    close_all,
+)
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
 
@@ -50,6 +56,7 @@ class RemotingServer:
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
+        self._turn = WriteTurn()
         self._server: asyncio.Server | None = None
         self._bound_port = 0
         self._closing = False
@@ -105,6 +112,7 @@ class RemotingServer:
             limits=self._limits,
             serialize_type=self._serialize_type,
             server_side=True,
+            turn=self._turn,
             on_connect=self._connected,
         )
 

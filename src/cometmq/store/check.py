@@ -81,7 +81,7 @@ class _Queue:
         self.directory = directory
         self._clean_stop = clean_stop
         self.files = files
-        self.expected = _NEVER
+        self._first = self.expected = _NEVER
         self.unit_count = 0
         self.findings: list[Finding] = []
         # Of units in a row with the same fault: which fault, first and last offset.
@@ -104,7 +104,9 @@ class _Queue:
     def compare(self, record: ScannedRecord, tags_code: int | None) -> None:
         """Look at the unit of the next record of this queue."""
         queue_offset = record.queue_offset
-        if queue_offset != self.expected != _NEVER:
+        if self.expected == _NEVER:
+            self._first = queue_offset
+        elif queue_offset != self.expected:
             self._jump(record)
         self.expected = queue_offset + 1
         unit = self.unit(queue_offset)
@@ -124,6 +126,7 @@ class _Queue:
             # The topic was deleted and made anew: what was before it is nobody's queue.
             self.findings.clear()
             self._run = None
+            self._first = 0
             return
         if record.queue_offset < self.expected:
             text = f"queue offset {record.queue_offset} is given twice, again at {record.offset}"
@@ -132,8 +135,8 @@ class _Queue:
         for queue_offset in (self.expected, record.queue_offset - 1):
             unit = self.unit(queue_offset)
             if unit is None or unit[1] != PLACEHOLDER_SIZE:
-                missing = f"{self.expected} to {record.queue_offset - 1}"
-                self._report(f"the log has no records for queue offsets {missing}", self.expected)
+                which = _which(self.expected, record.queue_offset - 1)
+                self._report(f"the log has no record for queue {which}", self.expected)
                 return
 
     def _add(self, fault: str, queue_offset: int) -> None:
@@ -149,9 +152,8 @@ class _Queue:
         if self._run is None:
             return
         fault, first, last = self._run
-        which = f"offset {first}" if first == last else f"offsets {first} to {last}"
         # Units reach the disk after their records: after a crash the start writes them again.
-        self._report(f"{fault} ({which})", first, by_start=fault == _MISSING)
+        self._report(f"{fault} ({_which(first, last)})", first, by_start=fault == _MISSING)
         self._run = None
 
     def _report(self, text: str, queue_offset: int, *, by_start: bool = False) -> None:
@@ -172,14 +174,17 @@ class _Queue:
         if self.expected == _NEVER:
             self._look_at_expired(log_min_offset)
             return
+        before = self.unit(self._first - 1)
+        if before is not None and before[1] != PLACEHOLDER_SIZE and before[0] >= log_min_offset:
+            self._report(f"a unit without a record (offset {self._first - 1})", self._first - 1)
         count = 0
         while self.unit(self.expected + count) is not None:
             count += 1
         if count:
             last = self.expected + count - 1
             self._report(
-                f"units without records behind the end of the queue (offsets {self.expected} to "
-                f"{last}, the log ends at {log_end})",
+                f"units without records behind the end of the queue ({_which(self.expected, last)}, "
+                f"the log ends at {log_end})",
                 self.expected,
                 by_start=True,
             )
@@ -196,6 +201,10 @@ class _Queue:
                     self._report(f"a unit without a record (offset {queue_offset})", queue_offset)
                     return
             file.release()
+
+
+def _which(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 
 class Checker:
@@ -285,7 +294,8 @@ class Checker:
         checkpoint = Checkpoint(self._store.disk, path)
         checkpoint.read()
         newest = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
-        if newest > self.report.last_timestamp:
+        # Retention may have taken all messages that it speaks of.
+        if newest > self.report.last_timestamp and self.report.record_count:
             text = f"it vouches for messages up to {newest}, the last is of "
             self.report.findings.append(
                 Finding(Area.FILES, path, 0, f"{text}{self.report.last_timestamp}", by_start=True)

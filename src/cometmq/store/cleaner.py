@@ -106,9 +106,11 @@ class Cleaner:
         self._begin(found[0])
         yield from self._retry_hanging()
         for file in found[0].removals:
-            if self._hanging:
-                return
-            yield from self._delete_first(file)
+            if not self._hanging:
+                yield from self._delete_first(file)
+        if self._hanging:
+            # A restart would find the file, and must find what belongs to its messages.
+            return
         if self._trimmed_to != self._log.min_offset:
             yield from self._trim(self._log.min_offset)
 
@@ -157,6 +159,9 @@ class Cleaner:
         files = self._log.files
         # Whoever deleted by hand meanwhile was faster, and the newest stays.
         if len(files.files) < 2 or files.min_offset != file.base:
+            return
+        # Its records may not have come to it yet, or not to their queues (transient store pool).
+        if file.base + file.size > self._log.dispatched_end:
             return
         path = files.detach_first()
         pause = self._config.delete_commit_log_files_interval

@@ -72,8 +72,13 @@ class CommitLog:
         return self.last_store_timestamp
 
     @property
+    def dispatched_end(self) -> int:
+        """Consume queues know the records below it."""
+        return self.end
+
+    @property
     def dispatched_timestamp(self) -> int:
-        """The same for the records that consume queues know."""
+        """As `readable_timestamp`, of the records that consume queues know."""
         return self.last_store_timestamp
 
     @property

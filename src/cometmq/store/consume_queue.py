@@ -221,6 +221,8 @@ class ConsumeQueue:
             return unit.physical_offset >= log_min_offset
 
         self.min_offset = self.first_offset + bisect_left(offsets, True, key=is_in_log)
+        while (unit := self.unit(self.min_offset)) is not None and unit.size == PLACEHOLDER_SIZE:
+            self.min_offset += 1
 
     def first_file_has_left(self, log_min_offset: int) -> bool:
         """Whether the records of the oldest file's units have all left the log, and it can go.

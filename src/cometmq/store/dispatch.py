@@ -8,17 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import structlog
+
 from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import DELAY_TIME_LEVEL, TAGS, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.properties import find_property
+from cometmq.protocol.record import MIN_RECORD_SIZE
 from cometmq.store.append import Arrival
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.scan import ScannedRecord
 
 # More do not fit a unit; no broker writes them.
 _MAX_SLOT_DIGITS: Final = 18
+
+
+log = structlog.get_logger(__name__)
 
 
 class QueueBehindError(Exception):
@@ -55,6 +61,15 @@ class Dispatcher:
         if record.queue_offset > queue.next_offset:
             if not self._fill_gaps:
                 raise QueueBehindError
+            if _cannot_be(record, queue):
+                log.error(
+                    "a record is left out of its queue, its queue offset cannot be right",
+                    offset=record.offset,
+                    topic=record.topic,
+                    queue_id=record.queue_id,
+                    queue_offset=record.queue_offset,
+                )
+                return
             queue.fill_to(record.queue_offset, record.offset)
         tags_code = tags_code_of(record, self._delay_levels_ms)
         queue.put_message(
@@ -70,6 +85,16 @@ class Dispatcher:
                 record.store_timestamp,
                 record.properties,
             )
+
+
+def _cannot_be(record: ScannedRecord, queue: ConsumeQueue) -> bool:
+    """Whether the log has not enough bytes for the messages missing in front of a record.
+
+    No CRC covers a queue offset, and filling a queue up to a wrong one would fill the disk.
+    """
+    last = queue.last_message()
+    missing = record.queue_offset - queue.next_offset
+    return last is not None and missing * MIN_RECORD_SIZE > record.offset - last.physical_offset
 
 
 def tags_code_of(record: ScannedRecord, delay_levels_ms: Sequence[int]) -> int:

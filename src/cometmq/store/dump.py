@@ -13,7 +13,7 @@ from cometmq.protocol.ids import encode_offset_id, unpack_host
 from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.mapped_file import MappedFile
-from cometmq.store.offline import Damage, OfflineStore, Progress
+from cometmq.store.offline import LOST_TOPIC, Damage, OfflineStore, Progress
 from cometmq.store.scan import ScannedRecord, check_record
 
 # The body of a record as a consumer would see it; may raise ProtocolError.
@@ -34,7 +34,7 @@ class Filter:
 
     def matches(self, record: ScannedRecord) -> bool:
         return (
-            (self.topic is None or record.topic == self.topic)
+            (record.topic == self.topic if self.topic else record.topic != LOST_TOPIC)
             and (self.queue_id is None or record.queue_id == self.queue_id)
             and record.queue_offset >= self.first_offset
             and (self.end_offset is None or record.queue_offset < self.end_offset)

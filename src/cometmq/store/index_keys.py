@@ -69,6 +69,9 @@ class IndexKeys(NamedTuple):
         )
 
 
+_NO_KEYS: Final = IndexKeys(*(np.zeros(0, np.int64) for _ in range(3)))
+
+
 class KeyBatch(NamedTuple):
     """`consumed` is how many bytes of the window belong to whole records, all of them looked at."""
 
@@ -92,11 +95,15 @@ def find_keys(window: bytearray, base: int) -> KeyBatch:
     record; a record whose fields contradict each other is passed over.
     """
     starts, ends = _walk(window)
-    count = _sound_count(window, starts, base)
-    consumed = int(ends[count - 1]) if count else 0
-    starts, ends = starts[:count], ends[:count]
-    records = _Records(window, starts, ends)
-    return KeyBatch(records.keys(base), consumed)
+    magics = _gather(window, ">u4", starts + _MAGIC_OFFSET)
+    own_offsets = _gather(window, ">i8", starts + _PHYSICAL_OFFSET_OFFSET)
+    v2 = magics == MAGIC_V2
+    bad = (~v2 & (magics != MAGIC_V1)) | (own_offsets != starts + base)
+    count = int(np.argmax(bad)) if bad.any() else len(starts)
+    if not count:
+        return KeyBatch(_NO_KEYS, 0)
+    records = _Records(window, starts[:count], ends[:count], v2[:count])
+    return KeyBatch(records.keys(base), int(ends[count - 1]))
 
 
 def _walk(window: bytearray) -> tuple[Ints, Ints]:
@@ -116,14 +123,6 @@ def _walk(window: bytearray) -> tuple[Ints, Ints]:
     return bounds[:-1], bounds[1:]
 
 
-def _sound_count(window: bytearray, starts: Ints, base: int) -> int:
-    """How many of the places hold a record's magic and its own offset, up to the first without."""
-    magics = _gather(window, ">u4", starts + _MAGIC_OFFSET)
-    own = _gather(window, ">i8", starts + _PHYSICAL_OFFSET_OFFSET)
-    bad = ((magics != MAGIC_V1) & (magics != MAGIC_V2)) | (own != starts + base)
-    return int(np.argmax(bad)) if bad.any() else len(starts)
-
-
 def _gather(window: bytearray | Bytes, kind: str, places: Ints) -> Ints:
     """The big-endian numbers at any places, as int64. A place too near the end gives another's."""
     dtype = np.dtype(kind)
@@ -137,9 +136,11 @@ def _gather(window: bytearray | Bytes, kind: str, places: Ints) -> Ints:
 
 
 class _Records:
-    """Records of a window, as columns."""
+    """Records of a window, at least one, as columns."""
 
-    def __init__(self, window: bytearray, starts: Ints, ends: Ints) -> None:
+    def __init__(
+        self, window: bytearray, starts: Ints, ends: Ints, v2: npt.NDArray[np.bool_]
+    ) -> None:
         flags = _gather(window, ">i4", starts + SYS_FLAG_OFFSET)
         timestamps_at = starts + STORE_TIMESTAMP_OFFSET_V4
         body_lengths_at = starts + _BODY_LENGTH_OFFSET_V4
@@ -151,7 +152,6 @@ class _Records:
         topic_lengths_at = body_lengths_at + 4 + body_lengths
         topic_lengths = _gather(window, "u1", topic_lengths_at)
         topics_at = topic_lengths_at + 1
-        v2 = _gather(window, "u1", starts + _MAGIC_OFFSET + 3) == MAGIC_V2 & 0xFF
         if v2.any():
             topic_lengths[v2] = _gather(window, ">u2", topic_lengths_at[v2])
             topics_at += v2
@@ -176,8 +176,8 @@ class _Records:
         """
         places = zip(starts.tolist(), ends.tolist(), strict=True)
         pieces = [window[start:end] for start, end in places]
-        # In front of it all the room that a row of `_hash` reaches back.
-        joined = bytearray(_LONGEST) + bytes((_ENTRY_END,)).join(pieces) + bytes((_ENTRY_END,))
+        # In front of it all the room that a row of `_hash` reaches back, and an 02 behind it.
+        joined = bytearray((_ENTRY_END,)).join([bytes(_LONGEST - 1), *pieces, b""])
         self._joined = joined
         self._text: Bytes = np.frombuffer(joined, np.uint8)
         lengths = ends - starts + 1
@@ -189,37 +189,39 @@ class _Records:
 
     def keys(self, base: int) -> IndexKeys:
         if not len(self.offsets):
-            nothing = np.zeros(0, np.int64)
-            return IndexKeys(nothing, nothing, nothing)
-        names_end = np.flatnonzero(self._text == _NAME_END)
-        last_letters = _gather(self._text, ">u4", names_end - 4)
-        self._entries_end = np.flatnonzero(self._text == _ENTRY_END)
-        ids = self._values(names_end, last_letters, UNIQ_CLIENT_MESSAGE_ID)
-        words = self._words(*self._values(names_end, last_letters, KEYS))
-        owners = np.concatenate((ids[0], words[0]))
-        # Stable: a message's unique id comes first, then its keys in their order.
-        order = np.argsort(owners, kind="stable")
-        owners = owners[order]
-        starts = np.concatenate((ids[1], words[1]))[order]
-        ends = np.concatenate((ids[2], words[2]))[order]
+            return _NO_KEYS
+        entries_end = np.flatnonzero(self._text == _ENTRY_END)
+        first_letters = _gather(self._text, ">u4", entries_end[:-1] + 1)
+        owners, starts, ends = self._values(entries_end, first_letters, UNIQ_CLIENT_MESSAGE_ID)
+        words = self._words(*self._values(entries_end, first_letters, KEYS))
+        if len(words[0]):
+            owners = np.concatenate((owners, words[0]))
+            # Stable: a message's unique id comes first, then its keys in their order.
+            order = np.argsort(owners, kind="stable")
+            owners = owners[order]
+            starts = np.concatenate((starts, words[1]))[order]
+            ends = np.concatenate((ends, words[2]))[order]
         hashes = self._hash_keys(owners, starts, ends)
         return IndexKeys(hashes, self.offsets[owners] + base, self.timestamps[owners])
 
-    def _values(self, names_end: Ints, last_letters: Ints, name: str) -> tuple[Ints, Ints, Ints]:
+    def _values(self, entries_end: Ints, first_letters: Ints, name: str) -> tuple[Ints, Ints, Ints]:
         """Record, start and end of the property's value, for each record that has it."""
         encoded = name.encode()
-        found = names_end[last_letters == int.from_bytes(encoded[-4:], "big")]
-        for back, letter in enumerate(reversed(bytes((_ENTRY_END,)) + encoded[:-4]), 5):
-            found = found[self._text[found - back] == letter]
-        starts = found + 1
-        ends = self._entries_end[np.searchsorted(self._entries_end, starts)]
+        at = np.flatnonzero(first_letters == int.from_bytes(encoded[:4], "big"))
+        for place, letter in enumerate(encoded[4:] + bytes((_NAME_END,)), 5):
+            # Too long a name to be there leads past the end of the text at most to its last byte.
+            letters = np.minimum(entries_end[at] + place, len(self._text) - 1)
+            at = at[self._text[letters] == letter]
+        starts = entries_end[at] + len(encoded) + 2
+        ends = entries_end[at + 1]
         owners = np.searchsorted(self._starts, starts, "right") - 1
         # Of a property that stands twice the last one counts, but none without a value.
         valued = (ends > starts) & (starts > self._starts[owners] + self._topic_lengths[owners])
-        owners, starts, ends = owners[valued], starts[valued], ends[valued]
+        if not valued.all():
+            owners, starts, ends = owners[valued], starts[valued], ends[valued]
         last = np.ones(len(owners), bool)
         last[:-1] = owners[1:] != owners[:-1]
-        return owners[last], starts[last], ends[last]
+        return (owners, starts, ends) if last.all() else (owners[last], starts[last], ends[last])
 
     def _words(self, owners: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
         """The blank-separated words of values, without empty ones."""

@@ -261,6 +261,8 @@ class IndexService:
         self._indexed_keys = 0
 
     def _read(self, file: MappedFile, start: int, end: int) -> bytearray:
+        # Through the file system: a page fault of a mapping would hold up all threads, and even
+        # for pages in memory one pass of the kernel is cheaper than finding their parts one by one.
         size = end - start
         if len(self._window) != size:
             self._window = bytearray(size)

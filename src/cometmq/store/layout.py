@@ -49,7 +49,7 @@ def check_readable(config: StoreConfig, disk: Disk) -> None:
     for path in (root, config.commit_log_path):
         check_access(path, disk, write=False)
     check_layout(config, disk)
-    if disk.owner(config.commit_log_path) is None:
+    if disk.owner(config.commit_log_path) is None and disk.size(config.checkpoint_path) is None:
         raise StoreUnusableError(
             f"{root} is no store, it has no directory {config.commit_log_path.name}: name the "
             f"directory of storePathRootDir"

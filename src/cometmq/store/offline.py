@@ -20,6 +20,10 @@ from cometmq.store.layout import check_readable
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.scan import BLANK, ScannedRecord, check_record, find_record_in
 
+# Of records that a repair has put where bytes were lost; a topic of the system, so that no user's
+# topic appears from nowhere.
+LOST_TOPIC: Final = "rmq_sys_lost"
+
 _NAME_LENGTH: Final = 20
 _INDEX_NAME_LENGTH: Final = 17
 _PROGRESS_EVERY_RECORDS: Final = 4096

@@ -46,6 +46,10 @@ class Refusals:
     def is_set(self, cause: RefusalCause) -> bool:
         return cause in self._in_force
 
+    def error(self, cause: RefusalCause) -> StoreError | None:
+        """What a cause in force raises, None if it is not."""
+        return self._in_force.get(cause)
+
     def set(self, cause: RefusalCause, error: StoreError) -> None:
         """Refuse with `error` until the cause is lifted."""
         with self._lock:

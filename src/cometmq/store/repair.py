@@ -23,11 +23,10 @@ from cometmq.store.commit_log import BLANK
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
 from cometmq.store.layout import check_usable
-from cometmq.store.offline import Damage, OfflineStore, Progress, open_offline
+from cometmq.store.offline import LOST_TOPIC, Damage, OfflineStore, Progress, open_offline
 from cometmq.store.store import MessageStore
 
-# Stands in for what was lost; a topic of the system, so that no user's topic appears from nowhere.
-LOST_TOPIC: Final = b"rmq_sys_lost"
+_LOST: Final = LOST_TOPIC.encode()
 _HOST: Final = bytes(8)
 _WITHOUT_END_S: Final = 1e9
 
@@ -167,13 +166,13 @@ def _give_up(store: OfflineStore, damage: Damage, kept: Path, timestamp: int) ->
     disk.write(saved, bytes(file.view[damage.position : damage.end_position]))
     size = damage.end_position - damage.position
     at_end = damage.end_position == file.size
-    if at_end or size < MIN_RECORD_SIZE + len(LOST_TOPIC):
+    if at_end or size < MIN_RECORD_SIZE + len(_LOST):
         # Where no record fits, the rest of the file goes with it.
         filler = BLANK.pack(file.size - damage.position, MAGIC_BLANK)
     else:
         filler = encode_record(
-            topic=LOST_TOPIC,
-            body=bytes(size - MIN_RECORD_SIZE - len(LOST_TOPIC)),
+            topic=_LOST,
+            body=bytes(size - MIN_RECORD_SIZE - len(_LOST)),
             properties=b"",
             queue_id=0,
             queue_offset=0,

@@ -58,7 +58,8 @@ def check_record(
     if int.from_bytes(view[position + 4 : position + 8], "big") == MAGIC_BLANK:
         return BLANK
     if left < MIN_RECORD_SIZE:
-        return BadRecord("too few bytes are left in the file")
+        unwritten = not any(view[position:])
+        return BadRecord("" if unwritten else "too few bytes are left in the file")
     (
         size, magic, body_crc, queue_id, _flag, queue_offset, physical_offset, sys_flag, _born,
     ) = _HEAD.unpack_from(view, position)  # fmt: skip

@@ -143,8 +143,6 @@ class MessageStore:
         except BaseException:
             self._let_go()
             raise
-        if self._publisher is not None:
-            self._publisher.start_at(recovery.end)
         self.refusals.lift(RefusalCause.CLOSED)
         return recovery
 
@@ -179,19 +177,20 @@ class MessageStore:
     def close(self) -> None:
         """Flush everything, mark the stop as clean, release the lock. Idempotent.
 
-        Views handed out stay readable. When flushing fails the abort file stays, so the next start
-        recovers; the error is raised after the lock is released.
+        Views handed out stay readable. When flushing fails, or has failed before, the abort file
+        stays, so the next start recovers; the error is raised after the lock is released.
         """
         if self._lock is None:
             return
-        failed = self.refusals.is_set(RefusalCause.DISK_FAILED)
+        failed = self.failure
         self._refuse_as_closed("is closed")
         try:
+            if failed is not None:
+                raise failed.with_traceback(None)
             self._commit_and_publish()
             self._flusher.flush_all()
             self.index.close(_INDEX_AT_CLOSE_S)
-            if not failed:
-                self._disk.remove(self.config.abort_path)
+            self._disk.remove(self.config.abort_path)
         finally:
             self._let_go()
 
@@ -354,6 +353,7 @@ class MessageStore:
         """
         if self._pool is None:
             return
+        self._raise_failure()
         try:
             self._pool.commit(least_pages)
         except StoreError as error:
@@ -386,8 +386,11 @@ class MessageStore:
     def flush_commit_log(self, least_pages: int = 0) -> int:
         """Sync the log if so many pages wait (0: any byte); returns the flushed offset. Blocks.
 
-        A failure is final: the store refuses messages from then on, and the next start recovers.
+        A failure is final: the store refuses messages from then on, each further call raises it,
+        and the next start recovers. The kernel forgets the pages that it could not write, so a
+        second fdatasync would succeed without them.
         """
+        self._raise_failure()
         watch = self._appender.page_cache_watch
         watch.flush_begins()
         try:
@@ -406,6 +409,7 @@ class MessageStore:
 
     def flush_consume_queues(self, least_pages: int = 0) -> None:
         """Sync consume queues; with 0 all of them and the checkpoint. Blocks; fails as above."""
+        self._raise_failure()
         try:
             self._flusher.flush_consume_queues(least_pages)
         except StoreError as error:
@@ -414,6 +418,7 @@ class MessageStore:
 
     def flush_checkpoint(self) -> None:
         """Write down how far flushing has come; once a second keeps the next recovery short."""
+        self._raise_failure()
         self._flusher.flush_checkpoint()
 
     def flush_all(self) -> None:
@@ -429,6 +434,15 @@ class MessageStore:
         pages = config.flush_least_pages_when_warm_maped_file
         warm = config.warm_maped_file_enable
         self.commit_log.files.prepare_next(warm_step_bytes=pages * PAGE_SIZE if warm else 0)
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why nothing can be made durable any more, None as long as the disk works."""
+        return self.refusals.error(RefusalCause.DISK_FAILED)
+
+    def _raise_failure(self) -> None:
+        if (failure := self.failure) is not None:
+            raise failure.with_traceback(None)
 
     def _fail(self, error: StoreError) -> None:
         if not self.refusals.is_set(RefusalCause.DISK_FAILED):

@@ -87,6 +87,7 @@ class PooledCommitLog(CommitLog):
         "_committed",
         "_committed_timestamp",
         "_committing",
+        "_dispatched_end",
         "_dispatched_timestamp",
         "_fail_fast",
         "_filling",
@@ -103,7 +104,7 @@ class PooledCommitLog(CommitLog):
         self._retry_ms = config.commit_interval_commit_log
         self._filling: deque[_Filling] = deque()
         self._committing = threading.Lock()
-        self._committed = 0
+        self._committed = self._dispatched_end = 0
         self._committed_timestamp = self._dispatched_timestamp = 0
 
     @property
@@ -115,16 +116,21 @@ class PooledCommitLog(CommitLog):
         return self._committed_timestamp
 
     @property
+    def dispatched_end(self) -> int:
+        return self._dispatched_end
+
+    @property
     def dispatched_timestamp(self) -> int:
         return self._dispatched_timestamp
 
-    @dispatched_timestamp.setter
-    def dispatched_timestamp(self, value: int) -> None:
-        self._dispatched_timestamp = value
+    def dispatched(self, end: int, timestamp: int) -> None:
+        """Tell up to where consume queues know the records."""
+        self._dispatched_end = end
+        self._dispatched_timestamp = timestamp
 
     def start_writing_at(self, offset: int, last_store_timestamp: int) -> None:
         super().start_writing_at(offset, last_store_timestamp)
-        self._committed = offset
+        self._committed = self._dispatched_end = offset
         self._committed_timestamp = self._dispatched_timestamp = last_store_timestamp
 
     def make_room(self, size: int) -> None:
@@ -216,10 +222,6 @@ class Publisher:
         self._dispatcher = Dispatcher(
             queue_of, delay_levels_ms, fill_gaps=True, on_arrival=on_arrival
         )
-        self._end = 0
-
-    def start_at(self, offset: int) -> None:
-        self._end = offset
 
     def publish(self, limit: int) -> bool:
         """Publish up to `limit` records; whether more wait.
@@ -227,12 +229,12 @@ class Publisher:
         Raises StoreFullError when a queue gets no room: the next call goes on from there.
         """
         committed = self._log.readable_end
-        scan = LogScan(self._log.files, self._end, check_crc=False)
+        scan = LogScan(self._log.files, self._log.dispatched_end, check_crc=False)
         for record in scan:
-            if limit == 0 or record.offset + record.size > committed:
+            end = record.offset + record.size
+            if limit == 0 or end > committed:
                 break
             self._dispatcher.dispatch(record)
-            self._end = record.offset + record.size
-            self._log.dispatched_timestamp = record.store_timestamp
+            self._log.dispatched(end, record.store_timestamp)
             limit -= 1
-        return limit == 0 and self._end < committed
+        return limit == 0 and self._log.dispatched_end < committed

@@ -19,6 +19,10 @@ NAMESRV = "127.0.0.1:9876"
 Answer = Callable[[str, RemotingCommand], RemotingCommand]
 
 
+class FakeConnection:
+    closed = False
+
+
 class FakeRemoting(RemotingClient):
     """`answers` by request code get the address and the command; `down` addresses refuse."""
 
@@ -33,6 +37,7 @@ class FakeRemoting(RemotingClient):
         self.down: set[str] = set()
         self.calls: list[tuple[str, RemotingCommand]] = []
         self.delay_s = 0.0
+        self._made: dict[str, FakeConnection] = {}
 
     async def call(
         self, address: str, command: RemotingCommand, timeout_s: float
@@ -47,7 +52,16 @@ class FakeRemoting(RemotingClient):
         await self.call(address, command, 1.0)
 
     def connected(self, address: str) -> Connection | None:
-        return None if address in self.down else object()  # type: ignore[return-value]
+        if address in self.down:
+            self.lose(address)
+            return None
+        return self._made.setdefault(address, FakeConnection())  # type: ignore[return-value]
+
+    def lose(self, address: str) -> None:
+        """The connection to `address` breaks; the next use makes another one."""
+        made = self._made.pop(address, None)
+        if made is not None:
+            made.closed = True
 
     def called(self, code: int) -> list[str]:
         """The addresses that were asked with `code`, in order."""

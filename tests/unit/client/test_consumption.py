@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.unit.client.fakes import FakeInstance, until
 
 from cometmq.client.consumption import Consumption
@@ -12,7 +13,7 @@ from cometmq.client.process_queue import ProcessQueue
 from cometmq.errors import RemoteError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeResult
+from cometmq.model.results import ConsumeReport, ConsumeResult
 
 QUEUE = MessageQueue("t", "a", 0)
 
@@ -20,22 +21,33 @@ QUEUE = MessageQueue("t", "a", 0)
 class Bench:
     """A consumption whose listener refuses the messages in `bad`, and sends back unless `broken`."""
 
-    def __init__(self, fake: FakeInstance, batch_max_size: int = 1) -> None:
+    def __init__(
+        self,
+        fake: FakeInstance,
+        batch_max_size: int = 1,
+        *,
+        broadcasting: bool = False,
+        consume_timeout_s: float = 900.0,
+    ) -> None:
         self.offsets = RemoteOffsetStore(fake.instance, "g")
         self.process_queue = ProcessQueue(QUEUE)
         self.bad: set[int] = set()
         self.broken = False
+        self.report: ConsumeReport | None = None
+        self.hold: asyncio.Event | None = None
         self.drops = False  # the queue goes to another member while the listener runs
         self.heard: list[list[int]] = []
         self.sent_back: list[int] = []
+        self.levels: list[int] = []
         self.consumption = Consumption(
             "g",
             self._listen,
             self.offsets,
-            self._send_back,
+            None if broadcasting else self._send_back,
             concurrency=2,
             batch_max_size=batch_max_size,
             local_retry_s=0.01,
+            consume_timeout_s=consume_timeout_s,
         )
 
     def pulled(self, *offsets: int) -> list[MessageExt]:
@@ -44,17 +56,22 @@ class Bench:
         self.consumption.submit(self.process_queue, messages)
         return messages
 
-    async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
+    async def _listen(self, messages: list[MessageExt]) -> ConsumeResult | ConsumeReport:
         offsets = [message.queue_offset for message in messages]
         self.heard.append(offsets)
         self.process_queue.dropped = self.drops
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.report is not None:
+            return self.report
         later = self.bad.intersection(offsets)
         return ConsumeResult.RECONSUME_LATER if later else ConsumeResult.SUCCESS
 
-    async def _send_back(self, message: MessageExt) -> None:
+    async def _send_back(self, message: MessageExt, level: int) -> None:
         if self.broken:
             raise RemoteError("not now", code=1)
         self.sent_back.append(message.queue_offset)
+        self.levels.append(level)
 
 
 async def test_consumed_messages_move_the_offset(fake: FakeInstance) -> None:
@@ -145,3 +162,86 @@ async def test_close_hands_back_what_was_refused(fake: FakeInstance) -> None:
     await bench.consumption.close(5)
     assert bench.sent_back == [0]
     assert bench.offsets.get(QUEUE) == 1
+
+
+@pytest.mark.parametrize(
+    ("ack_index", "sent_back"), [(-1, [0, 1, 2]), (0, [1, 2]), (2, []), (9, [])]
+)
+async def test_what_lies_after_the_ack_index_is_sent_back(
+    fake: FakeInstance, ack_index: int, sent_back: list[int]
+) -> None:
+    bench = Bench(fake, batch_max_size=3)
+    bench.report = ConsumeReport(ack_index=ack_index)
+    bench.pulled(0, 1, 2)
+    await until(lambda: bench.offsets.get(QUEUE) == 3)
+    assert bench.sent_back == sent_back
+    await bench.consumption.close(1)
+
+
+async def test_a_report_chooses_the_delay_level(fake: FakeInstance) -> None:
+    bench = Bench(fake)
+    bench.report = ConsumeReport(ConsumeResult.RECONSUME_LATER, delay_level=9)
+    bench.pulled(0)
+    await until(lambda: bench.offsets.get(QUEUE) == 1)
+    assert (bench.sent_back, bench.levels) == ([0], [9])
+    await bench.consumption.close(1)
+
+
+async def test_suspend_counts_as_later_where_nothing_is_in_order(fake: FakeInstance) -> None:
+    bench = Bench(fake)
+    bench.report = ConsumeReport(ConsumeResult.SUSPEND)
+    bench.pulled(0)
+    await until(lambda: bench.sent_back == [0])
+    await bench.consumption.close(1)
+
+
+async def test_in_broadcasting_a_refused_message_is_left_behind(fake: FakeInstance) -> None:
+    bench = Bench(fake, broadcasting=True)
+    bench.bad = {1}
+    bench.pulled(0, 1, 2)
+    await until(lambda: bench.offsets.get(QUEUE) == 3)
+    assert bench.sent_back == []
+    await bench.consumption.close(1)
+
+
+@pytest.mark.parametrize("verdict", [ConsumeResult.SUCCESS, ConsumeResult.RECONSUME_LATER])
+async def test_a_stuck_listener_loses_its_message_to_a_later_delivery(
+    fake: FakeInstance, verdict: ConsumeResult
+) -> None:
+    bench = Bench(fake, consume_timeout_s=0.05)
+    bench.hold = asyncio.Event()
+    bench.report = ConsumeReport(verdict)
+    bench.pulled(0)
+    await until(lambda: bench.offsets.get(QUEUE) == 1)
+    bench.hold.set()
+    await asyncio.sleep(0.02)
+    await bench.consumption.close(1)
+    # What the listener says after that changes nothing.
+    assert (bench.sent_back, bench.levels) == ([0], [3])
+    assert bench.offsets.get(QUEUE) == 1
+
+
+async def test_a_stuck_message_that_cannot_be_sent_back_is_tried_again(fake: FakeInstance) -> None:
+    bench = Bench(fake, consume_timeout_s=0.02)
+    bench.hold = asyncio.Event()
+    bench.broken = True
+    bench.pulled(0)
+    await asyncio.sleep(0.1)
+    assert bench.offsets.get(QUEUE) is None
+    bench.broken = False
+    await until(lambda: bench.sent_back == [0])
+    bench.hold.set()
+    await bench.consumption.close(1)
+
+
+async def test_more_listeners_may_run_when_that_is_said(fake: FakeInstance) -> None:
+    bench = Bench(fake)
+    bench.hold = asyncio.Event()
+    bench.pulled(*range(6))
+    await until(lambda: len(bench.heard) == 2)
+    bench.consumption.runner.concurrency = 5
+    bench.pulled(6)
+    await until(lambda: len(bench.heard) == 5)
+    bench.hold.set()
+    await until(lambda: bench.offsets.get(QUEUE) == 7)
+    await bench.consumption.close(1)

@@ -13,6 +13,7 @@ from cometmq.client.member import ConsumerOptions, GroupMember
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
+from cometmq.model.subscription import MessageSelector
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, response
@@ -52,7 +53,9 @@ class Box:
         options = ConsumerOptions(
             consume_from=ConsumeFromWhere.FIRST_OFFSET, max_reconsume_times=7, local_retry_s=0.01
         )
-        self.member = GroupMember(fake.instance, "g", {"t": "x || y"}, self._listen, options)
+        self.member = GroupMember(
+            fake.instance, "g", {"t": MessageSelector("x || y")}, self._listen, options
+        )
 
     async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
         self.heard += messages
@@ -165,7 +168,7 @@ async def test_members_that_come_and_go_are_noticed_when_told(box: Box, fake: Fa
 async def test_a_new_subscription_is_told_and_consumed(box: Box, fake: FakeInstance) -> None:
     fake.remoting.routes["u"] = route("a", queues=1)
     await box.member.start()
-    box.member.subscribe("u", "*")
+    box.member.subscribe("u", MessageSelector())
     await until(lambda: MessageQueue("u", "a", 0) in box.member.assigned())
     topics = {s.topic for s in heartbeat(fake).consumer_data_set[0].subscription_data_set}
     assert topics == {"t", "u", "%RETRY%g"}

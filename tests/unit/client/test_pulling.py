@@ -81,7 +81,12 @@ class Member:
     def rebalance_soon(self) -> None:
         pass
 
-    async def start(self, next_offset: int = 0, flow: FlowLimits | None = None) -> None:
+    async def start(
+        self,
+        next_offset: int = 0,
+        flow: FlowLimits | None = None,
+        gate: asyncio.Event | None = None,
+    ) -> None:
         await self._fake.instance.routes.refresh("t")
         puller = QueuePuller(
             self._fake.instance,
@@ -93,6 +98,7 @@ class Member:
             subscription=lambda _: self.subscription,
             deliver=lambda _, messages: self.delivered.extend(messages),
             on_offset_moved=self._on_moved,
+            gate=gate,
         )
         self._task = asyncio.get_running_loop().create_task(puller.run())
 
@@ -297,4 +303,34 @@ async def test_the_puller_ends_with_subscription_or_assignment(
     await until(lambda: len(member.asked()) >= 1)
     end(member)
     await until(lambda: member.ended)
+    await member.stop()
+
+
+def test_a_topics_limits_are_divided_among_its_queues() -> None:
+    options = PullOptions(messages_for_topic=100, size_bytes_for_topic=1000)
+    assert options.flow_for(1) == FlowLimits(100, 1000)
+    assert options.flow_for(3) == FlowLimits(33, 333)
+    assert options.flow_for(2000) == FlowLimits(1, 1)
+    assert PullOptions().flow_for(7) == FlowLimits()
+
+
+async def test_a_closed_gate_holds_the_next_pull(fake: FakeInstance) -> None:
+    member = Member(fake, answer(0, 1, record(0)), answer(0, 2, record(1)))
+    gate = asyncio.Event()
+    await member.start(gate=gate)
+    await asyncio.sleep(0.05)
+    assert member.asked() == []
+    gate.set()
+    await until(lambda: len(member.delivered) == 2)
+    await member.stop()
+
+
+async def test_broadcasting_commits_nothing_by_its_pulls(fake: FakeInstance) -> None:
+    member = Member(fake, answer(0, 1, record(0)))
+    member.offsets.remote = False
+    member.offsets.update(QUEUE, 1, increase_only=True)
+    await member.start(1)
+    await until(member.asked)
+    header = member.asked()[0]
+    assert (header.commit_offset, header.sys_flag & 1) == (0, 0)
     await member.stop()

@@ -121,21 +121,18 @@ def test_every_cause_has_its_counter(box: Box, make_box: Callable[..., Box]) -> 
 
 def test_a_failed_disk_is_told_before_a_busy_one(box: Box) -> None:
     class BrokenDisk(Disk):
-        broken = True
-
         def sync(self, path: Path) -> None:
-            if self.broken:
-                raise StoreError(f"{path}: Input/output error")
+            raise StoreError(f"{path}: Input/output error")
 
-    disk = BrokenDisk()
-    store = box.open(disk)
+    store = box.open(BrokenDisk())
     put(store)
     store.refusals.set(RefusalCause.PAGE_CACHE_BUSY, StoreBusyError("busy"))
     with pytest.raises(StoreError, match="Input/output error"):
         store.flush_commit_log()
     with pytest.raises(StoreClosedError, match="since a write to disk failed"):
         put(store)
-    disk.broken = False
+    with pytest.raises(StoreClosedError, match="Input/output error"):
+        store.close()
 
 
 def test_a_refusal_raised_often_does_not_grow(box: Box) -> None:

@@ -128,7 +128,7 @@ final class Produce {
         }
     }
 
-    private Message message(int index) {
+    Message message(int index) {
         Message message = new Message(topic, tags[index % tags.length], body(index, size));
         message.setKeys(prefix + "-" + index + " all-" + prefix);
         message.putUserProperty("index", Integer.toString(index));
@@ -146,7 +146,7 @@ final class Produce {
         return body;
     }
 
-    private static void sent(int index, int count, SendResult result) {
+    static void sent(int index, int count, SendResult result) {
         new Event("sent")
             .with("index", index)
             .with("count", count)

@@ -1,0 +1,223 @@
+"""What each group selects by an expression: filter data by topic and group, consumerFilter.json.
+
+Java: ConsumerFilterManager, ConsumerFilterData, FilterDataMapByTopic. Heartbeats state the
+expressions; the newest version of a client counts. The data of a group that left is kept as dead for
+a while, so that the bit maps written with its expression serve it when it comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+
+from cometmq.errors import FilterExpressionError
+from cometmq.filtering.bloom import BloomFilter
+from cometmq.filtering.sql92 import compile_sql
+from cometmq.filtering.sql92_terms import Condition
+from cometmq.filtering.tags import is_tag_type
+from cometmq.model.ranges import Int32, Int64
+from cometmq.model.subscription import EXPRESSION_SQL92, SubscriptionData
+from cometmq.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+# Java counts a group as having left so long before a restart that found it still alive.
+_DEAD_BEFORE_RESTART_MS = 30_000
+
+
+class BloomFilterData(msgspec.Struct, rename="camel"):
+    """The bits of `group#topic` in a message's bit map of `bit_num` bits."""
+
+    bit_num: Int32
+    bit_pos: list[Int32] = []
+
+
+class ConsumerFilterData(msgspec.Struct, rename="camel"):
+    """The expression of one group on one topic. Times in ms; `client_version` is the subscription's.
+
+    `dead` says whether the group has left; it is written for readers of the file and not read.
+    """
+
+    consumer_group: str
+    topic: str
+    expression: str
+    expression_type: str = EXPRESSION_SQL92
+    born_time: Int64 = 0
+    dead_time: Int64 = 0
+    client_version: Int64 = 0
+    bloom_filter_data: BloomFilterData | None = None
+    dead: bool = False
+
+    def live(self) -> None:
+        self.dead_time, self.dead = 0, False
+
+    def die(self, now_ms: int) -> None:
+        """From `now_ms` on; never before it was born, so that it counts as dead."""
+        self.dead_time, self.dead = max(now_ms, self.born_time), True
+
+    def condition(self) -> Condition:
+        """The compiled expression; it compiled when the data was made."""
+        return compile_sql(self.expression)
+
+
+class FilterDataByTopic(msgspec.Struct, rename="camel"):
+    topic: str
+    group_filter_data: dict[str, ConsumerFilterData] = {}
+
+
+class ConsumerFilterTable(msgspec.Struct, rename="camel"):
+    """The file consumerFilter.json."""
+
+    filter_data_by_topic: dict[str, FilterDataByTopic] = {}
+
+
+def compile_expression(expression: str | None, expression_type: str | None) -> Condition:
+    """Raises FilterExpressionError, also for a type that is not SQL92."""
+    if expression_type != EXPRESSION_SQL92:
+        raise FilterExpressionError(
+            f"expressions of type {expression_type} are unknown; use TAG or SQL92", 1, 1
+        )
+    return compile_sql(expression or "")
+
+
+class ConsumerFilterManager:
+    """Filter data of all groups. `changed` is for who writes the file. For the loop's thread only.
+
+    Dead data is dropped `clean_time_span_ms` after its group left.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        bloom: BloomFilter,
+        clean_time_span_ms: int,
+        table: ConsumerFilterTable | None = None,
+    ) -> None:
+        self.changed = False
+        self._clock = clock
+        self._bloom = bloom
+        self._clean_time_span_ms = clean_time_span_ms
+        self._topics: dict[str, FilterDataByTopic] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        if table is not None:
+            self._take_over(table)
+
+    def get(self, topic: str, group: str) -> ConsumerFilterData | None:
+        by_topic = self._topics.get(topic)
+        return by_topic.group_filter_data.get(group) if by_topic is not None else None
+
+    def of_topic(self, topic: str) -> Iterable[ConsumerFilterData]:
+        """The data of every group on `topic`, dead ones too."""
+        by_topic = self._topics.get(topic)
+        return by_topic.group_filter_data.values() if by_topic is not None else ()
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take in a heartbeat: all that the group subscribes to."""
+        topics = set()
+        for subscription in subscriptions:
+            topics.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                self._register(group, subscription)
+        if group in self._topics_of:
+            self._die(group, self._topics_of[group] - topics)
+
+    def unregister(self, group: str) -> None:
+        """The group's last member left."""
+        if group in self._topics_of:
+            self._die(group, self._topics_of[group])
+
+    def table(self) -> ConsumerFilterTable:
+        """What the file holds. Drops what has been dead for too long first."""
+        limit = self._clock.now_ms() - self._clean_time_span_ms
+        for by_topic in list(self._topics.values()):
+            for data in list(by_topic.group_filter_data.values()):
+                if data.dead and data.dead_time <= limit:
+                    self._remove(data)
+        return ConsumerFilterTable(self._topics)
+
+    def bloom_data(self, group: str, topic: str) -> BloomFilterData:
+        positions = self._bloom.positions(f"{group}#{topic}")
+        return BloomFilterData(self._bloom.bit_count, list(positions))
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
+        known = self.get(subscription.topic, group)
+        version = subscription.sub_version
+        if known is not None:
+            same = (known.expression, known.expression_type) == (
+                subscription.sub_string,
+                subscription.expression_type,
+            )
+            if version < known.client_version or (version == known.client_version and not same):
+                log.debug("older filter ignored", group=group, topic=subscription.topic)
+                return
+            if same:
+                if known.dead or version != known.client_version:
+                    known.client_version = version
+                    known.live()
+                    self.changed = True
+                return
+        try:
+            compile_expression(subscription.sub_string, subscription.expression_type)
+        except FilterExpressionError as error:
+            # Its pulls are refused for want of filter data; no older expression may stand in.
+            if known is not None:
+                self._remove(known)
+            log.warning("filter refused", group=group, topic=subscription.topic, reason=str(error))
+            return
+        self._put(
+            ConsumerFilterData(
+                group,
+                subscription.topic,
+                subscription.sub_string,
+                subscription.expression_type,
+                born_time=self._clock.now_ms(),
+                client_version=version,
+                bloom_filter_data=self.bloom_data(group, subscription.topic),
+            )
+        )
+        self.changed = True
+        log.info("filter registered", group=group, topic=subscription.topic)
+
+    def _die(self, group: str, topics: Iterable[str]) -> None:
+        for topic in topics:
+            data = self.get(topic, group)
+            if data is not None and not data.dead:
+                data.die(self._clock.now_ms())
+                self.changed = True
+                log.info("filter left unused", group=group, topic=topic)
+
+    def _put(self, data: ConsumerFilterData) -> None:
+        by_topic = self._topics.setdefault(data.topic, FilterDataByTopic(data.topic))
+        by_topic.group_filter_data[data.consumer_group] = data
+        self._topics_of.setdefault(data.consumer_group, set()).add(data.topic)
+
+    def _remove(self, data: ConsumerFilterData) -> None:
+        groups = self._topics[data.topic].group_filter_data
+        del groups[data.consumer_group]
+        if not groups:
+            del self._topics[data.topic]
+        topics = self._topics_of[data.consumer_group]
+        topics.discard(data.topic)
+        if not topics:
+            del self._topics_of[data.consumer_group]
+        self.changed = True
+
+    def _take_over(self, table: ConsumerFilterTable) -> None:
+        """All of a file, its groups as dead until they are heard of."""
+        now_ms = self._clock.now_ms()
+        for topic, by_topic in table.filter_data_by_topic.items():
+            for group, data in by_topic.group_filter_data.items():
+                data.topic, data.consumer_group = topic, group
+                if data.bloom_filter_data != self.bloom_data(group, topic):
+                    # Bit maps in the store were made with other positions: nobody may use them.
+                    data.bloom_filter_data = self.bloom_data(group, topic)
+                    data.born_time = now_ms
+                data.die(data.dead_time or now_ms - _DEAD_BEFORE_RESTART_MS)
+                try:
+                    compile_expression(data.expression, data.expression_type)
+                except FilterExpressionError as error:
+                    log.warning("filter dropped", group=group, topic=topic, reason=str(error))
+                    continue
+                self._put(data)

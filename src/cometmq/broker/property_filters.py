@@ -1,0 +1,84 @@
+"""Selection by properties in the broker: heartbeats in, code 46, consumerFilter.json out.
+
+Java: ClientManageProcessor.checkClientConfig, DefaultConsumerIdsChangeListener.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cometmq.broker.clients import ClientManager, Member
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.consumer_filters import (
+    ConsumerFilterManager,
+    ConsumerFilterTable,
+    compile_expression,
+)
+from cometmq.broker.pull import check_property_filter
+from cometmq.broker.state import StateWriter
+from cometmq.filtering.bloom import BloomFilter
+from cometmq.filtering.tags import is_tag_type
+from cometmq.protocol.bodies import CheckClientRequestBody
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.tasks import TaskOwner
+
+_SAVE_PERIOD_S: Final = 10.0
+
+
+class PropertyFilters:
+    """The filter data of a broker and its file. For the loop's thread only.
+
+    Raises ConfigError for a file that does not decode.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, file: JsonFile, state: StateWriter
+    ) -> None:
+        self._config = config
+        self._file = file
+        self._state = state
+        self.manager = ConsumerFilterManager(
+            clock,
+            BloomFilter.create(
+                config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+            ),
+            config.filter_data_clean_time_span,
+            file.read(lambda text: decode_body(text.encode(), ConsumerFilterTable)),
+        )
+
+    def watch(self, clients: ClientManager) -> None:
+        """Take in what heartbeats state, and that groups end."""
+        clients.on_subscriptions.append(self.manager.register)
+        clients.on_members_changed.append(self._members_changed)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(RequestCode.CHECK_CLIENT_CONFIG, NoHeader, self.check_client)
+
+    def start(self, tasks: TaskOwner) -> None:
+        tasks.every(_SAVE_PERIOD_S, self.save, "save-consumer-filters")
+
+    def save(self) -> None:
+        """Write the file if anything changed; what has been dead for too long goes."""
+        table = self.manager.table()
+        if self.manager.changed:
+            self.manager.changed = False
+            self._state.soon(self._file, lambda: pretty(table))
+
+    def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        """Would this broker serve the subscription? FilterExpressionError carries code 23."""
+        subscription = decode_body(call.body, CheckClientRequestBody).subscription_data
+        if not is_tag_type(subscription.expression_type):
+            check_property_filter(self._config, subscription.expression_type)
+            compile_expression(subscription.sub_string, subscription.expression_type)
+        return response(ResponseCode.SUCCESS)
+
+    def _members_changed(self, group: str, members: list[Member]) -> None:
+        if not members:
+            self.manager.unregister(group)

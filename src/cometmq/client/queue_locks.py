@@ -1,0 +1,167 @@
+"""The broker's locks that an orderly consumer needs (Java: RebalanceImpl.lock, lockAll, unlock)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Final
+
+import structlog
+
+from cometmq.client.instance import ClientInstance
+from cometmq.errors import CometMQError, RemoteError
+from cometmq.model.queue import MessageQueue
+from cometmq.remoting.connection import Connection
+
+log = structlog.get_logger(__name__)
+
+RENEWAL_INTERVAL_S: Final = 20.0
+# After a renewal that a broker did not answer.
+RENEWAL_RETRY_S: Final = 1.0
+# Half of the time after which the broker would give the lock to somebody else.
+VALIDITY_S: Final = 30.0
+
+
+class QueueLock:
+    """One lock as its holder may rely on it; any thread may ask whether it is `valid`.
+
+    A broker that restarts has forgotten its locks and may give them to whoever reconnects first, so
+    a lock is worth nothing once the connection is lost over which it was given.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._renewed_at = 0.0
+        self._connection: Connection | None = None
+
+    def renew(self, asked_at: float, connection: Connection | None) -> None:
+        self._renewed_at = asked_at
+        self._connection = connection
+
+    def take_over(self, other: QueueLock) -> None:
+        self.renew(other._renewed_at, other._connection)
+
+    @property
+    def valid(self) -> bool:
+        connection = self._connection
+        if connection is None or connection.closed:
+            return False
+        return self._clock() - self._renewed_at < VALIDITY_S
+
+
+class QueueLocks:
+    """The locks of one member. For the loop's thread.
+
+    `on_lost` is called for a queue that another member holds by now; its lock is forgotten.
+    `still_current` is awaited when a lock was won again that had been invalid meanwhile: it says
+    whether nobody else consumed the queue in that time, else the lock counts as lost.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        on_lost: Callable[[MessageQueue], None],
+        still_current: Callable[[MessageQueue], Awaitable[bool]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._on_lost = on_lost
+        self._still_current = still_current
+        self._clock = clock
+        self._held: dict[MessageQueue, QueueLock] = {}
+        # Asked for without hearing the answer: perhaps ours, and to be released in the end.
+        self._unsure: set[MessageQueue] = set()
+        self._asked = asyncio.Event()
+
+    def held(self) -> Collection[MessageQueue]:
+        """The queues whose locks are held, perhaps held, or in doubt at present."""
+        return self._held.keys() | self._unsure
+
+    def renew_soon(self) -> None:
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Renewals for ever; a task of the consumer."""
+        while True:
+            self._asked.clear()
+            complete = await self.renew_all()
+            try:
+                async with asyncio.timeout(RENEWAL_INTERVAL_S if complete else RENEWAL_RETRY_S):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+
+    async def lock(self, queue: MessageQueue) -> QueueLock:
+        """Take the lock of a queue. Raises RemoteError while another member holds it."""
+        lock = QueueLock(self._clock)
+        self._unsure.add(queue)
+        granted = await self._ask(queue.broker_name, {queue: lock})
+        self._unsure.discard(queue)
+        if queue not in granted:
+            raise RemoteError(f"another member of group {self._group} holds the lock of {queue}")
+        self._held[queue] = lock
+        return lock
+
+    async def renew_all(self) -> bool:
+        """Renew every lock; False when a broker could not be asked."""
+        brokers = {queue.broker_name for queue in self._held}
+        return all(await asyncio.gather(*(self._renew(name) for name in sorted(brokers))))
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Release locks. What a broker does not hear of expires there after a minute."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            if self._held.pop(queue, None) is not None or queue in self._unsure:
+                self._unsure.discard(queue)
+                by_broker.setdefault(queue.broker_name, []).append(queue)
+        await asyncio.gather(*(self._unlock(name, held) for name, held in by_broker.items()))
+
+    async def _renew(self, broker_name: str) -> bool:
+        locks = {q: lock for q, lock in self._held.items() if q.broker_name == broker_name}
+        doubtful = [queue for queue, lock in locks.items() if not lock.valid]
+        fresh = {queue: QueueLock(self._clock) for queue in doubtful}
+        try:
+            # What was doubtful is renewed on the side first: nobody may rely on it before the check.
+            granted = await self._ask(broker_name, {**locks, **fresh})
+            for queue in doubtful:
+                if queue in granted and not await self._still_current(queue):
+                    granted.discard(queue)
+        except CometMQError as error:
+            log.info("queue locks not renewed", broker=broker_name, reason=str(error))
+            return False
+        for queue, lock in locks.items():
+            if self._held.get(queue) is not lock:
+                continue  # released meanwhile
+            if queue not in granted:
+                log.warning("a queue lock is lost", group=self._group, queue=str(queue))
+                del self._held[queue]
+                self._on_lost(queue)
+            elif queue in fresh:
+                lock.take_over(fresh[queue])
+        return True
+
+    async def _ask(
+        self, broker_name: str, locks: dict[MessageQueue, QueueLock]
+    ) -> set[MessageQueue]:
+        """Ask for locks and renew those that are granted, as of the moment of asking."""
+        address = self._instance.need_master(broker_name, next(iter(locks)).topic)
+        asked_at = self._clock()
+        granted = await self._instance.brokers.lock_queues(
+            address, self._group, self._instance.client_id, sorted(locks)
+        )
+        connection = self._instance.remoting.connected(address)
+        for queue in granted & locks.keys():
+            locks[queue].renew(asked_at, connection)
+        return granted & locks.keys()
+
+    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        try:
+            address = self._instance.need_master(broker_name, queues[0].topic)
+            await self._instance.brokers.unlock_queues(
+                address, self._group, self._instance.client_id, queues
+            )
+        except CometMQError as error:
+            log.info("queue locks not released", group=self._group, reason=str(error))

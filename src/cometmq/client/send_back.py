@@ -1,0 +1,66 @@
+"""Giving messages back that could not be consumed (Java: DefaultMQPushConsumerImpl.sendMessageBack)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cometmq.client.encoding import MessageEncoder
+from cometmq.client.instance import ClientInstance
+from cometmq.client.sending import Sender, SendLimits
+from cometmq.errors import CometMQError
+from cometmq.model import properties as p
+from cometmq.model.message import Message, MessageExt
+from cometmq.model.names import retry_topic
+
+log = structlog.get_logger(__name__)
+
+# The group under which a consumer sends (Java: MixAll.CLIENT_INNER_PRODUCER_GROUP).
+INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+SEND_TIMEOUT_S: Final = 3.0
+_NOT_SENT: Final = (p.TRANSACTION_PREPARED, p.MIN_OFFSET, p.MAX_OFFSET, p.CONSUME_START_TIMESTAMP)
+
+
+class Returns:
+    """What a group member gives back. Both ways raise CometMQError when the message stays here."""
+
+    def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int) -> None:
+        self._instance = instance
+        self._group = group
+        self._max_reconsume_times = max_reconsume_times
+        self._encoder = MessageEncoder(INNER_PRODUCER_GROUP, instance.unique_ids)
+        self._sender = Sender(instance, SendLimits())
+
+    async def send_back(self, message: MessageExt, delay_level: int) -> None:
+        """Code 36, else an ordinary send to the retry topic."""
+        try:
+            address = self._instance.need_master(message.broker_name, message.topic)
+            await self._instance.brokers.send_back(
+                address, self._group, message, self._max_reconsume_times, delay_level
+            )
+        except CometMQError as error:
+            log.info(
+                "not sent back, sending to the retry topic",
+                group=self._group,
+                msg_id=message.msg_id,
+                reason=str(error),
+            )
+            await self.send_to_retry_topic(message)
+
+    async def send_to_retry_topic(self, message: MessageExt) -> None:
+        """An ordinary send; the broker makes a dead letter of what exceeds the maximum."""
+        times = message.reconsume_times
+        retried = Message(
+            retry_topic(self._group), message.body, flag=message.flag, properties=message.properties
+        )
+        properties = retried.properties
+        for name in _NOT_SENT:
+            properties.pop(name, None)
+        properties.setdefault(p.RETRY_TOPIC, message.topic)
+        properties.setdefault(p.ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[p.DELAY_TIME_LEVEL] = str(3 + times)
+        # The counts travel in the header; Java keeps them in properties until the producer sends.
+        counts = {"j": str(times + 1), "l": str(self._max_reconsume_times)}
+        outgoing = await self._encoder.encode(retried, counts)
+        await self._sender.send(outgoing, SEND_TIMEOUT_S)

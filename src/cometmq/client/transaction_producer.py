@@ -1,0 +1,319 @@
+"""The asyncio producer of transactional messages (Java: TransactionMQProducer, DefaultMQProducerImpl).
+
+A message is sent as a half message, which no consumer sees. Then the listener does its own part, a
+database transaction say, and its verdict commits the message or rolls it back. When the verdict is
+missing, because the listener does not know or the producer died, the broker asks any producer of the
+group, whose listener then looks up what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+import structlog
+
+from cometmq.client.encoding import COMPRESS_OVER_BYTES
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.instance import ClientInstance
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_range
+from cometmq.client.producer import MAX_PENDING_SENDS, SEND_TIMEOUT_MS, Producer
+from cometmq.client.pulling import decompress_body
+from cometmq.client.routes import REFRESH_INTERVAL_S
+from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
+from cometmq.model import properties as p
+from cometmq.model.message import Message, MessageExt
+from cometmq.model.names import AUTO_CREATE_TOPIC
+from cometmq.model.results import (
+    LocalTransactionState,
+    SendResult,
+    SendStatus,
+    TransactionSendResult,
+)
+from cometmq.model.sysflag import (
+    COMPRESSED,
+    TRANSACTION_COMMIT,
+    TRANSACTION_NOT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.compression import CompressionType
+from cometmq.protocol.headers import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.record import StoredRecord
+from cometmq.remoting.connection import Connection
+
+log = structlog.get_logger(__name__)
+
+MAX_PENDING_CHECKS: Final = 2000
+_VERDICTS: Final = {
+    LocalTransactionState.COMMIT: TRANSACTION_COMMIT,
+    LocalTransactionState.ROLLBACK: TRANSACTION_ROLLBACK,
+    LocalTransactionState.UNKNOWN: TRANSACTION_NOT,
+}
+_DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
+# While no name server answers.
+_REACH_AGAIN_S: Final = 1.0
+# A remark that a log of the broker shows.
+_MAX_REMARK: Final = 500
+
+State = LocalTransactionState | Awaitable[LocalTransactionState]
+
+
+class TransactionListener(Protocol):
+    """What the user provides. Both may be functions, called in a thread of the producer's, or
+    coroutine functions, run on its loop. What they raise counts as UNKNOWN, and is logged.
+    """
+
+    def execute(self, message: Message, arg: Any, /) -> State:
+        """Do the local part; `message` is stored at the broker already."""
+
+    def check(self, message: MessageExt, /) -> State:
+        """Tell what became of the local part, which another producer of the group may have done."""
+
+
+class TransactionProducer(Producer):
+    """A `Producer` that also sends transactional messages.
+
+    `listener` has `execute(message, arg)` and `check(message)`; see TransactionListener. At most
+    `concurrency` of its functions run at once, and `max_pending_checks` questions of brokers wait.
+    Brokers ask the producers that are connected to them: those of the topics sent to, of `topics`,
+    and all that create topics on demand.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        listener: TransactionListener,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str = DEFAULT_INSTANCE_NAME,
+        unit_name: str | None = None,
+        topics: Sequence[str] = (),
+        concurrency: int = 20,
+        max_pending_checks: int = MAX_PENDING_CHECKS,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        retry_times: int = 2,
+        max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        compression: CompressionType = CompressionType.ZLIB,
+        default_topic_queue_nums: int = 4,
+        max_pending_sends: int = MAX_PENDING_SENDS,
+    ) -> None:
+        super().__init__(
+            group,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            send_timeout_ms=send_timeout_ms,
+            retry_times=retry_times,
+            max_message_size_bytes=max_message_size_bytes,
+            compress_over_bytes=compress_over_bytes,
+            compression=compression,
+            default_topic_queue_nums=default_topic_queue_nums,
+            max_pending_sends=max_pending_sends,
+        )
+        check_range("concurrency", concurrency, 1, 10_000)
+        check_range("max_pending_checks", max_pending_checks, 1, 1_000_000)
+        for name in ("execute", "check"):
+            if not callable(getattr(listener, name, None)):
+                raise IllegalArgumentError(
+                    f"the listener {listener!r:.80} has no method {name}; it needs "
+                    "execute(message, arg) and check(message)"
+                )
+        self._listener = listener
+        self._topics = tuple(topics)
+        self._concurrency = concurrency
+        self._max_pending_checks = max_pending_checks
+        self._pending_checks = 0
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def send_in_transaction(
+        self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
+    ) -> TransactionSendResult:
+        """Send a half message, run `listener.execute(message, arg)`, and tell the broker its verdict.
+
+        The result's `state` is the verdict; UNKNOWN also when the listener raised. The verdict is
+        sent without an acknowledgement: if it is lost, the broker asks. Raises as `send` does, and
+        then the listener was not called. A half message that a broker could not flush or replicate
+        in time is rolled back without calling the listener, as in Java.
+        """
+        sender, encoder = self._ready()
+        self._checks.check(message)
+        for name in _DELAYS:
+            if name in message.properties:
+                raise IllegalArgumentError(
+                    f"the message has the property {name}; a message of a transaction cannot be "
+                    "delayed"
+                )
+        half = message.copy()
+        half.properties[p.TRANSACTION_PREPARED] = "true"
+        half.properties[p.PRODUCER_GROUP] = self._group
+        outgoing = await encoder.encode(half)
+        outgoing.ext["f"] = str(int(outgoing.ext["f"]) | TRANSACTION_PREPARED)
+        result = await sender.send(outgoing, self._timeout_s(timeout_ms))
+        message.properties[p.UNIQ_CLIENT_MESSAGE_ID] = outgoing.unique_id
+        message.transaction_id = result.transaction_id or outgoing.unique_id
+        state, remark = LocalTransactionState.ROLLBACK, f"the half message is {result.status.value}"
+        if result.status is SendStatus.SEND_OK:
+            state, remark = await self._ask_listener("execute", message, arg)
+        await self._end(message, result, state, remark)
+        return TransactionSendResult(
+            result.status,
+            result.msg_id,
+            result.offset_msg_id,
+            result.queue,
+            result.queue_offset,
+            message.transaction_id,
+            result.region_id,
+            result.trace_on,
+            state,
+        )
+
+    # Inside
+
+    async def _open(self, instance: ClientInstance) -> None:
+        await super()._open(instance)
+        self._threads = ThreadPoolExecutor(self._concurrency, f"transaction-{self._group}")
+        assert self._tasks is not None, "set just now"
+        for topic in (AUTO_CREATE_TOPIC, *self._topics):
+            self._tasks.spawn(self._reach(instance, topic), f"reach-{topic}")
+
+    def _join(self, instance: ClientInstance) -> None:
+        instance.add_producer(self._group, self._on_check)
+
+    async def _shut(self, instance: ClientInstance) -> None:
+        try:
+            await super()._shut(instance)
+        finally:
+            assert self._threads is not None, "set by start"
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _reach(self, instance: ClientInstance, topic: str) -> None:
+        """Find the brokers of a topic, which a heartbeat then follows: they ask only whom they know."""
+        while instance.routes.route(topic) is None:
+            try:
+                await instance.routes.refresh(topic)
+            except RouteNotFoundError:
+                await asyncio.sleep(REFRESH_INTERVAL_S)
+            except CometMQError as error:
+                log.debug("no route yet", topic=topic, reason=str(error))
+                await asyncio.sleep(_REACH_AGAIN_S)
+
+    async def _ask_listener(self, method: str, *args: Any) -> tuple[LocalTransactionState, str]:
+        """The listener's verdict, and why it is UNKNOWN if the listener did not say so itself."""
+        try:
+            state = await self._call_listener(getattr(self._listener, method), *args)
+        except Exception as error:
+            message: Message = args[0]
+            log.exception(
+                "the transaction listener failed, the broker will ask",
+                method=method,
+                group=self._group,
+                unique_id=message.unique_id,
+            )
+            return LocalTransactionState.UNKNOWN, f"{method} failed: {error!r}"
+        if isinstance(state, LocalTransactionState):
+            return state, ""
+        log.warning(
+            "the transaction listener returned no LocalTransactionState, the broker will ask",
+            method=method,
+            group=self._group,
+            returned=repr(state)[:100],
+        )
+        return LocalTransactionState.UNKNOWN, f"{method} returned no state"
+
+    async def _call_listener(self, function: Callable[..., Any], *args: Any) -> Any:
+        call = getattr(function, "__call__", None)  # noqa: B004 - its kind is asked
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+            return await function(*args)
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, context.run, function, *args)
+
+    async def _end(
+        self, message: Message, result: SendResult, state: LocalTransactionState, remark: str
+    ) -> None:
+        header = EndTransactionRequestHeader(
+            producer_group=self._group,
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=parse_offset_id(result.offset_msg_id).commit_log_offset,
+            commit_or_rollback=_VERDICTS[state],
+            msg_id=result.msg_id,
+            topic=message.topic,
+            transaction_id=result.transaction_id,
+            broker_name=result.queue.broker_name,
+        )
+        try:
+            instance = self._running()
+            address = instance.need_master(result.queue.broker_name, message.topic)
+            await instance.remoting.send_oneway(address, _verdict(header, remark))
+        except CometMQError as error:
+            log.warning(
+                "a transaction's verdict was not sent, the broker will ask",
+                group=self._group,
+                unique_id=result.msg_id,
+                reason=str(error),
+            )
+
+    def _on_check(
+        self,
+        connection: Connection,
+        header: CheckTransactionStateRequestHeader,
+        record: StoredRecord,
+    ) -> None:
+        if self._pending_checks >= self._max_pending_checks:
+            log.warning(
+                "a broker's question is dropped, it will ask again",
+                group=self._group,
+                pending=self._pending_checks,
+                limit="max_pending_checks",
+            )
+            return
+        assert self._tasks is not None, "set by start"
+        self._pending_checks += 1
+        self._tasks.spawn(self._check(connection, header, record), "check-transaction")
+
+    async def _check(
+        self,
+        connection: Connection,
+        header: CheckTransactionStateRequestHeader,
+        record: StoredRecord,
+    ) -> None:
+        try:
+            message = record.to_message(header.broker_name or "")
+            if message.sys_flag & COMPRESSED:
+                decompress_body(message)
+            message.transaction_id = header.transaction_id or message.unique_id
+            state, remark = await self._ask_listener("check", message)
+            answer = EndTransactionRequestHeader(
+                producer_group=self._group,
+                tran_state_table_offset=header.tran_state_table_offset,
+                commit_log_offset=header.commit_log_offset,
+                commit_or_rollback=_VERDICTS[state],
+                msg_id=message.msg_id,
+                from_transaction_check=True,
+                topic=message.topic,
+                transaction_id=header.transaction_id,
+                broker_name=header.broker_name,
+            )
+            connection.send_oneway(_verdict(answer, remark))
+        except CometMQError as error:
+            log.warning("a broker's question is not answered", reason=str(error))
+        finally:
+            self._pending_checks -= 1
+
+
+def _verdict(header: EndTransactionRequestHeader, remark: str) -> RemotingCommand:
+    command = request(RequestCode.END_TRANSACTION, header)
+    command.remark = remark[:_MAX_REMARK] or None
+    return command

@@ -1,0 +1,324 @@
+"""Selection by properties: RocketMQ's SQL92, `a > 5 AND b IS NOT NULL` (Java: SqlFilter, SelectorParser).
+
+Grammar and precedence are those of Java 5.3.3, surprises included (see `sql92.lark`); LIKE is not
+part of it. Refused here, though Java accepts it: anything after the end of the expression (Java
+ignores it). Accepted here only: the literal 0.0.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.errors import FilterExpressionError
+from cometmq.filtering import sql92_conditions as conditions
+from cometmq.filtering.sql92_terms import (
+    Condition,
+    Properties,
+    Term,
+    ValueType,
+    as_condition,
+    check_equal,
+    check_listed,
+    check_ordered,
+    check_range,
+    condition_term,
+    literal_term,
+    negative_term,
+    property_term,
+)
+from cometmq.filtering.sql92_values import INT32_LIMIT, INT64_LIMIT, NotComparableError
+
+if TYPE_CHECKING:
+    from lark import Lark, Token
+    from lark.exceptions import UnexpectedInput
+
+MAX_EXPRESSION_LENGTH: Final = 16_384
+_CACHED_EXPRESSIONS: Final = 512
+
+_KEYWORDS: Final = {
+    word: f"_{word}" if word in ("AND", "OR") else word
+    for word in (
+        *("AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE"),
+        *("CONTAINS", "STARTSWITH", "ENDSWITH"),
+    )
+}
+_VALUES: Final = frozenset(
+    {"NAME", "STRING", "INTEGER", "FLOAT", "TRUE", "FALSE", "NULL", "LEFT", "MINUS", "PLUS"}
+)
+_READABLE: Final = {
+    "_AND": "AND",
+    "_OR": "OR",
+    "EQUAL": "=",
+    "NOT_EQUAL": "<>",
+    "ORDER": "a comparison",
+    "LEFT": "(",
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": ",",
+    "STRING": "a string in single quotes",
+    "$END": "the end",
+}
+# What people write who know another SQL.
+_HINTS: Final = {
+    "LIKE": "LIKE is not part of RocketMQ's SQL92; use CONTAINS, STARTSWITH or ENDSWITH",
+    **dict.fromkeys("+-", "there is no arithmetic, and names have letters, digits, _ and $ only"),
+    "!": "write <> for 'not equal'",
+    "==": "write = for 'equal'",
+    "'": "the string that begins here does not end",
+    '"': "strings stand in single quotes",
+    "/": "the comment that begins here does not end",
+}
+
+
+def compile_sql(expression: str) -> Condition:
+    """The expression as a function of a message's properties, by name.
+
+    It gives True for a message that is selected, False, or None for unknown: a property is missing,
+    or not of the type that it is compared with. Compiled once for each text; for any thread. Raises
+    FilterExpressionError with the position of the fault, or the limit that was hit.
+    """
+    outcome = _outcome(expression)
+    if isinstance(outcome, FilterExpressionError):
+        # One of its own for each caller: tracebacks would pile up in a shared one.
+        raise FilterExpressionError(outcome.reason, outcome.line, outcome.column)
+    return outcome
+
+
+@functools.lru_cache(_CACHED_EXPRESSIONS)
+def _outcome(expression: str) -> Condition | FilterExpressionError:
+    try:
+        return _compile(expression)
+    except FilterExpressionError as error:
+        return error.with_traceback(None)
+
+
+def _compile(expression: str) -> Condition:
+    if len(expression) > MAX_EXPRESSION_LENGTH:
+        raise FilterExpressionError(
+            f"the expression has {len(expression)} characters, the limit MAX_EXPRESSION_LENGTH is "
+            f"{MAX_EXPRESSION_LENGTH}",
+            1,
+            1,
+        )
+    from lark.exceptions import UnexpectedInput
+
+    try:
+        term: Any = _parser().parse(expression)
+    except UnexpectedInput as error:
+        raise _syntax_error(expression, error) from None
+    assert isinstance(term, Term)
+    return _guarded(as_condition(term))
+
+
+def _guarded(condition: Condition) -> Condition:
+    def selects(properties: Properties) -> bool | None:
+        try:
+            return condition(properties)
+        except NotComparableError:
+            return None
+
+    return selects
+
+
+@functools.cache
+def _parser() -> Lark:
+    # Imported at the first expression: it takes longer than the rest of a broker's start.
+    from lark import Lark, Token
+
+    def keyword(token: Token) -> Token:
+        word = _KEYWORDS.get(token.upper())
+        return token if word is None else Token.new_borrow_pos(word, token, token)
+
+    grammar = resources.files(__package__).joinpath("sql92.lark").read_text()
+    return Lark(
+        grammar,
+        parser="lalr",
+        lexer="basic",
+        transformer=Builder(),
+        lexer_callbacks={"NAME": keyword},
+    )
+
+
+class Builder:
+    """Makes terms of the rules of `sql92.lark`, from the innermost outward. Keeps no state."""
+
+    # Values
+
+    def property(self, parts: Sequence[Token]) -> Term:
+        return property_term(str(parts[0]), *_place(parts[0]))
+
+    def text(self, parts: Sequence[Token]) -> Term:
+        return literal_term(ValueType.TEXT, _unquoted(parts[0]), *_place(parts[0]))
+
+    def integer(self, parts: Sequence[Token]) -> Term:
+        value = int(parts[0].rstrip("lL"))
+        if value >= INT64_LIMIT:
+            raise FilterExpressionError(
+                f"{value} is no int64, which ends at {INT64_LIMIT - 1}", *_place(parts[0])
+            )
+        value_type = ValueType.INT if value < INT32_LIMIT else ValueType.LONG
+        return literal_term(value_type, value, *_place(parts[0]))
+
+    def double(self, parts: Sequence[Token]) -> Term:
+        value = float(parts[0])
+        mantissa = parts[0].lower().partition("e")[0]
+        if value == float("inf") or (value == 0 and mantissa.strip("0.")):
+            raise FilterExpressionError(f"{parts[0]} is out of a double's range", *_place(parts[0]))
+        return literal_term(ValueType.DOUBLE, value, *_place(parts[0]))
+
+    def truth(self, parts: Sequence[Token]) -> Term:
+        return literal_term(ValueType.TRUTH, True, *_place(parts[0]))
+
+    def falsehood(self, parts: Sequence[Token]) -> Term:
+        return literal_term(ValueType.TRUTH, False, *_place(parts[0]))
+
+    def nothing(self, parts: Sequence[Token]) -> Term:
+        return literal_term(ValueType.NOTHING, None, *_place(parts[0]))
+
+    def group(self, parts: Sequence[Any]) -> Term:
+        return _deeper(parts[1])
+
+    # Operands with something in front
+
+    def plus(self, parts: Sequence[Term]) -> Term:
+        return _deeper(parts[0])
+
+    def negative(self, parts: Sequence[Any]) -> Term:
+        return negative_term(parts[1], *_place(parts[0]))
+
+    def negation(self, parts: Sequence[Any]) -> Term:
+        negated = condition_term(conditions.negation(as_condition(parts[1])), parts[1])
+        line, column = _place(parts[0])
+        return replace(negated, line=line, column=column)
+
+    # Comparisons
+
+    def order(self, parts: Sequence[Any]) -> Term:
+        left, order, right = parts
+        return _ordered(left, order, right)
+
+    def between(self, parts: Sequence[Any]) -> Term:
+        value, _, low, high = parts
+        checked = _ordered(value, ">=", low), _ordered(value, "<=", high)
+        check_range(low, high)
+        return _joined(conditions.all_of, checked)
+
+    def not_between(self, parts: Sequence[Any]) -> Term:
+        value, _, _, low, high = parts
+        return _joined(conditions.any_of, (_ordered(value, "<", low), _ordered(value, ">", high)))
+
+    def contained_in(self, parts: Sequence[Any]) -> Term:
+        return _listed(parts[0], parts[2:], negated=False)
+
+    def not_contained_in(self, parts: Sequence[Any]) -> Term:
+        return _listed(parts[0], parts[3:], negated=True)
+
+    def has_text(self, parts: Sequence[Any]) -> Term:
+        term, word, text = parts
+        return _text_test(term, word, text, negated=False)
+
+    def has_not_text(self, parts: Sequence[Any]) -> Term:
+        term, _, word, text = parts
+        return _text_test(term, word, text, negated=True)
+
+    def equal(self, parts: Sequence[Any]) -> Term:
+        left, _, right = parts
+        check_equal(left, right)
+        return condition_term(conditions.equal(left, right), left, right)
+
+    def not_equal(self, parts: Sequence[Any]) -> Term:
+        left, _, right = parts
+        check_equal(left, right)
+        return condition_term(conditions.negation(conditions.equal(left, right)), left, right)
+
+    def is_null(self, parts: Sequence[Any]) -> Term:
+        return condition_term(conditions.is_null(parts[0]), parts[0])
+
+    def is_not_null(self, parts: Sequence[Any]) -> Term:
+        return condition_term(conditions.negation(conditions.is_null(parts[0])), parts[0])
+
+    # Logic
+
+    def conjunction(self, parts: Sequence[Term]) -> Term:
+        return _joined(conditions.all_of, parts)
+
+    def disjunction(self, parts: Sequence[Term]) -> Term:
+        return _joined(conditions.any_of, parts)
+
+
+def _place(token: Token) -> tuple[int, int]:
+    assert token.line is not None
+    assert token.column is not None
+    return token.line, token.column
+
+
+def _unquoted(token: str) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+def _deeper(term: Term) -> Term:
+    """The same one level down: parentheses count towards the depth, but mean nothing."""
+    return replace(term, depth=term.depth + 1)
+
+
+def _ordered(left: Term, order: str, right: Term) -> Term:
+    check_ordered(left)
+    check_ordered(right)
+    return condition_term(conditions.ordered(left, conditions.ORDERS[order], right), left, right)
+
+
+def _listed(term: Term, texts: Sequence[Token], *, negated: bool) -> Term:
+    name = check_listed(term)
+    condition = conditions.listed(name, map(_unquoted, texts), negated=negated)
+    return condition_term(condition, term, size=len(texts))
+
+
+def _text_test(term: Term, word: Token, text: Token, *, negated: bool) -> Term:
+    test = conditions.TEXT_TESTS[word.upper()]
+    condition = conditions.text_test(term, test, _unquoted(text), negated=negated)
+    return condition_term(condition, term, size=1)
+
+
+def _joined(join: Callable[[Sequence[Condition]], Condition], parts: Sequence[Term]) -> Term:
+    return condition_term(join([as_condition(part) for part in parts]), *parts)
+
+
+# Errors
+
+
+def _syntax_error(expression: str, error: UnexpectedInput) -> FilterExpressionError:
+    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+    if isinstance(error, UnexpectedCharacters):
+        character = expression[error.pos_in_stream or 0]
+        reason = _HINTS.get(character, f"the character {character!r} has no meaning here")
+        return FilterExpressionError(reason, error.line, error.column)
+    assert isinstance(error, UnexpectedToken)
+    found, line, column = error.token, error.line, error.column
+    if found.type == "$END":
+        lines = expression.split("\n")
+        line, column = len(lines), len(lines[-1]) + 1
+    what = "the expression ends" if found.type == "$END" else f"found {_shortened(found)}"
+    expected = _expected(error.accepts)
+    before = expression[max((found.start_pos or 0) - 1, 0) : found.start_pos]
+    hint = _HINTS.get(before + found) or _HINTS.get(found.upper())
+    if hint is None and before == "'":
+        hint = "a quote inside a string is written twice"
+    reason = f"{what}, expected {expected}" + (f"; {hint}" if hint else "")
+    return FilterExpressionError(reason, line, column)
+
+
+def _shortened(token: str) -> str:
+    return repr(str(token) if len(token) <= 32 else f"{token[:32]}…")
+
+
+def _expected(accepted: set[str]) -> str:
+    """The tokens that would fit, in words."""
+    if {"NAME", "STRING"} <= accepted:
+        return "a property, a literal or (" + (" or NOT" if "NOT" in accepted else "")
+    names = sorted(_READABLE.get(name, name) for name in accepted)
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

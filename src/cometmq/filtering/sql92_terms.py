@@ -1,0 +1,162 @@
+"""What the parts of an SQL92 expression are and may be combined to.
+
+Java: PropertyExpression, ConstantExpression, UnaryExpression, and what ComparisonExpression refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from cometmq.errors import FilterExpressionError
+
+Properties = Mapping[str, str]
+# Gives what `Term.type` says, or None. Raises NotComparableError.
+Evaluation = Callable[[Properties], Any]
+Condition = Callable[[Properties], "bool | None"]
+
+MAX_DEPTH: Final = 64
+MAX_TERMS: Final = 1024
+
+
+class ValueType(Enum):
+    """The type of every value of a term; properties are texts. It is known before any message is."""
+
+    TEXT = "text"
+    INT = "int32"
+    LONG = "int64"
+    DOUBLE = "double"
+    TRUTH = "truth value"
+    NOTHING = "NULL"
+
+
+NUMBERS: Final = frozenset({ValueType.INT, ValueType.LONG, ValueType.DOUBLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A part of an expression, compiled.
+
+    `depth` levels of nesting below and including it, `size` properties and literals in it. `name` is
+    a property's; `fixed` says that the value is `value` whatever the message, `literal` that it was
+    written so (`-5` is no literal: Java refuses less of it). `logical` terms are conditions.
+    """
+
+    type: ValueType
+    evaluate: Evaluation
+    line: int
+    column: int
+    depth: int = 1
+    size: int = 1
+    name: str | None = None
+    value: Any = None
+    fixed: bool = False
+    literal: bool = False
+    logical: bool = False
+
+    def __post_init__(self) -> None:
+        if self.depth > MAX_DEPTH:
+            raise self.error(f"nested deeper than {MAX_DEPTH} levels (limit MAX_DEPTH)")
+        if self.size > MAX_TERMS:
+            raise self.error(f"more than {MAX_TERMS} properties and literals (limit MAX_TERMS)")
+
+    def error(self, reason: str) -> FilterExpressionError:
+        """A refusal of what begins here."""
+        return FilterExpressionError(reason, self.line, self.column)
+
+
+def property_term(name: str, line: int, column: int) -> Term:
+    return Term(ValueType.TEXT, lambda p: p.get(name), line, column, name=name)
+
+
+def literal_term(
+    value_type: ValueType, value: str | float | bool | None, line: int, column: int
+) -> Term:
+    logical = value_type in (ValueType.TRUTH, ValueType.NOTHING)
+    return Term(
+        value_type,
+        lambda _: value,
+        line,
+        column,
+        value=value,
+        fixed=True,
+        literal=True,
+        logical=logical,
+    )
+
+
+def condition_term(condition: Condition, *parts: Term, size: int = 0) -> Term:
+    """A condition made of `parts` and `size` more literals; it begins where the first part does."""
+    return Term(
+        ValueType.TRUTH,
+        condition,
+        parts[0].line,
+        parts[0].column,
+        depth=1 + max([part.depth for part in parts]),
+        size=size + sum([part.size for part in parts]),
+        logical=True,
+    )
+
+
+def negative_term(operand: Term, line: int, column: int) -> Term:
+    """Minus: of what is no number it is NULL, but still fails where its operand does."""
+    depth, size = operand.depth + 1, operand.size
+    if operand.type in NUMBERS:
+        value = -operand.value
+        return Term(
+            operand.type, lambda _: value, line, column, depth, size, value=value, fixed=True
+        )
+    evaluate = operand.evaluate
+
+    def nothing(properties: Properties) -> None:
+        evaluate(properties)
+
+    return Term(ValueType.NOTHING, nothing, line, column, depth, size)
+
+
+def as_condition(term: Term) -> Condition:
+    """The term as a condition. A property alone is never true: its value is a text."""
+    if term.logical:
+        return term.evaluate
+    if term.name is None:
+        raise term.error("a condition is expected here, such as a comparison, not a value")
+    name = term.name
+    return lambda p: None if p.get(name) is None else False
+
+
+def check_ordered(term: Term) -> None:
+    """Only numbers and properties can be compared by order."""
+    if term.logical and not term.literal:
+        raise term.error(
+            "a condition cannot be compared with <, <=, > or >=; NOT binds tighter than a "
+            "comparison: write NOT (a > 5)"
+        )
+    if term.literal and term.type not in NUMBERS:
+        raise term.error(
+            f"a {term.type.value} literal cannot be compared with <, <=, >, >= or BETWEEN; use a "
+            "number"
+        )
+
+
+def check_equal(left: Term, right: Term) -> None:
+    for term in (left, right):
+        if term.literal and term.type is ValueType.NOTHING:
+            raise term.error("nothing equals NULL; use IS NULL or IS NOT NULL")
+    if left.literal and right.literal and left.logical and not right.logical:
+        raise left.error(f"a truth value cannot equal a {right.type.value} literal")
+
+
+def check_range(low: Term, high: Term) -> None:
+    if low.literal and high.literal and high.value < low.value:
+        raise low.error(
+            f"BETWEEN {low.value} AND {high.value} is empty; the smaller value comes first"
+        )
+
+
+def check_listed(term: Term) -> str:
+    """The name of the property in front of IN."""
+    if term.name is None:
+        raise term.error("IN takes a property on its left; write NOT (a IN ('x')) to negate it")
+    return term.name

@@ -1,0 +1,221 @@
+"""Delayed messages through real sockets and files: in a cluster, over restarts, and over kill -9."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.client_faces import BlockingFace, Face, Received, eventually
+from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
+from tests.integration.test_cli import running
+
+from cometmq import ConsumeFromWhere, Message
+from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.testing import Cluster
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+SEND, PULL, RECALL = 10, 11, 370
+LEVELS = "1s 2s 3s 1h"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(properties={"messageDelayLevel": LEVELS}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def face(cluster: Cluster) -> Iterator[Face]:
+    face = BlockingFace(cluster.namesrv)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[RawClient]:
+    with RawClient(f"127.0.0.1:{cluster.brokers[0].port}") as client:
+        yield client
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+def waited_ms(received: Received) -> dict[bytes, int]:
+    """How long each message took from its birth to its record in the topic."""
+    return {
+        message.body: message.store_timestamp_ms - message.born_timestamp_ms
+        for message in received.messages
+    }
+
+
+def test_levels_and_times_are_kept(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    wanted = {
+        b"level-2": {"DELAY": "2"},
+        b"level-1": {"DELAY": "1"},
+        b"in-1500-ms": {"TIMER_DELAY_MS": "1500"},
+        b"in-2-s": {"TIMER_DELAY_SEC": "2"},
+        b"at-a-time": {"TIMER_DELIVER_MS": str(int(time.time() * 1000) + 1200)},
+        b"now": {},
+    }
+    sent = {
+        body: producer.send(Message(name, body, tags="t", keys="k", properties=extra))
+        for body, extra in wanted.items()
+    }
+    messages = received.wait_for(len(wanted))
+    assert Counter(received.bodies) == Counter(wanted.keys())
+    waited = waited_ms(received)
+    assert waited[b"level-1"] >= 1_000
+    assert waited[b"level-2"] >= 2_000
+    assert waited[b"in-1500-ms"] >= 1_500
+    assert waited[b"in-2-s"] >= 2_000
+    for message in messages:
+        assert (message.topic, message.tags, message.keys) == (name, "t", ("k",))
+        # The id that the sender was told, and the queue that it was sent to.
+        assert message.msg_id == sent[message.body].msg_id
+        assert message.queue_id == sent[message.body].queue.queue_id
+
+
+def test_tags_select_among_delayed_messages(face: Face, name: str) -> None:
+    received = Received()
+    producer = face.producer(name)
+    face.consumer(name, name, received.handle, tags="paid", consume_from=FIRST)
+    for tags in ("open", "paid", "open", "paid"):
+        producer.send(Message(name, tags.encode(), tags=tags, properties={"DELAY": "1"}))
+    eventually(lambda: len(received.bodies) >= 2)
+    assert received.bodies == [b"paid", b"paid"]
+
+
+def test_a_recalled_message_never_comes(client: RawClient, face: Face, name: str) -> None:
+    received = Received()
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    handles = []
+    for body in (b"recalled", b"kept"):
+        text = properties({"UNIQ_KEY": body.decode(), "TIMER_DELAY_MS": "3000"})
+        answer = client.ask(SEND, send_ext(name, properties=text), body)
+        assert answer.code == 0, answer.remark
+        handles.append(answer.ext["recallHandle"])
+    answer = client.ask(RECALL, {"topic": name, "recallHandle": handles[0]})
+    assert (answer.code, answer.ext["msgId"]) == (0, "recalled")
+    answer = client.ask(RECALL, {"topic": "other", "recallHandle": handles[0]})
+    assert answer.code != 0
+    received.wait_for(1)
+    # Both were due in the same or in neighbouring seconds.
+    last = properties({"UNIQ_KEY": "last", "TIMER_DELAY_MS": "1001"})
+    client.ask(SEND, send_ext(name, properties=last), b"last")
+    received.wait_for(2)
+    assert received.bodies == [b"kept", b"last"]
+    assert client.ask(RECALL, {"topic": name, "recallHandle": handles[1]}).code == 604
+
+
+@pytest.mark.parametrize(
+    ("extra", "remark"),
+    [
+        ({"DELAY": "x"}, "a delay level is a number of 32 bits"),
+        ({"TIMER_DELAY_SEC": "259201"}, "max delay 259200000ms"),
+        ({"TIMER_DELIVER_MS": "99999999999999999999"}, "is no number of 64 bits"),
+    ],
+)
+def test_what_cannot_be_delayed_is_refused(
+    client: RawClient, extra: dict[str, str], remark: str
+) -> None:
+    answer = client.ask(SEND, send_ext("refused", properties=properties(extra)), b"x")
+    assert answer.code == 13
+    assert remark in (answer.remark or "")
+
+
+def test_nobody_sends_into_the_waiting_rooms(client: RawClient) -> None:
+    for topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+        assert client.ask(SEND, send_ext(topic), b"x").code == 16
+
+
+def test_a_restart_neither_loses_nor_doubles_what_waits() -> None:
+    with Cluster(properties={"messageDelayLevel": LEVELS}) as cluster:
+        face = BlockingFace(cluster.namesrv)
+        received = Received()
+        producer = face.producer("restart")
+        wanted: Counter[bytes] = Counter()
+        for number in range(60):
+            extra = {"TIMER_DELAY_MS": str(50 * number)} if number % 2 else {"DELAY": "3"}
+            body = b"%d" % number
+            producer.send(Message("restart", body, properties=extra))
+            wanted[body] += 1
+        for _ in range(3):
+            cluster.call("restart_broker", 0)
+        face.consumer("restart", "restart", received.handle, consume_from=FIRST)
+        received.wait_for(60)
+        face.close()
+        assert Counter(received.bodies) == wanted
+
+
+# -- kill -9 --
+
+
+class Broker:
+    """The conf of a broker process that may be killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.conf = directory / "broker.conf"
+        self.conf.write_text(
+            "brokerName=killed\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort=0\n"
+            f"storePathRootDir={directory}/store\nmappedFileSizeCommitLog=1048576\n"
+            "mappedFileSizeConsumeQueue=20000\nmessageDelayLevel=1s 2s 3s\n"
+            "flushDelayOffsetInterval=300\n"
+        )
+
+
+def delivered(client: RawClient, topic: str) -> list[StoredRecord]:
+    found: list[StoredRecord] = []
+    offset = 0
+    while True:
+        answer = client.ask(PULL, pull_ext(topic, queueOffset=offset))
+        if answer.code != 0:
+            return found
+        found += decode_records(answer.body)
+        offset = int(answer.ext["nextBeginOffset"])
+
+
+def send_many(client: RawClient, first: int, count: int) -> None:
+    """All due within a moment, so that a kill comes amid their deliveries."""
+    for number in range(first, first + count):
+        extra = {"TIMER_DELAY_MS": "1000"} if number % 2 else {"DELAY": "1"}
+        text = properties({"UNIQ_KEY": f"{number:032X}", **extra})
+        now_ms = int(time.time() * 1000)
+        ext = send_ext("killed", properties=text, bornTimestamp=now_ms)
+        answer = client.ask(SEND, ext, b"%d" % number)
+        assert answer.code == 0, answer.remark
+
+
+def wait_for_more(client: RawClient, count: int) -> list[StoredRecord]:
+    eventually(lambda: len(delivered(client, "killed")) >= count)
+    return delivered(client, "killed")
+
+
+def test_kills_amid_deliveries_neither_lose_nor_double(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    kills, count = 3, 150
+    for life in range(kills + 1):
+        with running("broker", "-c", str(broker.conf)) as process:
+            address = re.search(r"127\.0\.0\.1:\d+", process.wait_for("boot success"))
+            assert address is not None
+            with RawClient(address[0]) as client:
+                if life < kills:
+                    before = len(delivered(client, "killed"))
+                    send_many(client, life * count, count)
+                    wait_for_more(client, before + 1)
+                    process.stop(signal.SIGKILL)
+                else:
+                    records = wait_for_more(client, kills * count)
+    bodies = Counter(record.body for record in records)
+    assert bodies == Counter(b"%d" % number for number in range(kills * count))
+    for record in records:
+        assert record.store_timestamp - record.born_timestamp >= 1_000

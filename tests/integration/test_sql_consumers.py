@@ -1,0 +1,114 @@
+"""Consumers that select by SQL92, in both faces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Face, Received, open_face
+
+from cometmq import ConsumeFromWhere, IllegalArgumentError, Message, RemoteError
+from cometmq.testing import Cluster
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    settings = {"enablePropertyFilter": "true", "accessMessageInMemoryMaxRatio": "0"}
+    with Cluster(properties=settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=("blocking", "asyncio"))
+def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
+    with open_face(request.param, cluster.namesrv) as face:
+        yield face
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+def send(producer: Any, topic: str, body: bytes, **properties: str) -> None:
+    producer.send(Message(topic, body, properties=properties))
+
+
+@pytest.fixture
+def started(face: Face) -> Iterator[Callable[..., Any]]:
+    """Starts a consumer of `topic` with that SQL; closed at the end."""
+    consumers = []
+
+    def start(group: str, topic: str, received: Received, sql: str) -> Any:
+        consumer = face.new_consumer(group, face.listener(received.handle), consume_from=FIRST)
+        consumer.subscribe(topic, sql=sql)
+        consumer.start()
+        consumers.append(consumer)
+        return consumer
+
+    yield start
+    for consumer in consumers:
+        consumer.close()
+
+
+def test_sql_selects(face: Face, name: str, started: Callable[..., Any]) -> None:
+    producer = face.producer(name)
+    for i in range(20):
+        properties = {"a": str(i)} | ({"b": "x"} if i % 2 else {})
+        send(producer, name, b"%d" % i, **properties)
+    received = Received()
+    started(name, name, received, "a > 5 AND b IS NOT NULL")
+    received.wait_for(7)
+    for i in (30, 31):  # these find it waiting
+        send(producer, name, b"%d" % i, a=str(i), b="x")
+    send(producer, name, b"no", a="31")
+    received.wait_for(9)
+    assert sorted(int(body) for body in received.bodies) == [7, 9, 11, 13, 15, 17, 19, 30, 31]
+
+
+def test_an_expression_changes_while_running(
+    face: Face, name: str, started: Callable[..., Any]
+) -> None:
+    producer = face.producer(name)
+    send(producer, name, b"first", kind="a")
+    received = Received()
+    consumer = started(name, name, received, "kind = 'a'")
+    received.wait_for(1)
+    consumer.subscribe(name, sql="kind = 'b'")
+    deadline = time.monotonic() + 10
+    # Messages of kind b are passed over until the brokers have heard of the change.
+    while len(received.bodies) < 2:
+        assert time.monotonic() < deadline
+        send(producer, name, b"later", kind="b")
+        time.sleep(0.02)
+    assert received.bodies[1] == b"later"
+
+
+def test_a_bad_expression_fails_the_start(
+    face: Face, name: str, started: Callable[..., Any]
+) -> None:
+    send(face.producer(name), name, b"x")
+    with pytest.raises(RemoteError, match=r"line 1, column 5: the expression ends") as caught:
+        started(name, name, Received(), "a > ")
+    assert caught.value.code == 23
+
+
+def test_tags_and_sql_exclude_each_other(face: Face, name: str) -> None:
+    consumer = face.new_consumer(name)
+    with pytest.raises(IllegalArgumentError, match="not by both"):
+        consumer.subscribe("t", "TagA", sql="a = 1")
+    with pytest.raises(IllegalArgumentError, match="may not be empty"):
+        consumer.subscribe("t", sql="")
+
+
+def test_a_broker_without_the_setting_refuses_at_the_start(name: str) -> None:
+    with Cluster() as cluster, open_face("blocking", cluster.namesrv) as face:
+        send(face.producer(name), name, b"x")
+        consumer = face.new_consumer(name, face.listener(Received().handle))
+        consumer.subscribe(name, sql="a = 1")
+        with pytest.raises(RemoteError, match="enablePropertyFilter=true") as caught:
+            consumer.start()
+        assert caught.value.code == 1

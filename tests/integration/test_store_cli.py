@@ -1,0 +1,358 @@
+"""`cometmq store` as a user calls it: what it prints, its exit status, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.golden.golden import unpack_store
+from tests.unit.store.store_box import Box
+from typer.testing import CliRunner
+
+from cometmq.cli.main import app
+from cometmq.protocol.compression import compress
+from cometmq.store.disk import Disk
+
+NOBODY = 65534
+# The interpreter may lie where others may not go, so all is imported before the user changes.
+AS_ANOTHER = """
+import contextlib, io, os, sys
+import encodings.idna, javaproperties, typer.rich_utils, uvloop
+import cometmq.broker.server, cometmq.cli.store_screen, cometmq.store.repair
+from cometmq.cli.main import main
+user, wanted = int(sys.argv[1]), ["cometmq", *sys.argv[2:]]
+for words in (["store", "check", "/nowhere"], ["broker", "-c", "/nowhere"]):
+    sys.argv = ["cometmq", *words]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        main()
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+sys.argv = wanted
+main()
+"""
+HOLDER = """
+import sys, pathlib
+from cometmq.store.disk import Disk
+lock = Disk().lock(pathlib.Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Path:
+    return unpack_store(tmp_path)
+
+
+def called(*arguments: str | Path) -> tuple[int, str]:
+    """Exit status and output of a command run in this process."""
+    result = CliRunner().invoke(app, ["store", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def ended(*arguments: str | Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    """The same as a process of its own."""
+    return process("store", *arguments, user=user)
+
+
+def process(*arguments: str | Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    start = ["-m", "cometmq"] if user is None else ["-c", AS_ANOTHER, str(user)]
+    return subprocess.run(
+        [sys.executable, *start, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def snapshot(root: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+def damage(root: Path) -> None:
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+
+
+def test_check_of_a_sound_store(java: Path) -> None:
+    before = snapshot(java)
+    status, output = called("check", java)
+    assert status == 0
+    assert output.splitlines()[-1] == "✓ sound"
+    assert "242 records" in output
+    status, output = called("check", java, "-o", "json")
+    found = json.loads(output)
+    assert (status, found["sound"], found["findings"]) == (0, True, [])
+    assert found["commitLog"]["records"] == found["consumeQueues"]["units"] == 242
+    assert snapshot(java) == before
+
+
+def test_check_names_file_place_and_remedy(java: Path) -> None:
+    damage(java)
+    before = snapshot(java)
+    status, output = called("check", java)
+    assert status == 1
+    assert "✗ commitlog/00000000000000000000 at 4895" in output
+    assert "contradicts its CRC" in output
+    assert f"cometmq store repair --write {java}" in output
+    status, output = called("check", java, "-o", "json")
+    first = json.loads(output)["findings"][0]
+    assert first["file"] == str(java / "commitlog" / f"{0:020d}")
+    assert (first["position"], first["repairedBy"]) == (4895, "repair")
+    assert snapshot(java) == before
+
+
+def test_repair_says_first_and_does_when_told(java: Path) -> None:
+    damage(java)
+    before = snapshot(java)
+    status, output = called("repair", java)
+    assert status == 1
+    assert "A repair would" in output
+    assert "Nothing was changed." in output
+    assert snapshot(java) == before
+    status, output = called("repair", "--write", java)
+    assert (status, output.splitlines()[-1]) == (0, "✓ sound")
+    assert called("check", java)[0] == 0
+    assert len(list(java.glob("repair-*/*"))) == 1
+    status, output = called("repair", "--write", java)
+    assert (status, "needs no repair" in output) == (0, True)
+    status, output = called("repair", java, "-o", "json")
+    assert json.loads(output)["actions"] == []
+
+
+def test_stats(java: Path) -> None:
+    status, output = called("stats", java, "--queues")
+    assert status == 0
+    assert "tags: b 50" in output
+    status, output = called("stats", java, "-o", "json")
+    found = json.loads(output)
+    assert found["messages"] == 242
+    topics = {topic["topic"]: topic for topic in found["topics"]}
+    assert topics["batches"]["messages"] == 50
+    assert [queue["maxOffset"] for queue in topics["batches"]["queues"]] == [10, 10, 20, 10]
+
+
+def test_dump(java: Path) -> None:
+    status, output = called("dump", java, "--topic", "big", "--queueId", "1")
+    messages = [json.loads(line) for line in output.splitlines()]
+    assert status == 0
+    assert [message["queueOffset"] for message in messages] == [0, 1, 2]
+    # Bodies as their producer gave them.
+    assert all(len(message.get("body", "") or message["bodyBase64"]) > 1000 for message in messages)
+    _, raw = called("dump", java, "--topic", "big", "--queueId", "1", "--raw")
+    assert len(raw) < len(output)
+    _, output = called("dump", java, "-k", "m-0", "-l", "5")
+    assert {json.loads(line)["keys"][0] for line in output.splitlines()} == {"m-0"}
+
+
+def test_dump_leaves_out_what_is_damaged(java: Path) -> None:
+    damage(java)
+    result = ended("dump", java)
+    assert result.returncode == 1
+    assert len(result.stdout.splitlines()) == 241
+    assert (
+        "00000000000000000000 at 4895: a body that contradicts its CRC; left out" in result.stderr
+    )
+
+
+def test_dump_of_a_body_that_cannot_be_inflated(tmp_path: Path) -> None:
+    box = Box(tmp_path / "s")
+    store = box.open()
+    queue = store.queue("t", 0)
+    store.append(queue, compress(b"x" * 500)[:-5], b"", 0, 1, bytes(8), sys_flag=1)
+    store.append(queue, compress(b"y" * 500), b"", 0, 1, bytes(8), sys_flag=1)
+    store.close()
+    result = ended("dump", box.root)
+    assert result.returncode == 1
+    assert [json.loads(line)["body"] for line in result.stdout.splitlines()] == ["y" * 500]
+
+
+def test_explain(java: Path) -> None:
+    status, output = called("explain", java)
+    assert status == 0
+    assert "fileReservedTime" in output
+    assert "the newest file always stays" in output
+    conf = java / "broker.conf"
+    conf.write_text(
+        "fileReservedTime=0\ndeleteWhen=00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;"
+        "16;17;18;19;20;21;22;23\n"
+    )
+    status, output = called("explain", java, "-c", conf, "-o", "json")
+    files = json.loads(output)["files"]
+    assert [file["fate"] for file in files] == ["deleted", "kept"]
+
+
+def test_explain_works_while_a_broker_runs(tmp_path: Path) -> None:
+    box = Box(tmp_path / "s")
+    store = box.open()
+    queue = store.queue("t", 0)
+    store.append(queue, b"x", b"", 0, 1, bytes(8))
+    assert ended("explain", box.root).returncode == 0
+    assert ended("check", box.root).returncode == 2
+    store.close()
+
+
+@pytest.mark.parametrize("command", ["check", "stats", "dump", "repair"])
+def test_a_store_in_use_is_refused(java: Path, command: str) -> None:
+    before = snapshot(java)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(java / "lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        result = ended(command, java)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"cometmq: {java} is in use by a broker: stop it first, or work on a copy\n"
+    )
+    assert {name: data for name, (data, _) in snapshot(java).items()} == {
+        name: data for name, (data, _) in before.items()
+    }
+
+
+def test_a_broker_does_not_start_on_a_store_being_checked(java: Path) -> None:
+    lock = Disk().lock_for_reading(java / "lock")
+    assert lock is not None
+    result = broker(java)
+    lock.release()
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "is in use by another process" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("missing", "does not exist: name the directory of storePathRootDir"),
+        ("empty", "is no store, it has no directory commitlog"),
+        ("file", "is no directory"),
+        ("dledger", "is the log of a DLedger broker, which cannot be used here"),
+    ],
+)
+def test_what_is_no_store_is_one_sentence_and_status_2(
+    tmp_path: Path, name: str, complaint: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "dledger/commitlog").mkdir(parents=True)
+    (tmp_path / "dledger/dledger-n0").mkdir()
+    for command in ("check", "repair", "explain"):
+        result = ended(command, tmp_path / name)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"cometmq: {tmp_path / name}")
+        assert complaint in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def broker(root: Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    """A broker that must fail to start on a directory."""
+    conf = root.parent / "broker.conf"
+    conf.write_text(
+        f"storePathRootDir={root}\nlistenPort=0\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
+        "mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=2000\n"
+    )
+    conf.chmod(0o644)
+    return process("broker", "-c", conf, "--log-level", "error", user=user)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_store_of_another_user(tmp_path: Path) -> None:
+    # Not below pytest's directory, which others may not enter.
+    base = Path("/tmp") / f"cometmq-others-{os.getpid()}"
+    try:
+        root = unpack_store(base)
+        base.chmod(0o755)
+        for path in [root, *root.rglob("*")]:
+            path.chmod(0o700 if path.is_dir() else 0o600)
+        before = snapshot(root)
+        result = ended("check", root, user=NOBODY)
+        assert result.returncode == 2, result.stderr
+        assert result.stderr.startswith(
+            f"cometmq: {root} belongs to the user root and nobody may not read there: run as that "
+        )
+        started = broker(root, user=NOBODY)
+        assert started.returncode == 2
+        assert "belongs to the user root and nobody may not write there" in started.stderr
+        # The other way round root could, and would leave files that the owner cannot write.
+        for path in [root, *root.rglob("*")]:
+            os.chown(path, NOBODY, -1)
+        damage(root)
+        before = snapshot(root)
+        for result in (ended("repair", "--write", root), broker(root)):
+            assert result.returncode == 2
+            assert "belongs to the user nobody: run as that user" in result.stderr
+            assert result.stderr.count("\n") == 1
+        assert snapshot(root) == before
+        assert ended("check", root).returncode == 1
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, 2 MiB large."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_is_read_only(small_disk: Path) -> None:
+    root = unpack_store(small_disk)
+    damage(root)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    before = snapshot(root)
+    assert ended("check", root).returncode == 1
+    repaired = ended("repair", "--write", root)
+    assert repaired.returncode == 2
+    assert "is on a file system that is mounted read-only: mount it read-write" in repaired.stderr
+    # `broker.conf` lies beside the store.
+    conf = small_disk.parent / "store"
+    conf.symlink_to(root)
+    started = broker(conf)
+    assert started.returncode == 2
+    assert "mounted read-only" in started.stderr
+    assert started.stderr.count("\n") == 1
+    assert snapshot(root) == before
+
+
+def test_a_disk_that_is_full(small_disk: Path) -> None:
+    root = unpack_store(small_disk)
+    damage(root)
+    (small_disk / "ballast").write_bytes(bytes(1_000_000))
+    before = snapshot(root)
+    repaired = ended("repair", "--write", root)
+    assert repaired.returncode == 2
+    assert "bytes free, a start needs 1048576; free space there" in repaired.stderr
+    link = small_disk.parent / "store"
+    link.symlink_to(root)
+    started = broker(link)
+    assert started.returncode == 2
+    assert started.stderr.count("\n") == 1
+    assert snapshot(root) == before

@@ -1,0 +1,463 @@
+"""Transactions through a real cluster: both faces of the client, and what bad peers are told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import AsyncFace, BlockingFace, OnLoop, Received, eventually
+from tests.integration.raw_client import ONEWAY, RawClient, properties, pull_ext, send_ext
+
+import cometmq
+import cometmq.aio
+from cometmq import ConsumeFromWhere, LocalTransactionState, Message, MessageExt, SendStatus
+from cometmq.errors import IllegalArgumentError
+from cometmq.model import names
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.testing import Cluster
+
+COMMIT, ROLLBACK, UNKNOWN = (
+    LocalTransactionState.COMMIT,
+    LocalTransactionState.ROLLBACK,
+    LocalTransactionState.UNKNOWN,
+)
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+QUICK = {
+    "transactionTimeOut": "100",
+    "transactionCheckInterval": "150",
+    "transactionOpBatchInterval": "100",
+    "transactionCheckMax": "5",
+}
+COMMITTED, ROLLED_BACK = 8, 12
+
+
+class Listener:
+    """Says what it is told to say, and remembers what it was asked."""
+
+    def __init__(self, execute: Any = COMMIT, check: Any = UNKNOWN) -> None:
+        self.verdicts = {"execute": execute, "check": check}
+        self.executed: list[tuple[Message, Any, str]] = []
+        self.checked: list[MessageExt] = []
+        self.told = threading.Condition()
+
+    def execute(self, message: Message, arg: Any) -> Any:
+        self.executed.append((message, arg, threading.current_thread().name))
+        return self._say("execute")
+
+    def check(self, message: MessageExt) -> Any:
+        with self.told:
+            self.checked.append(message)
+            self.told.notify_all()
+        return self._say("check")
+
+    def _say(self, what: str) -> Any:
+        verdict = self.verdicts[what]
+        if isinstance(verdict, Exception):
+            raise verdict
+        return verdict
+
+    def wait_checked(self, count: int = 1) -> None:
+        with self.told:
+            assert self.told.wait_for(lambda: len(self.checked) >= count, 15)
+
+
+class CoroutineListener(Listener):
+    async def execute(self, message: Message, arg: Any) -> Any:
+        return super().execute(message, arg)
+
+    async def check(self, message: MessageExt) -> Any:
+        return super().check(message)
+
+
+class Face:
+    """Transaction producers and consumers of one face, closed at the end."""
+
+    def __init__(self, name: str, namesrv: str) -> None:
+        self.namesrv = namesrv
+        self.face = AsyncFace(namesrv) if name == "asyncio" else BlockingFace(namesrv)
+        self.listener: type[Listener] = CoroutineListener if name == "asyncio" else Listener
+
+    def producer(self, group: str, listener: Listener, **options: Any) -> Any:
+        options = {"namesrv": self.namesrv, **options}
+        client: Any
+        if isinstance(self.face, AsyncFace):
+            client = OnLoop(
+                cometmq.aio.TransactionProducer(group, listener, **options), self.face._thread
+            )
+        else:
+            client = cometmq.TransactionProducer(group, listener, **options)
+        return self.face._started(client)
+
+    def received(self, topic: str) -> Received:
+        received = Received()
+        self.face.consumer(f"{topic}-group", topic, received.handle, consume_from=FIRST)
+        return received
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0", **QUICK}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
+    face = Face(request.param, cluster.namesrv)
+    try:
+        yield face
+    finally:
+        face.face.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and group name of this test's own."""
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.fixture
+def raw(cluster: Cluster) -> Iterator[RawClient]:
+    with RawClient(cluster.brokers[0].address) as raw:
+        yield raw
+
+
+def unresolved(cluster: Cluster) -> int:
+    service = cluster.brokers[0]._transactions
+    assert service is not None
+    return service.unresolved_count
+
+
+def records(raw: RawClient, topic: str) -> list[StoredRecord]:
+    answer = raw.ask(RequestCode.PULL_MESSAGE, pull_ext(topic, maxMsgNums=1000))
+    return list(decode_records(answer.body)) if answer.code == 0 else []
+
+
+def test_what_is_committed_is_consumed_and_what_is_rolled_back_is_not(
+    face: Face, name: str, cluster: Cluster
+) -> None:
+    listener = face.listener()
+    producer = face.producer(name, listener)
+    message = Message(name, b"kept", tags="paid", keys="k1", properties={"own": "value"}, flag=3)
+    result = producer.send_in_transaction(message, {"an": "argument"})
+    assert (result.status, result.state) == (SendStatus.SEND_OK, COMMIT)
+    assert result.transaction_id == result.msg_id == message.transaction_id == message.unique_id
+    executed, arg, _ = listener.executed[0]
+    assert executed is message
+    assert arg == {"an": "argument"}
+    listener.verdicts["execute"] = ROLLBACK
+    assert producer.send_in_transaction(Message(name, b"dropped")).state is ROLLBACK
+    listener.verdicts["execute"] = COMMIT
+    producer.send_in_transaction(Message(name, b"z" * 20_000))
+    producer.send(Message(name, b"ordinary"))
+    received = face.received(name)
+    received.wait_for(3)
+    kept = next(m for m in received.messages if m.body == b"kept")
+    assert {m.body[:8] for m in received.messages} == {b"kept", b"z" * 8, b"ordinary"}
+    assert (kept.tags, kept.keys, kept.flag) == ("paid", ("k1",), 3)
+    assert kept.msg_id == result.msg_id
+    properties = kept.properties
+    assert (properties["own"], properties["PGROUP"]) == ("value", name)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == (name, str(kept.queue_id))
+    assert kept.sys_flag & 12 == COMMITTED
+    half_offset = int(result.offset_msg_id[16:], 16)
+    assert kept.prepared_transaction_offset == half_offset < kept.commit_log_offset
+    eventually(lambda: unresolved(cluster) == 0)
+    assert listener.checked == []
+
+
+@pytest.mark.parametrize(
+    "verdict", [UNKNOWN, ValueError("no database"), None], ids=["unknown", "raises", "none"]
+)
+def test_what_is_unknown_is_asked_for_until_somebody_knows(
+    face: Face, name: str, cluster: Cluster, verdict: Any
+) -> None:
+    listener = face.listener(execute=verdict)
+    producer = face.producer(name, listener)
+    sent = Message(name, b"x" * 5000, properties={"order": "7"})
+    result = producer.send_in_transaction(sent)
+    assert result.state is UNKNOWN
+    listener.wait_checked(2)
+    listener.verdicts["check"] = COMMIT
+    received = face.received(name)
+    assert received.wait_for(1)[0].body == sent.body
+    asked = listener.checked[0]
+    assert (asked.topic, asked.body, asked.queue_id) == (name, sent.body, result.queue.queue_id)
+    assert asked.msg_id == asked.transaction_id == result.msg_id
+    assert asked.properties["order"] == "7"
+    times = [int(message.properties["TRANSACTION_CHECK_TIMES"]) for message in listener.checked]
+    assert times == list(range(1, len(times) + 1))
+    eventually(lambda: unresolved(cluster) == 0)
+    assert len(received.messages) == 1
+
+
+def test_a_member_of_the_group_answers_for_one_that_died(
+    face: Face, name: str, cluster: Cluster
+) -> None:
+    died = face.producer(name, face.listener(execute=UNKNOWN), instance_name="died")
+    died.send_in_transaction(Message(name, b"orphan"))
+    died.send_in_transaction(Message(name, b"second"))
+    died.close()
+    survivor = face.listener(check=COMMIT)
+    # It never sent anything, and never heard of the topic.
+    face.producer(name, survivor, instance_name="survivor")
+    assert sorted(face.received(name).wait_for(2), key=lambda m: m.body)[0].body == b"orphan"
+    eventually(lambda: unresolved(cluster) == 0)
+
+
+def test_listeners_may_be_slow_and_many_run_at_once(face: Face, name: str) -> None:
+    begun = threading.Barrier(4, timeout=15)
+
+    class Slow(Listener):
+        def execute(self, message: Message, arg: Any) -> Any:
+            begun.wait()
+            return COMMIT
+
+    producer = face.producer(name, Slow(), concurrency=4)
+    results: list[Any] = []
+    threads = [
+        threading.Thread(
+            target=lambda: results.append(producer.send_in_transaction(Message(name, b"slow")))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(15)
+    assert [result.state for result in results] == [COMMIT] * 4
+
+
+def test_refused_before_anything_is_sent(face: Face, name: str) -> None:
+    listener = face.listener()
+    producer = face.producer(name, listener)
+    with pytest.raises(IllegalArgumentError, match="cannot be delayed"):
+        producer.send_in_transaction(Message(name, b"x", properties={"DELAY": "3"}))
+    with pytest.raises(IllegalArgumentError, match="PGROUP belong"):
+        producer.send_in_transaction(Message(name, b"x", properties={"PGROUP": "g"}))
+    with pytest.raises(IllegalArgumentError, match="has no method execute"):
+        cometmq.TransactionProducer(name, object(), namesrv="h:1")  # type: ignore[arg-type]
+    assert listener.executed == []
+
+
+def send_half(
+    raw: RawClient, topic: str, group: str, born_ago_ms: int = 0, **more: str
+) -> dict[str, str]:
+    values = {"UNIQ_KEY": f"U{time.time_ns()}", "TRAN_MSG": "true", "PGROUP": group, **more}
+    ext = send_ext(
+        topic,
+        letters=True,
+        properties=properties(values),
+        producerGroup=group,
+        sysFlag=4,
+        bornTimestamp=time.time_ns() // 1_000_000 - born_ago_ms,
+    )
+    answer = raw.ask(RequestCode.SEND_MESSAGE_V2, ext, b"half of it")
+    assert answer.code == 0, answer.remark
+    return answer.ext
+
+
+def end_ext(half: dict[str, str], group: str, verdict: int = COMMITTED, **more: Any) -> Any:
+    return {
+        "producerGroup": group,
+        "tranStateTableOffset": half["queueOffset"],
+        "commitLogOffset": str(int(half["msgId"][16:], 16)),
+        "commitOrRollback": verdict,
+        "fromTransactionCheck": "false",
+        "msgId": half["transactionId"],
+        "transactionId": half["transactionId"],
+        **more,
+    }
+
+
+def test_a_verdict_that_does_not_fit_is_refused_with_the_reason(raw: RawClient, name: str) -> None:
+    half = send_half(raw, name, "g1", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    for group, more, reason in [
+        ("other", {}, "The producer group wrong"),
+        ("g1", {"commitLogOffset": 1 << 40}, "The commit log offset wrong"),
+        ("g1", {"tranStateTableOffset": 1 << 40}, "Find prepared transaction message failed"),
+        ("g1", {"tranStateTableOffset": -1}, "Find prepared transaction message failed"),
+    ]:
+        answer = raw.ask(RequestCode.END_TRANSACTION, {**end_ext(half, group), **more})
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert reason in (answer.remark or "")
+    assert records(raw, name) == []
+    # A message of another topic is no half message, wherever it lies.
+    other = raw.ask(RequestCode.SEND_MESSAGE_V2, send_ext(name, letters=True), b"x").ext
+    foreign = end_ext(half, "g1", commitLogOffset=int(other["msgId"][16:], 16))
+    assert raw.ask(RequestCode.END_TRANSACTION, foreign).code == ResponseCode.SYSTEM_ERROR
+    for _ in range(3):
+        assert raw.ask(RequestCode.END_TRANSACTION, end_ext(half, "g1")).code == 0
+    assert [record.body for record in records(raw, name)] == [b"x", b"half of it"]
+    # It ended as committed, and a late change of mind changes nothing.
+    assert raw.ask(RequestCode.END_TRANSACTION, end_ext(half, "g1", ROLLED_BACK)).code == 0
+    assert len(records(raw, name)) == 2
+
+
+def test_a_verdict_after_the_immunity_time_is_left_to_the_check(raw: RawClient, name: str) -> None:
+    half = send_half(raw, name, "nobody", 5_000, CHECK_IMMUNITY_TIME_IN_SECONDS="4")
+    answer = raw.ask(RequestCode.END_TRANSACTION, end_ext(half, "nobody"))
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    asked = end_ext(half, "nobody", fromTransactionCheck="true")
+    assert raw.ask(RequestCode.END_TRANSACTION, asked).code == 0
+    assert len(records(raw, name)) == 1
+
+
+def test_no_verdict_is_not_answered(raw: RawClient, name: str) -> None:
+    half = send_half(raw, name, "g1", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    raw.send(RequestCode.END_TRANSACTION, end_ext(half, "g1", 0))
+    raw.send(RequestCode.END_TRANSACTION, end_ext(half, "g1", 5))
+    assert raw.silent(0.2)
+    raw.send(RequestCode.END_TRANSACTION, end_ext(half, "g1"), flag=ONEWAY)
+    eventually(lambda: len(records(raw, name)) == 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"PGROUP": ""}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"DELAY": "3"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"TIMER_DELAY_MS": "5000"}, ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+def test_half_messages_that_cannot_be_kept_are_refused(
+    raw: RawClient, name: str, more: dict[str, str], code: int
+) -> None:
+    values = {"UNIQ_KEY": "U1", "TRAN_MSG": "true", "PGROUP": "g", **more}
+    ext = send_ext("refused", letters=True, properties=properties(values))
+    answer = raw.ask(RequestCode.SEND_MESSAGE_V2, ext, b"x")
+    assert answer.code == code, answer.remark
+
+
+def test_a_half_message_nobody_decides_is_given_up_listed_and_resumed(
+    face: Face, name: str, raw: RawClient
+) -> None:
+    listener = face.listener(execute=UNKNOWN)
+    producer = face.producer(name, listener)
+    result = producer.send_in_transaction(Message(name, b"forgotten"))
+
+    def given_up() -> list[StoredRecord]:
+        found = records(raw, names.TRANS_CHECK_MAX_TIME_TOPIC)
+        return [record for record in found if result.msg_id in record.properties]
+
+    discarded = eventually(given_up)[0]
+    assert len(listener.checked) == 5
+    late = end_ext(
+        {
+            "queueOffset": str(result.queue_offset),
+            "msgId": result.offset_msg_id,
+            "transactionId": result.msg_id,
+        },
+        name,
+    )
+    answer = raw.ask(RequestCode.END_TRANSACTION, late)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "resume it" in (answer.remark or "")
+    listener.verdicts["check"] = COMMIT
+    offset_id = f"{discarded.store_host.hex().upper()}{discarded.physical_offset:016X}"
+    resume = {"msgId": offset_id, "topic": names.TRANS_CHECK_MAX_TIME_TOPIC}
+    assert raw.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, resume).code == 0
+    received = face.received(name)
+    assert received.wait_for(1)[0].body == b"forgotten"
+
+
+@pytest.mark.parametrize("msg_id", ["", "zz", "0" * 32, "7F000001" + "0" * 24])
+def test_resuming_what_is_no_half_message_is_refused(raw: RawClient, msg_id: str) -> None:
+    answer = raw.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": msg_id})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_one_that_was_ended_is_not_resumed(raw: RawClient, name: str) -> None:
+    half = send_half(raw, name, "g1", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    assert raw.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": half["msgId"]}).code == 0
+    assert raw.ask(RequestCode.END_TRANSACTION, end_ext(half, "g1")).code == 0
+    answer = raw.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": half["msgId"]})
+    assert "has ended" in (answer.remark or "")
+
+
+def test_the_check_is_what_java_sends(raw: RawClient, name: str) -> None:
+    """Code 39 with all its fields, the record in its real topic, sent to a live member in turn."""
+    beat = json.dumps({"clientID": "raw@1", "producerDataSet": [{"groupName": name}]})
+    raw.ask(RequestCode.HEART_BEAT, None, beat.encode())
+    half = send_half(raw, name, name)
+    question = raw.push(RequestCode.CHECK_TRANSACTION_STATE)
+    assert question.flag & ONEWAY
+    (record,) = decode_records(question.body)
+    assert (record.topic, record.queue_id, record.body) == (name, 0, b"half of it")
+    assert question.ext["msgId"] == question.ext["transactionId"] == half["transactionId"]
+    assert question.ext["bname"] == "broker-a"
+    assert question.ext["topic"] == names.TRANS_HALF_TOPIC
+    assert int(question.ext["tranStateTableOffset"]) > int(half["queueOffset"])
+    assert int(question.ext["offsetMsgId"][16:], 16) == int(question.ext["commitLogOffset"])
+    answer = {
+        "producerGroup": name,
+        "commitOrRollback": ROLLED_BACK,
+        "fromTransactionCheck": "true",
+        **{key: question.ext[key] for key in ("tranStateTableOffset", "commitLogOffset", "msgId")},
+    }
+    raw.send(RequestCode.END_TRANSACTION, answer, flag=ONEWAY)
+    assert not [pushed for pushed in drain(raw) if pushed.ext["msgId"] != half["transactionId"]]
+    assert records(raw, name) == []
+
+
+def drain(raw: RawClient) -> list[Any]:
+    """What else the broker asked by the time it asks no more."""
+    found = []
+    while not raw.silent(0.5):
+        found.append(raw.receive())
+    return found
+
+
+@pytest.fixture
+def restartable() -> Iterator[Callable[..., Cluster]]:
+    clusters: list[Cluster] = []
+
+    def make(**properties: str) -> Cluster:
+        cluster = Cluster(properties={**QUICK, **properties})
+        cluster.__enter__()
+        clusters.append(cluster)
+        return cluster
+
+    yield make
+    for cluster in clusters:
+        cluster.__exit__()
+
+
+def test_a_restart_forgets_no_transaction(restartable: Callable[..., Cluster]) -> None:
+    cluster = restartable(transactionCheckInterval="600000")
+    with RawClient(cluster.brokers[0].address) as raw:
+        halves = [send_half(raw, "orders", "g1") for _ in range(20)]
+        for half in halves[:5]:
+            assert raw.ask(RequestCode.END_TRANSACTION, end_ext(half, "g1")).code == 0
+        for half in halves[5:10]:
+            raw.ask(RequestCode.END_TRANSACTION, end_ext(half, "g1", ROLLED_BACK))
+        assert unresolved(cluster) == 10
+    cluster.call("restart_broker", 0)
+    assert unresolved(cluster) == 10
+    offsets = cluster.brokers[0].offsets
+    group = names.TRANSACTION_GROUP
+    assert offsets.query(group, names.TRANS_HALF_TOPIC, 0) == 10
+    assert offsets.query(group, names.TRANS_OP_HALF_TOPIC, 0) >= 1
+    with RawClient(cluster.brokers[0].address) as raw:
+        for half in halves:
+            raw.ask(RequestCode.END_TRANSACTION, end_ext(half, "g1"))
+        assert len(records(raw, "orders")) == 15
+        assert unresolved(cluster) == 0
+
+
+def test_transactions_can_be_forbidden_and_bounded(restartable: Callable[..., Cluster]) -> None:
+    ext = send_ext(
+        "t", letters=True, properties=properties({"TRAN_MSG": "true", "PGROUP": "g"}), sysFlag=4
+    )
+    cluster = restartable(rejectTransactionMessage="true")
+    with RawClient(cluster.brokers[0].address) as raw:
+        answer = raw.ask(RequestCode.SEND_MESSAGE_V2, ext, b"x")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    cluster = restartable(maxUnresolvedTransactions="3", transactionCheckInterval="600000")
+    with RawClient(cluster.brokers[0].address) as raw:
+        codes = [raw.ask(RequestCode.SEND_MESSAGE_V2, ext, b"x").code for _ in range(5)]
+    assert codes == [0, 0, 0, ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_BUSY]

@@ -1,0 +1,190 @@
+"""Transactions between the Java side and ours: verdicts, checks, death of a producer, and half
+messages in a store that the other broker takes over."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.interop.clients import CometClient, JavaClient
+from tests.interop.comet_servers import CometBroker, CometNamesrv
+from tests.interop.conftest import need
+from tests.interop.peers import JavaBroker, JavaNamesrv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.interop.clients import ClientProgram, Event, RunningClient
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+QUICK = {
+    "transactionTimeOut": "500",
+    "transactionCheckInterval": "1000",
+    "transactionOpBatchInterval": "200",
+}
+NEVER = {**QUICK, "transactionCheckInterval": "3600000"}
+JAVA_STATES = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE", "unknown": "UNKNOW"}
+
+CLIENTS = {"java4": JavaClient(4), "java5": JavaClient(5), "cometmq": CometClient()}
+
+
+@pytest.fixture(scope="module")
+def comet() -> Iterator[str]:
+    with CometNamesrv() as namesrv, CometBroker(namesrv.address, conf=QUICK):
+        yield namesrv.address
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[str]:
+    need("java", "mvn")
+    with JavaNamesrv() as namesrv, JavaBroker(namesrv.address, conf=QUICK) as broker:
+        yield namesrv.address
+        broker.kill()
+        namesrv.kill()
+
+
+@pytest.fixture(params=["java4-to-comet", "java5-to-comet", "cometmq-to-java", "cometmq-to-comet"])
+def pair(request: pytest.FixtureRequest) -> tuple[ClientProgram, str]:
+    """A client and the name server of the broker that it uses."""
+    client, _, broker = request.param.partition("-to-")
+    need("java", "mvn")
+    return CLIENTS[client], request.getfixturevalue(broker)
+
+
+def indexes(events: list[Event]) -> list[int]:
+    return sorted(int(event["properties"]["index"]) for event in events)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {timeout_s:.0f} s"
+        time.sleep(0.05)
+
+
+def sent_all(client: RunningClient) -> None:
+    client.wait_for(lambda events: any(event["event"] == "all-sent" for event in events))
+
+
+def check_nothing_else(namesrv: str, topic: str, expected: list[int]) -> None:
+    """The topic holds these messages, each once."""
+    assert indexes(JavaClient(5).pull(namesrv=namesrv, topic=topic)) == expected
+
+
+def test_commit_rollback_and_unknown(
+    pair: tuple[ClientProgram, str], fresh: Callable[[str], str]
+) -> None:
+    client, namesrv = pair
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic")}
+    verdicts = ("commit", "rollback", "unknown", "raise")
+    with client.start(
+        "transact",
+        **base,
+        group=fresh("group"),
+        count=20,
+        size=5000,
+        verdicts=",".join(verdicts),
+        check="commit",
+    ) as producer:
+        sent_all(producer)
+        states = [event["state"] for event in producer.named("state")]
+        assert states == [JAVA_STATES.get(v, "UNKNOW") for v in verdicts] * 5
+        wanted = [index for index in range(20) if index % 4 != 1]
+        consumer = JavaClient(5) if client.label == "cometmq" else CometClient()
+        events = consumer.run("consume", **base, group=fresh("readers"), expected=15)
+        received = [event for event in events if event["event"] == "message"]
+        assert indexes(received) == wanted
+        asked = producer.named("checked")
+        producer.finish()
+    # Answered once, and asked no more; all that was said in time was not asked for.
+    assert set(indexes(asked)) == {index for index in range(20) if index % 4 in (2, 3)}
+    sent = {event["index"]: event for event in producer.named("sent")}
+    for event in asked:
+        index = int(event["properties"]["index"])
+        assert event["transactionId"] == sent[index]["msgId"]
+        assert (event["topic"], event["size"]) == (base["topic"], 5000)
+        assert event["properties"]["TRANSACTION_CHECK_TIMES"] == "1"
+    for event in received:
+        assert event["msgId"] == sent[int(event["properties"]["index"])]["msgId"]
+        assert event["sysFlag"] & 0xC == 0x8
+    check_nothing_else(namesrv, base["topic"], wanted)
+
+
+@pytest.mark.parametrize(
+    ("dies", "answers"), [("java5", "cometmq"), ("cometmq", "java4"), ("java4", "java5")]
+)
+@pytest.mark.parametrize("broker", ["comet", "java"])
+def test_another_member_answers_for_a_producer_that_died(
+    request: pytest.FixtureRequest,
+    fresh: Callable[[str], str],
+    broker: str,
+    dies: str,
+    answers: str,
+) -> None:
+    need("java", "mvn")
+    namesrv = request.getfixturevalue(broker)
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic"), "group": fresh("group")}
+    with CLIENTS[dies].start("transact", **base, member="a", count=5, verdicts="unknown") as first:
+        sent_all(first)
+        first.kill()
+    with CLIENTS[answers].start("transact", **base, member="b", check="commit") as second:
+        wait_until(lambda: set(indexes(second.named("checked"))) >= set(range(5)))
+        readers = {**base, "group": fresh("readers")}
+        events = CometClient().run("consume", **readers, expected=5)
+        assert indexes([e for e in events if e["event"] == "message"]) == list(range(5))
+        second.finish()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(JavaBroker, CometBroker), (CometBroker, JavaBroker)],
+    ids=["java-to-comet", "comet-to-java"],
+)
+@pytest.mark.parametrize("checked", [False, True], ids=["unchecked", "checked"])
+def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
+    comet_namesrv: str,
+    tmp_path: Path,
+    first: type[JavaBroker],
+    second: type[JavaBroker],
+    checked: bool,
+) -> None:
+    need("java", "mvn")
+    base: dict[str, Any] = {"namesrv": comet_namesrv, "topic": "moved", "group": "movers"}
+
+    def broker(kind: type[JavaBroker], name: str, conf: dict[str, str]) -> JavaBroker:
+        directory = tmp_path / name
+        directory.mkdir()
+        return kind(
+            comet_namesrv,
+            broker_name="moved",
+            directory=directory,
+            store=tmp_path / "store",
+            conf=conf,
+        )
+
+    with broker(first, "first", QUICK if checked else NEVER) as before:
+        with JavaClient(5).start(
+            "transact", **base, count=30, verdicts="commit,rollback,unknown", check="unknown"
+        ) as producer:
+            sent_all(producer)
+            if checked:
+                # Every one twice: the broker has appended copies by then.
+                wait_until(lambda: len(producer.named("checked")) >= 20)
+            producer.finish()
+        before.stop()
+    committed = [index for index in range(30) if index % 3 == 0]
+    with broker(second, "second", QUICK) as after:
+        check_nothing_else(comet_namesrv, "moved", committed)
+        with CometClient().start("transact", **base, check="commit") as producer:
+            unknown = {index for index in range(30) if index % 3 == 2}
+            wait_until(lambda: set(indexes(producer.named("checked"))) >= unknown)
+            wanted = [index for index in range(30) if index % 3 != 1]
+            events = CometClient().run("consume", **base, expected=20)
+            assert indexes([e for e in events if e["event"] == "message"]) == wanted
+            assert set(indexes(producer.named("checked"))) == unknown, "what ended is not asked for"
+            producer.finish()
+        check_nothing_else(comet_namesrv, "moved", wanted)
+        after.stop()

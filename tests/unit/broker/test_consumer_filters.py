@@ -1,0 +1,203 @@
+"""Filter data of groups: which version counts, how it dies, and what a restart makes of the file."""
+
+from __future__ import annotations
+
+import pytest
+
+from cometmq.broker.consumer_filters import (
+    ConsumerFilterManager,
+    ConsumerFilterTable,
+    compile_expression,
+)
+from cometmq.errors import FilterExpressionError
+from cometmq.filtering.bloom import BloomFilter
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol.json_dialect import decode_body, pretty
+
+BLOOM = BloomFilter.create(20, 32)
+DAY_MS = 24 * 3600 * 1000
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def filters(clock: ManualClock) -> ConsumerFilterManager:
+    return ConsumerFilterManager(clock, BLOOM, DAY_MS)
+
+
+def sql(topic: str, expression: str, version: int = 1) -> SubscriptionData:
+    return SubscriptionData(topic, expression, sub_version=version, expression_type="SQL92")
+
+
+def expression_of(filters: ConsumerFilterManager, topic: str, group: str) -> str | None:
+    data = filters.get(topic, group)
+    return None if data is None else data.expression
+
+
+def reloaded(
+    filters: ConsumerFilterManager, clock: ManualClock, bloom: BloomFilter = BLOOM
+) -> ConsumerFilterManager:
+    text = pretty(filters.table())
+    return ConsumerFilterManager(
+        clock, bloom, DAY_MS, decode_body(text.encode(), ConsumerFilterTable)
+    )
+
+
+def test_expressions_are_kept_by_topic_and_group(filters: ConsumerFilterManager) -> None:
+    filters.register("g", [sql("t", "a = 1"), sql("u", "a = 2"), SubscriptionData("v")])
+    filters.register("h", [sql("t", "a = 3")])
+    assert [expression_of(filters, topic, "g") for topic in "tuv"] == ["a = 1", "a = 2", None]
+    assert sorted(data.consumer_group for data in filters.of_topic("t")) == ["g", "h"]
+    assert list(filters.of_topic("v")) == []
+    assert filters.changed
+
+
+def test_the_newest_version_counts(filters: ConsumerFilterManager) -> None:
+    filters.register("g", [sql("t", "a = 1", 5)])
+    filters.register("g", [sql("t", "a = 2", 4)])
+    filters.register("g", [sql("t", "a = 3", 5)])
+    assert expression_of(filters, "t", "g") == "a = 1"
+    filters.register("g", [sql("t", "a = 4", 6)])
+    assert expression_of(filters, "t", "g") == "a = 4"
+
+
+def test_a_repeated_heartbeat_changes_nothing(filters: ConsumerFilterManager) -> None:
+    filters.register("g", [sql("t", "a = 1")])
+    filters.changed = False
+    filters.register("g", [sql("t", "a = 1")])
+    assert not filters.changed
+
+
+def test_the_same_expression_of_a_newer_version_keeps_its_birth(
+    filters: ConsumerFilterManager, clock: ManualClock
+) -> None:
+    filters.register("g", [sql("t", "a = 1", 1)])
+    born = clock.ms
+    clock.ms += 1000
+    filters.register("g", [sql("t", "a = 1", 2)])
+    data = filters.get("t", "g")
+    assert data is not None
+    assert (data.born_time, data.client_version) == (born, 2)
+    filters.register("g", [sql("t", "a = 2", 3)])
+    changed = filters.get("t", "g")
+    assert changed is not None
+    assert changed.born_time == clock.ms
+
+
+def test_an_expression_that_does_not_parse_takes_the_older_one_away(
+    filters: ConsumerFilterManager,
+) -> None:
+    filters.register("g", [sql("t", "a = 1", 1)])
+    filters.register("g", [sql("t", "a =", 2)])
+    assert filters.get("t", "g") is None
+    filters.register("g", [SubscriptionData("t", "x", sub_version=3, expression_type="XPATH")])
+    assert filters.get("t", "g") is None
+
+
+def test_what_a_group_gives_up_dies_and_comes_back(
+    filters: ConsumerFilterManager, clock: ManualClock
+) -> None:
+    filters.register("g", [sql("t", "a = 1"), sql("u", "a = 2")])
+    filters.register("g", [sql("t", "a = 1")])
+    kept, given_up = filters.get("t", "g"), filters.get("u", "g")
+    assert kept is not None
+    assert given_up is not None
+    assert (kept.dead, given_up.dead, given_up.dead_time) == (False, True, clock.ms)
+    filters.unregister("g")
+    assert kept.dead
+    filters.register("g", [sql("t", "a = 1"), sql("u", "a = 2", 2)])
+    assert (kept.dead, kept.dead_time, given_up.dead) == (False, 0, False)
+
+
+def test_the_dead_are_dropped_after_their_time(
+    filters: ConsumerFilterManager, clock: ManualClock
+) -> None:
+    filters.register("g", [sql("t", "a = 1")])
+    filters.register("h", [sql("t", "a = 1")])
+    filters.unregister("g")
+    clock.ms += DAY_MS - 1
+    assert filters.table().filter_data_by_topic["t"].group_filter_data.keys() == {"g", "h"}
+    filters.changed = False
+    clock.ms += 1
+    assert filters.table().filter_data_by_topic["t"].group_filter_data.keys() == {"h"}
+    assert filters.changed
+    filters.unregister("h")
+    clock.ms += DAY_MS
+    assert filters.table().filter_data_by_topic == {}
+    filters.unregister("h")  # nothing left to die
+
+
+def test_after_a_restart_everybody_is_dead_until_heard_of(
+    filters: ConsumerFilterManager, clock: ManualClock
+) -> None:
+    filters.register("g", [sql("t", "a = 1")])
+    clock.ms += 10_000
+    again = reloaded(filters, clock)
+    data = again.get("t", "g")
+    assert data is not None
+    assert (data.dead, data.dead_time) == (True, data.born_time)
+    clock.ms += 60_000
+    data = reloaded(filters, clock).get("t", "g")
+    assert data is not None
+    assert data.dead_time == clock.ms - 30_000
+    again.register("g", [sql("t", "a = 1")])
+    assert expression_of(again, "t", "g") == "a = 1"
+    data = again.get("t", "g")
+    assert data is not None
+    assert not data.dead
+
+
+def test_other_bloom_parameters_make_old_bit_maps_worthless(
+    filters: ConsumerFilterManager, clock: ManualClock
+) -> None:
+    filters.register("g", [sql("t", "a = 1")])
+    clock.ms += 60_000
+    data = reloaded(filters, clock, BloomFilter.create(10, 128)).get("t", "g")
+    assert data is not None
+    assert data.born_time == clock.ms
+    assert data.bloom_filter_data is not None
+    assert data.bloom_filter_data.bit_num == BloomFilter.create(10, 128).bit_count
+
+
+def test_a_file_of_java_is_read(clock: ManualClock) -> None:
+    text = """{
+\t"filterDataByTopic":{
+\t\t"t":{
+\t\t\t"groupFilterData":{
+\t\t\t\t"g":{"bloomFilterData":{"bitNum":112,"bitPos":[1,2,3]},"bornTime":1700000000000,
+\t\t\t\t"clientVersion":7,"consumerGroup":"g","dead":false,"deadTime":0,
+\t\t\t\t"expression":"a > 5","expressionType":"SQL92","topic":"t"},
+\t\t\t\t"h":{"bornTime":1,"clientVersion":7,"consumerGroup":"h","dead":false,"deadTime":0,
+\t\t\t\t"expression":"a >","expressionType":"SQL92","topic":"t"}
+\t\t\t},
+\t\t\t"topic":"t"
+\t\t}
+\t}
+}"""
+    table = decode_body(text.encode(), ConsumerFilterTable)
+    filters = ConsumerFilterManager(clock, BLOOM, DAY_MS, table)
+    data = filters.get("t", "g")
+    assert data is not None
+    assert (data.expression, data.client_version) == ("a > 5", 7)
+    assert data.condition()({"a": "6"}) is True
+    assert filters.get("t", "h") is None
+
+
+def test_only_sql92_is_compiled() -> None:
+    for kind in ("XPATH", "", None, "sql92"):
+        with pytest.raises(FilterExpressionError, match="use TAG or SQL92"):
+            compile_expression("a = 1", kind)

@@ -1,0 +1,216 @@
+"""Dead letters sent once more, and under one id never twice."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.delay_box import DelayBox
+from tests.unit.store.store_box import HOST
+
+from cometmq.broker.redrive import LetterSelection, Redrives
+from cometmq.broker.refusal import Refused
+from cometmq.errors import StoreBusyError
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.ids import encode_offset_id
+from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.record import StoredRecord
+
+ALL = LetterSelection()
+
+
+class Letters:
+    """`count` dead letters of group audit, from topic orders, one second apart."""
+
+    def __init__(self, delays: DelayBox, count: int = 6) -> None:
+        self.delays = delays
+        delays.topics.put(TopicConfig(topic_name="orders", write_queue_nums=4, read_queue_nums=4))
+        for number in range(count):
+            delays.clock.value = delays.start_ms + number * 1_000
+            place = delays.put(
+                {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number} all"}, body=b"%d" % number
+            )
+            first_id = encode_offset_id(HOST, place)
+            delays.put(
+                {
+                    "UNIQ_KEY": f"U{number}",
+                    "KEYS": f"k{number} all",
+                    "RETRY_TOPIC": "orders",
+                    "ORIGIN_MESSAGE_ID": first_id,
+                    "DELAY": "0",
+                    "REAL_TOPIC": "%RETRY%audit",
+                    "REAL_QID": "0",
+                    "WAIT": "false",
+                },
+                topic="%DLQ%audit",
+                queue_id=0,
+                body=b"%d" % number,
+                reconsume_times=17,
+                flag=number,
+            )
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.redrives = Redrives(self.delays.store, self.delays.clock, self.delays.topics)
+        self.redrives.open()
+
+    def kill(self) -> None:
+        self.delays.box.crash(self.delays.store)
+        self.delays.open(None)
+        self.reopen()
+
+    def sent(self, topic: str = "orders", queues: int = 4) -> list[StoredRecord]:
+        return [
+            record
+            for queue_id in range(queues)
+            for record in self.delays.records(topic, queue_id)
+            if "REDRIVE_ID" in record.properties
+        ]
+
+    def bodies(self, topic: str = "orders") -> list[bytes]:
+        return sorted(record.body for record in self.sent(topic))
+
+
+@pytest.fixture
+def letters(delays: DelayBox) -> Letters:
+    return Letters(delays)
+
+
+async def test_a_letter_goes_back_to_its_topic_as_it_was_sent(letters: Letters) -> None:
+    state = await letters.redrives.redrive("r1", "audit", LetterSelection(ids=("U3",)))
+    assert (state.finished, state.sent_count, state.skipped_count) == (True, 1, 0)
+    (record,) = letters.sent()
+    assert (record.topic, record.queue_id) == ("orders", 2)
+    assert (record.body, record.flag, record.reconsume_times) == (b"3", 3, 0)
+    properties = decode_properties(record.properties)
+    assert properties.pop("ORIGIN_MESSAGE_ID")
+    assert properties == {"UNIQ_KEY": "U3", "KEYS": "k3 all", "REDRIVE_ID": "r1"}
+
+
+async def test_a_group_can_have_them_alone(letters: Letters) -> None:
+    await letters.redrives.redrive("r1", "audit", LetterSelection(keys=("k2",)), only_group=True)
+    assert letters.sent() == []
+    (record,) = letters.sent("%RETRY%audit", 1)
+    properties = decode_properties(record.properties)
+    assert (properties["RETRY_TOPIC"], properties["UNIQ_KEY"]) == ("orders", "U2")
+
+
+@pytest.mark.parametrize(
+    ("selection", "bodies"),
+    [
+        (ALL, [b"0", b"1", b"2", b"3", b"4", b"5"]),
+        (LetterSelection(ids=("U1", "U4", "U9")), [b"1", b"4"]),
+        (LetterSelection(keys=("k1", "k5")), [b"1", b"5"]),
+        (LetterSelection(keys=("all",), ids=("U5",)), [b"5"]),
+        (LetterSelection(keys=("k1",), ids=("U5",)), []),
+    ],
+)
+async def test_letters_are_chosen_by_id_and_key(
+    letters: Letters, selection: LetterSelection, bodies: list[bytes]
+) -> None:
+    await letters.redrives.redrive("r1", "audit", selection)
+    assert letters.bodies() == bodies
+
+
+async def test_letters_are_chosen_by_time_and_offset_id(letters: Letters) -> None:
+    start = letters.delays.start_ms
+    times = LetterSelection(begin_ms=start + 2_000, end_ms=start + 3_999)
+    await letters.redrives.redrive("r1", "audit", times)
+    assert letters.bodies() == [b"2", b"3"]
+    letter = letters.delays.records("%DLQ%audit", 0)[5]
+    own_id = encode_offset_id(letter.store_host, letter.physical_offset)
+    first_id = decode_properties(letter.properties)["ORIGIN_MESSAGE_ID"]
+    for number, name in enumerate((own_id, first_id)):
+        await letters.redrives.redrive(f"o{number}", "audit", LetterSelection(ids=(name,)))
+    assert letters.bodies() == [b"2", b"3", b"5", b"5"]
+
+
+async def test_the_same_id_never_sends_twice(letters: Letters) -> None:
+    for _ in range(3):
+        state = await letters.redrives.redrive("r1", "audit", ALL)
+        assert state.sent_count == 6
+        letters.kill()
+    assert letters.bodies() == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    # A letter that came later is not part of it.
+    letters.delays.put(
+        {"UNIQ_KEY": "U9", "RETRY_TOPIC": "orders"}, topic="%DLQ%audit", queue_id=0, body=b"9"
+    )
+    await letters.redrives.redrive("r1", "audit", ALL)
+    assert len(letters.bodies()) == 6
+    await letters.redrives.redrive("r2", "audit", ALL)
+    assert len(letters.bodies()) == 13
+
+
+@pytest.mark.parametrize("failing", range(6))
+async def test_an_interrupted_redrive_goes_on_where_it_was(letters: Letters, failing: int) -> None:
+    append = letters.delays.store.append
+    left = failing
+
+    def fails(*args: object, **fields: object) -> tuple[int, int]:
+        nonlocal left
+        if not left:
+            raise StoreBusyError("the disk is behind")
+        left -= 1
+        return append(*args, **fields)  # type: ignore[arg-type]
+
+    letters.delays.store.append = fails
+    with pytest.raises(StoreBusyError):
+        await letters.redrives.redrive("r1", "audit", ALL)
+    assert len(letters.bodies()) == failing
+    if failing % 2:
+        letters.kill()
+    else:
+        letters.delays.store.append = append
+    state = await letters.redrives.redrive("r1", "audit", ALL)
+    assert state.sent_count == 6
+    assert letters.bodies() == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_random_kills_double_none(delays: DelayBox) -> None:
+    letters = Letters(delays, 40)
+    rng = random.Random(5)
+    for redrive in range(6):
+        finished = False
+        while not finished:
+            append, left = delays.store.append, rng.randrange(25)
+
+            def fails(*args: object, **fields: object) -> tuple[int, int]:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise StoreBusyError("the disk is behind")
+                return append(*args, **fields)  # type: ignore[arg-type]  # noqa: B023
+
+            delays.store.append = fails
+            try:
+                state = await letters.redrives.redrive(f"r{redrive}", "audit", ALL)
+                finished = state.finished
+            except StoreBusyError:
+                letters.kill()
+            delays.store.append = append if finished else delays.store.append
+        assert len(letters.bodies()) == 40 * (redrive + 1)
+
+
+async def test_an_id_stands_for_one_request(letters: Letters) -> None:
+    await letters.redrives.redrive("r1", "audit", LetterSelection(ids=("U1",)))
+    with pytest.raises(Refused, match="choose a new id"):
+        await letters.redrives.redrive("r1", "audit", LetterSelection(ids=("U2",)))
+    for redrive_id in ("", "x" * 121, "a\x01b"):
+        with pytest.raises(Refused, match="1 to 120 printable characters"):
+            await letters.redrives.redrive(redrive_id, "audit", ALL)
+    with pytest.raises(Refused, match="no dead letters") as refusal:
+        await letters.redrives.redrive("r9", "nobody", ALL)
+    assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_a_letter_whose_topic_is_gone_is_counted(letters: Letters) -> None:
+    letters.delays.topics.remove("orders")
+    state = await letters.redrives.redrive("r1", "audit", ALL)
+    assert (state.sent_count, state.skipped_count) == (0, 6)
+
+
+def test_a_broker_without_redrives_writes_no_file(letters: Letters, tmp_path: Path) -> None:
+    assert not (letters.delays.box.root / "config" / "redrives.json").exists()
+    assert letters.redrives.get("r1") is None

@@ -1,0 +1,356 @@
+"""Rules of transactions that a random schedule hardly meets, and stores that Java left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.transaction_model import QuickDisk, records_from
+from tests.unit.store.store_box import CLIENT, HOST, Box, records
+
+from cometmq.broker import transactions as module
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.half_message import HalfMessage
+from cometmq.broker.half_table import HalfTable
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.op_queue import named_offsets
+from cometmq.broker.refusal import Refused
+from cometmq.broker.topics import TopicManager
+from cometmq.broker.transaction_check import TransactionChecker
+from cometmq.broker.transactions import Transactions
+from cometmq.model import names
+from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from cometmq.protocol.headers import EndTransactionRequestHeader
+from cometmq.protocol.properties import decode_properties, encode_properties
+from cometmq.store.store import MessageStore
+
+HALF, OP = names.TRANS_HALF_TOPIC, names.TRANS_OP_HALF_TOPIC
+GROUP = names.TRANSACTION_GROUP
+
+
+class Bench:
+    """Transactions on a store that is open; `ask` answers with `bytes_sent`."""
+
+    def __init__(self, box: Box, offsets: ConsumerOffsetManager | None = None) -> None:
+        self.box = box
+        self.store: MessageStore = box.open(QuickDisk())
+        self.offsets = offsets or ConsumerOffsetManager()
+        self.config = BrokerConfig(broker_ip1="127.0.0.1", transaction_check_max=2)
+        self.asked: list[HalfMessage] = []
+        self.busy: set[str] = set()
+
+    def start(self) -> Transactions:
+        topics = TopicManager(self.config, self.box.clock, lambda _: None, lambda _: None)
+        self.transactions = Transactions(
+            self.config,
+            self.store,
+            topics,
+            self.offsets,
+            lambda message: message.append_to(self.store),
+            self.box.clock,
+            HOST,
+        )
+        self.transactions.open()
+        self.checker = TransactionChecker(
+            self.config, self.store, self.transactions, self.busy.__contains__, self._ask
+        )
+        return self.transactions
+
+    def _ask(self, half: HalfMessage) -> int:
+        self.asked.append(half)
+        return 1
+
+    def round(self, after_ms: int = 60_000) -> None:
+        self.box.clock.value += after_ms
+        now_ms = self.box.clock.now_ms()
+        for first in self.transactions.table.take_due(now_ms):
+            self.checker.check(first, now_ms)
+        while self.checker.catch_up(8):
+            pass
+
+    def half(self, key: str, **properties: str) -> tuple[int, int]:
+        message = IncomingMessage(
+            "orders", 0, b"half", _properties(key, **properties), self.box.clock.now_ms(), CLIENT
+        )
+        return self.transactions.prepare(message)
+
+    def java_half(self, key: str, **properties: str) -> tuple[int, int]:
+        """A record as a Java broker puts it into the half topic."""
+        values = {**_properties(key), "REAL_TOPIC": "orders", "REAL_QID": "0", **properties}
+        text = encode_properties({name: value for name, value in values.items() if value})
+        return self._raw(HALF, b"half", text.encode())
+
+    def java_op(self, body: bytes) -> None:
+        self._raw(OP, body, b"WAIT\x01true\x02TAGS\x01d\x02")
+
+    def _raw(self, topic: str, body: bytes, properties: bytes) -> tuple[int, int]:
+        queue = self.store.queue(topic, 0)
+        return self.store.append(queue, body, properties, 0, self.box.clock.now_ms(), CLIENT)
+
+    def end(self, key: str, place: tuple[int, int], verdict: int = TRANSACTION_COMMIT) -> None:
+        self.transactions.end(
+            EndTransactionRequestHeader(
+                producer_group="shop",
+                tran_state_table_offset=place[0],
+                commit_log_offset=place[1],
+                commit_or_rollback=verdict,
+                msg_id=key,
+                from_transaction_check=True,
+            )
+        )
+
+    def open_keys(self) -> list[str]:
+        found = []
+        for offset in self.transactions.table:
+            record = records_from(self.store, HALF, offset)[0]
+            found.append(decode_properties(record.properties)["UNIQ_KEY"])
+        return found
+
+    def listed(self, topic: str) -> list[str]:
+        return [
+            decode_properties(record.properties).get("UNIQ_KEY", "?")
+            for record in records(self.store, topic)
+        ]
+
+
+def _properties(key: str, **more: str) -> dict[str, str]:
+    return {"UNIQ_KEY": key, "PGROUP": "shop", "TRAN_MSG": "true", **more}
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    box = Box(
+        tmp_path / "store",
+        mapped_file_size_commit_log=1 << 18,
+        mapped_file_size_consume_queue=20 * 1000,
+    )
+    yield box
+    box.close()
+
+
+@pytest.fixture
+def bench(box: Box) -> Bench:
+    return Bench(box)
+
+
+@pytest.mark.parametrize(
+    ("body", "offsets"),
+    [
+        (b"12,15,", [12, 15]),
+        (b"7", [7]),
+        (b"", []),
+        (b",,3,,", [3]),
+        (b"-1,", []),
+        (b"x,4,\xff,1.5," + b"9" * 30, [4]),
+    ],
+)
+def test_both_forms_of_an_op_record_are_read(body: bytes, offsets: list[int]) -> None:
+    assert named_offsets(body) == offsets
+
+
+def test_op_records_are_java_s(bench: Bench) -> None:
+    transactions = bench.start()
+    places = [bench.half(f"K{number}") for number in range(3)]
+    bench.end("K0", places[0])
+    bench.end("K2", places[2], TRANSACTION_ROLLBACK)
+    assert records(bench.store, OP) == [], "they wait for others"
+    transactions.flush_ops()
+    (op,) = records(bench.store, OP)
+    assert (op.body, op.properties) == (b"0,2,", "WAIT\x01true\x02TAGS\x01d\x02")
+    unit = bench.store.queue(OP, 0).unit(0)
+    assert unit is not None
+    assert unit.tags_code == 100
+
+
+def test_op_records_leave_at_4096_bytes(bench: Bench) -> None:
+    bench.start()
+    places = [bench.half(f"K{number}") for number in range(1100)]
+    for number, place in enumerate(places):
+        bench.end(f"K{number}", place, TRANSACTION_ROLLBACK)
+    (op,) = records(bench.store, OP)
+    assert 4096 <= len(op.body) < 4110
+
+
+def test_a_store_of_java_is_taken_over_where_java_stopped(bench: Bench) -> None:
+    for number in range(8):
+        bench.java_half(f"K{number}")
+    bench.java_op(b"0")  # before 5.1
+    bench.java_op(b"1,4,")
+    bench.java_op(b"6,")
+    bench.offsets.commit(GROUP, HALF, 0, 3)
+    bench.offsets.commit(GROUP, OP, 0, 1)
+    transactions = bench.start()
+    assert bench.open_keys() == ["K3", "K5", "K7"]
+    bench.round()
+    assert [half.properties["UNIQ_KEY"] for half in bench.asked] == ["K3", "K5", "K7"]
+    for half in bench.asked:
+        place = (half.record.queue_offset, half.record.physical_offset)
+        bench.end(half.properties["UNIQ_KEY"], place)
+    assert bench.listed("orders") == ["K3", "K5", "K7"]
+    transactions.close()
+    assert bench.offsets.query(GROUP, HALF, 0) == 11
+    assert bench.offsets.query(GROUP, OP, 0) == 4
+
+
+def test_a_verdict_on_the_first_copy_counts_for_java_s_copies_within_the_immunity_time(
+    bench: Bench,
+) -> None:
+    bench.java_half("A", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    bench.java_half("B", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    for key, first in (("A", "0"), ("B", "1")):
+        bench.java_half(key, CHECK_IMMUNITY_TIME_IN_SECONDS="60", TRAN_PREPARED_QUEUE_OFFSET=first)
+    bench.java_op(b"0,")
+    bench.offsets.commit(GROUP, HALF, 0, 2)
+    bench.start()
+    assert bench.open_keys() == ["B"]
+
+
+def test_offsets_beyond_the_end_of_the_queues_begin_at_the_end(bench: Bench) -> None:
+    bench.java_half("A")
+    bench.offsets.commit(GROUP, HALF, 0, 50)
+    bench.offsets.commit(GROUP, OP, 0, 50)
+    transactions = bench.start()
+    assert transactions.unresolved_count == 0
+    place = bench.half("B")
+    assert bench.open_keys() == ["B"]
+    bench.end("B", place)
+    transactions.close()
+    assert bench.offsets.query(GROUP, HALF, 0) == 2
+
+
+def test_a_poisoned_half_message_delays_no_other(bench: Bench) -> None:
+    bench.java_half("GOOD-1")
+    bench.java_half("NO-GROUP", PGROUP="")
+    bench.java_half("NO-QUEUE", REAL_QID="many")
+    bench._raw(HALF, b"garbage", b"\x02\x02\x01")
+    bench.java_half("LONG", padding="x" * 32_680)
+    bench.java_half("GOOD-2", TRANSACTION_CHECK_TIMES="twice")
+    bench.start()
+    bench.round()
+    asked = [half.properties["UNIQ_KEY"] for half in bench.asked]
+    assert asked == ["GOOD-1", "GOOD-2"]
+    # What cannot be asked for, or has no room for the number of checks, can be looked at.
+    listed = bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC)
+    assert listed == ["NO-GROUP", "NO-QUEUE", "?", "LONG"]
+    assert bench.open_keys() == ["GOOD-1", "GOOD-2"]
+    assert bench.transactions.given_up_count == 4
+
+
+def test_a_group_that_does_not_read_delays_no_other(bench: Bench) -> None:
+    bench.start()
+    bench.half("SLOW", PGROUP="slow")
+    bench.half("QUICK")
+    bench.busy.add("slow")
+    for _ in range(2):
+        bench.round()
+    assert [half.properties["UNIQ_KEY"] for half in bench.asked] == ["QUICK", "QUICK"]
+    bench.busy.clear()
+    bench.round()
+    slow = bench.asked[-1]
+    # Rounds in which it could not be asked are not counted against it.
+    assert (slow.properties["UNIQ_KEY"], slow.check_times) == ("SLOW", 1)
+
+
+def test_the_consumed_offset_passes_what_is_not_due_yet(bench: Bench) -> None:
+    transactions = bench.start()
+    bench.half("LATER", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    bench.half("NOW")
+    bench.half("NOT-YET", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    bench.round()
+    # LATER was copied once, as it lay in front of a copy; NOT-YET stays where it is.
+    assert [half.properties["UNIQ_KEY"] for half in bench.asked] == ["NOW"]
+    assert list(transactions.table) == [2, 3, 4]
+    copy = records_from(bench.store, HALF, 4)[0]
+    assert decode_properties(copy.properties)["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
+    assert "TRANSACTION_CHECK_TIMES" not in copy.properties
+    transactions.close()
+    assert bench.offsets.query(GROUP, HALF, 0) == 2
+    bench.round(after_ms=3600_000)
+    assert sorted(half.properties["UNIQ_KEY"] for half in bench.asked[1:]) == [
+        "LATER",
+        "NOT-YET",
+        "NOW",
+    ]
+
+
+def test_older_than_the_log_is_kept_is_given_up(bench: Bench) -> None:
+    bench.start()
+    bench.half("OLD", CHECK_IMMUNITY_TIME_IN_SECONDS=str(80 * 3600))
+    bench.round(after_ms=73 * 3600_000)
+    assert bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC) == []
+    bench.round(after_ms=8 * 3600_000)
+    assert bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC) == ["OLD"]
+
+
+def test_a_client_whose_clock_is_ahead_is_asked_as_soon_as_others(bench: Bench) -> None:
+    transactions = bench.start()
+    message = IncomingMessage("orders", 0, b"x", _properties("A"), 4_000_000_000_000, CLIENT)
+    transactions.prepare(message)
+    bench.round(after_ms=7_000)
+    assert len(bench.asked) == 1
+
+
+def test_a_copy_of_another_broker_s_is_none_here(bench: Bench) -> None:
+    bench.start()
+    place = bench.half("A")
+    bench.half("B", TRAN_PREPARED_QUEUE_OFFSET="0")
+    bench.end("A", place)
+    assert bench.open_keys() == ["B"]
+
+
+def test_little_of_the_log_is_read_after_a_kill(
+    bench: Bench, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_UNMARKED_BYTES", 10_000)
+    transactions = bench.start()
+    bench.half("OPEN", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    place = bench.half("DONE")
+    for _ in range(100):
+        bench._raw("orders", b"x" * 500, b"UNIQ_KEY\x01other\x02")
+    transactions.flush_ops()
+    (mark,) = records(bench.store, OP)
+    assert mark.body == b"-1,"
+    bench.end("DONE", place)
+    box.crash(bench.store)
+    again = Bench(box)
+    transactions = again.start()
+    assert again.open_keys() == ["OPEN"]
+    assert transactions.ops.last_position == mark.physical_offset
+    # What the scan found is written down, so the next one need not find it again.
+    transactions.flush_ops()
+    assert records(again.store, OP)[-1].body == b"1,"
+
+
+def test_nothing_is_left_behind_without_transactions(bench: Bench) -> None:
+    transactions = bench.start()
+    bench.round()
+    transactions.close()
+    assert bench.offsets.topics_of(GROUP) == set()
+    assert bench.store.topics().get(OP, []) in ([], [0])
+    assert bench.store.commit_log.end == 0
+
+
+def test_a_verdict_on_a_given_up_transaction_names_the_remedy(bench: Bench) -> None:
+    bench.start()
+    place = bench.half("A")
+    for _ in range(3):
+        bench.round()
+    with pytest.raises(Refused, match="RESUME_CHECK_HALF_MESSAGE"):
+        bench.end("A", place)
+    assert bench.listed("orders") == []
+
+
+def test_due_times_are_kept_without_an_entry_for_each_turn() -> None:
+    table = HalfTable()
+    for offset in range(1000):
+        table.add(offset, due_ms=1_000 + offset)
+    assert table.take_due(999) == []
+    early = table.take_due(1_400)
+    assert early == list(range(len(early)))
+    assert 250 < len(early) <= 401
+    table.resolve(900)
+    assert table.take_due(10_000) == [n for n in range(len(early), 1000) if n != 900]
+    assert len(table) == 999
+    assert table.low_offset(-1) == 0

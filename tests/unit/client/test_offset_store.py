@@ -1,0 +1,105 @@
+"""Offsets in a file, for broadcasting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cometmq.client.offset_store import LOCAL_DIRECTORY_VARIABLE, LocalOffsetStore, local_directory
+from cometmq.errors import ConfigError, IllegalArgumentError
+from cometmq.model.queue import MessageQueue
+
+Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))
+
+
+def store(directory: Path) -> LocalOffsetStore:
+    return LocalOffsetStore(directory, "10.0.0.1@DEFAULT", "g")
+
+
+def path(directory: Path) -> Path:
+    return directory / "10.0.0.1@DEFAULT" / "g" / "offsets.json"
+
+
+async def test_what_was_persisted_is_found_again(tmp_path: Path) -> None:
+    first = store(tmp_path)
+    assert await first.fetch(Q0) is None
+    first.update(Q0, 5, increase_only=True)
+    first.update(Q0, 3, increase_only=True)
+    first.update(Q1, 7, increase_only=True)
+    first.update(Q1, 6, increase_only=False)
+    await first.persist([Q0])
+    again = store(tmp_path)
+    assert (await again.fetch(Q0), await again.fetch(Q1)) == (5, 6)
+    again.remove(Q0)  # the queue was given up; nobody else moves its offset
+    assert again.get(Q0) == 5
+
+
+async def test_the_file_has_the_shape_of_javas(tmp_path: Path) -> None:
+    offsets = store(tmp_path)
+    offsets.update(Q0, 5, increase_only=True)
+    await offsets.persist([])
+    head = '{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:'
+    assert path(tmp_path).read_text() == head + "5}}"
+    offsets.update(Q0, 6, increase_only=True)
+    await offsets.persist_oneway([])
+    assert path(tmp_path).read_text() == head + "6}}"
+    assert path(tmp_path).with_name("offsets.json.bak").read_text().endswith(":5}}")
+
+
+async def test_a_file_of_javas_client_is_read(tmp_path: Path) -> None:
+    path(tmp_path).parent.mkdir(parents=True)
+    path(tmp_path).write_text(
+        '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"a",\n\t\t\t"queueId":1,\n\t\t\t"topic":"t"\n'
+        '\t\t}:12,{\n\t\t\t"brokerName":"a",\n\t\t\t"queueId":0,\n\t\t\t"topic":"t"\n\t\t}:3\n\t}\n}'
+    )
+    offsets = store(tmp_path)
+    assert (offsets.get(Q0), offsets.get(Q1)) == (3, 12)
+
+
+async def test_a_damaged_file_is_replaced_by_its_backup(tmp_path: Path) -> None:
+    offsets = store(tmp_path)
+    for offset in (5, 6):
+        offsets.update(Q0, offset, increase_only=True)
+        await offsets.persist([])
+    path(tmp_path).write_text('{"offsetTable":{{"brok')
+    assert store(tmp_path).get(Q0) == 5
+    path(tmp_path).with_name("offsets.json.bak").write_text("[")
+    with pytest.raises(ConfigError, match="repair the file"):
+        store(tmp_path)
+
+
+async def test_unchanged_offsets_are_not_written_again(tmp_path: Path) -> None:
+    offsets = store(tmp_path)
+    await offsets.persist([])
+    assert not path(tmp_path).exists()
+
+
+async def test_offsets_that_cannot_be_saved_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offsets = store(tmp_path)
+    path(tmp_path).parent.mkdir(parents=True)
+    (path(tmp_path).parent / "offsets.json.tmp").mkdir()
+    offsets.update(Q0, 5, increase_only=True)
+    await offsets.persist([])
+    assert offsets.get(Q0) == 5
+    (path(tmp_path).parent / "offsets.json.tmp").rmdir()
+    await offsets.persist([])
+    assert store(tmp_path).get(Q0) == 5
+
+
+def test_a_client_id_is_no_way_out_of_the_directory(tmp_path: Path) -> None:
+    for client_id in ("10.0.0.1@../../x", "..", "."):
+        with pytest.raises(IllegalArgumentError, match="cannot name a directory"):
+            LocalOffsetStore(tmp_path, client_id, "g")
+
+
+def test_the_directory_is_given_or_the_environments_or_javas(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(LOCAL_DIRECTORY_VARIABLE, raising=False)
+    assert local_directory(None) == Path.home() / ".rocketmq_offsets"
+    monkeypatch.setenv(LOCAL_DIRECTORY_VARIABLE, str(tmp_path))
+    assert local_directory(None) == tmp_path
+    assert local_directory(tmp_path / "x") == tmp_path / "x"
