@@ -6,10 +6,17 @@ under the same names.
 
 from cometmq import errors
 from cometmq._version import __version__
-from cometmq.client.allocation import allocate_averagely
+from cometmq.client.allocation import (
+    AllocateByConfig,
+    AllocateByMachineRoom,
+    AllocateConsistentHash,
+    AllocateMachineRoomNearby,
+    allocate_averagely,
+    allocate_averagely_by_circle,
+)
 from cometmq.client.encoding import split_batches
 from cometmq.client.selectors import select_by_hash
-from cometmq.client.sync import Producer, PushConsumer, TransactionProducer
+from cometmq.client.sync import LitePullConsumer, Producer, PushConsumer, TransactionProducer
 from cometmq.client.transaction_producer import TransactionListener
 from cometmq.errors import CometMQError
 from cometmq.model.message import Message, MessageExt
@@ -20,6 +27,8 @@ from cometmq.model.results import (
     ConsumeResult,
     LocalTransactionState,
     MessageModel,
+    PullResult,
+    PullStatus,
     SendResult,
     SendStatus,
     TransactionSendResult,
@@ -27,17 +36,24 @@ from cometmq.model.results import (
 from cometmq.protocol.compression import CompressionType
 
 __all__ = [
+    "AllocateByConfig",
+    "AllocateByMachineRoom",
+    "AllocateConsistentHash",
+    "AllocateMachineRoomNearby",
     "CometMQError",
     "CompressionType",
     "ConsumeFromWhere",
     "ConsumeReport",
     "ConsumeResult",
+    "LitePullConsumer",
     "LocalTransactionState",
     "Message",
     "MessageExt",
     "MessageModel",
     "MessageQueue",
     "Producer",
+    "PullResult",
+    "PullStatus",
     "PushConsumer",
     "SendResult",
     "SendStatus",
@@ -46,6 +62,7 @@ __all__ = [
     "TransactionSendResult",
     "__version__",
     "allocate_averagely",
+    "allocate_averagely_by_circle",
     "errors",
     "select_by_hash",
     "split_batches",

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 from tests.fuzz.mutation import MAX_INPUT_LENGTH, cuts
+from tests.golden import sql92
 from tests.golden.golden import load
 
-from cometmq.errors import CometMQError, ProtocolError
+from cometmq.errors import CometMQError, FilterExpressionError, ProtocolError
+from cometmq.filtering.sql92 import compile_sql
 from cometmq.filtering.tags import accepts, build_subscription, tag_matcher
 from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from cometmq.model.subscription import ConsumerData, ProducerData
@@ -180,6 +182,15 @@ def run_ids(random: Random, data: bytes) -> None:
             continue
 
 
+def run_sql(random: Random, data: bytes) -> None:
+    """An expression that compiles takes any properties, those in its own text too."""
+    text = data.decode("utf-8", "replace")
+    condition = compile_sql(text)
+    odd = {name: random.choice(_SQL).decode() for name in "abcdAB"}
+    for message in (*sql92.MESSAGES, odd, dict.fromkeys("abcd", text)):
+        assert condition(message) in (True, False, None)
+
+
 def run_tags(random: Random, data: bytes) -> None:
     subscription = build_subscription("t", data.decode(errors="replace"))
     matches = tag_matcher(subscription)
@@ -283,6 +294,17 @@ _PROPERTIES = encode_properties({"TAGS": "TagA", "KEYS": "k1 k2", "K": "v"}).enc
 _OFFSET_ID = encode_offset_id(pack_host("10.0.0.1", 10911), 4096).encode()
 _UNIQUE_ID = UniqueIdGenerator(bytes([10, 0, 0, 1]), clock=lambda: 1.7e9).next().encode()
 
+
+def _compiles(expression: str) -> bool:
+    try:
+        compile_sql(expression)
+    except FilterExpressionError:
+        return False
+    return True
+
+
+_SQL = [text.encode() for text in sql92.EXPRESSIONS if _compiles(text)]
+
 TARGETS = [
     Target("stream", _command_corpus(), run_stream),
     Target("header", [frame[8:] for frame in _command_corpus()], run_header),
@@ -308,6 +330,7 @@ TARGETS = [
     ),
     Target("ids", [_OFFSET_ID, _UNIQUE_ID], run_ids),
     Target("tags", [b"TagA || TagB", b"*", b"TagA"], run_tags),
+    Target("sql92", _SQL, run_sql),
     Target(
         "bodies", [*map(encode_body, BODIES), *_DIALECT, *_golden("body", "config")], run_bodies
     ),

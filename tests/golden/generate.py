@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.golden import sql92
 from tests.interop.clients import JavaClient
 from tests.interop.peers import JavaBroker, JavaNamesrv, require_tools
 
@@ -62,6 +63,7 @@ def main() -> None:
                 target.parent.mkdir(exist_ok=True)
                 shutil.copy(scratch / entry["file"], target)
         entries += _fill_store(scratch, data)
+        (data / sql92.FILE.name).write_text(sql92.generate())
         lines = ",\n".join(json.dumps(entry) for entry in entries)
         (data / "manifest.json").write_text(f"[\n{lines}\n]\n")
         shutil.rmtree(DATA, ignore_errors=True)

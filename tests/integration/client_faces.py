@@ -36,6 +36,15 @@ class Face(Protocol):
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
         """A consumer that is not started."""
 
+    def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
+        """A lite pull consumer that is not started."""
+
+    def started(self, client: Any) -> Any:
+        """Starts a client that the test's end closes."""
+
+    def listener(self, handle: Handle) -> Any:
+        """`handle` as this face takes it."""
+
 
 class BlockingFace:
     def __init__(self, namesrv: str) -> None:
@@ -48,15 +57,18 @@ class BlockingFace:
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
         return cometmq.PushConsumer(group, *args, **{"namesrv": self._namesrv, **options})
 
+    def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
+        return cometmq.LitePullConsumer(group, **{"namesrv": self._namesrv, **options})
+
     def producer(self, group: str, **options: Any) -> Any:
-        return self._started(self.new_producer(group, **options))
+        return self.started(self.new_producer(group, **options))
 
     def consumer(
         self, group: str, topic: str, handle: Handle, tags: str = "*", **options: Any
     ) -> Any:
         consumer = self.new_consumer(group, self.listener(handle), **options)
         consumer.subscribe(topic, tags)
-        return self._started(consumer)
+        return self.started(consumer)
 
     def listener(self, handle: Handle) -> Any:
         return handle
@@ -65,7 +77,7 @@ class BlockingFace:
         while self._open:
             self._open.pop().close()
 
-    def _started(self, client: Any) -> Any:
+    def started(self, client: Any) -> Any:
         client.start()
         self._open.append(client)
         return client
@@ -84,6 +96,10 @@ class AsyncFace(BlockingFace):
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
         options = {"namesrv": self._namesrv, **options}
         return OnLoop(cometmq.aio.PushConsumer(group, *args, **options), self._thread)
+
+    def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
+        options = {"namesrv": self._namesrv, **options}
+        return OnLoop(cometmq.aio.LitePullConsumer(group, **options), self._thread)
 
     def listener(self, handle: Handle) -> Any:
         async def listen(messages: list[MessageExt]) -> ConsumeResult | None:

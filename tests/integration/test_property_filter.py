@@ -21,6 +21,8 @@ from tests.integration.raw_client import (
 )
 
 from cometmq.protocol.record import decode_records
+from cometmq.store.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
+from cometmq.store.store import MessageStore
 from cometmq.testing import Cluster
 
 SEND, PULL, HEARTBEAT, UNREGISTER, CHECK = 10, 11, 34, 35, 46
@@ -214,6 +216,7 @@ def test_without_the_setting_expressions_are_refused() -> None:
         send(client, "t", b"1", a="1")
         for answer in (
             client.ask(PULL, stated("t", "a = 1")),
+            client.ask(PULL, stated("t", "a =")),
             check(client, sql="a = 1"),
             check(client, sql="a ="),
         ):
@@ -269,3 +272,57 @@ def test_a_retry_topic_is_filtered_by_where_its_messages_came_from(tmp_path: Pat
         while answer.code == PULL_NOT_FOUND and time.monotonic() < deadline:
             answer = client.ask(PULL, known("%RETRY%g", "g"))
         assert bodies(answer) == [b"0", b"2"]
+
+
+def wait_for_later_stores() -> None:
+    """Until the clock shows another millisecond than that in which an expression was heard of."""
+    now_ms = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 <= now_ms:
+        time.sleep(0.001)
+
+
+def ext_units(store: MessageStore, topic: str) -> list[ExtUnit]:
+    queue = store.queue(topic, 0)
+    assert isinstance(queue, ExtendedConsumeQueue)
+    seen: list[ExtUnit] = []
+
+    def see(unit: ExtUnit) -> bool:
+        seen.append(unit)
+        return True
+
+    note = queue.matcher(None, see)
+    assert note is not None
+    for _, _, code in queue.stored_units(0, 1000) or ():
+        note(code)
+    return seen
+
+
+def test_bit_maps_change_nothing_but_the_work(tmp_path: Path) -> None:
+    settings = {
+        "enablePropertyFilter": "true",
+        "enableConsumeQueueExt": "true",
+        "enableCalcFilterBitMap": "true",
+    }
+    with Cluster(properties=settings, directory=tmp_path) as cluster:
+        with RawClient(address_of(cluster)) as client:
+            for i in range(4):  # stored before anybody has an expression
+                send(client, "t", b"%d" % i, a=str(i))
+            beat(client, "g", "t", "a >= 2")
+            wait_for_later_stores()
+            for i in range(4, 8):
+                send(client, "t", b"%d" % i, a=str(i % 4))
+            assert bodies(client.ask(PULL, known("t", "g"))) == [b"2", b"3", b"6", b"7"]
+            beat(client, "g", "t", "a < 2", version=2)
+            wait_for_later_stores()
+            for i in range(8, 12):
+                send(client, "t", b"%d" % i, a=str(i % 4))
+            low = [b"0", b"1", b"4", b"5", b"8", b"9"]
+            assert bodies(client.ask(PULL, known("t", "g", version=2))) == low
+            assert bodies(client.ask(PULL, stated("t", "a = 3"))) == [b"3", b"7", b"11"]
+            assert len(bodies(client.ask(PULL, pull_ext("t")))) == 12
+        seen = [unit.bit_map for unit in ext_units(cluster.brokers[0].store, "t")]
+        assert [bytes(bits).count(0) == len(bits) for bits in seen] == [
+            *(True, True, True, True),  # nobody's
+            *(True, True, False, False),
+            *(False, False, True, True),
+        ]

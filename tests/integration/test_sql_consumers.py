@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, open_face
+from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.raw_client import RawClient
 
-from cometmq import ConsumeFromWhere, IllegalArgumentError, Message, RemoteError
+from cometmq import ConsumeFromWhere, Message
+from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
+GET_ROUTE = 105
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,13 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def send(producer: Any, topic: str, body: bytes, **properties: str) -> None:
     producer.send(Message(topic, body, properties=properties))
+
+
+def make_topic(cluster: Cluster, face: Face, topic: str) -> None:
+    """Have the broker create it; return when the name server knows, so that a start can ask."""
+    send(face.producer(f"{topic}-make"), topic, b"made")
+    with RawClient(cluster.namesrv) as client:
+        eventually(lambda: client.ask(GET_ROUTE, {"topic": topic}).code == 0)
 
 
 @pytest.fixture
@@ -88,9 +98,9 @@ def test_an_expression_changes_while_running(
 
 
 def test_a_bad_expression_fails_the_start(
-    face: Face, name: str, started: Callable[..., Any]
+    cluster: Cluster, face: Face, name: str, started: Callable[..., Any]
 ) -> None:
-    send(face.producer(name), name, b"x")
+    make_topic(cluster, face, name)
     with pytest.raises(RemoteError, match=r"line 1, column 5: the expression ends") as caught:
         started(name, name, Received(), "a > ")
     assert caught.value.code == 23
@@ -106,7 +116,7 @@ def test_tags_and_sql_exclude_each_other(face: Face, name: str) -> None:
 
 def test_a_broker_without_the_setting_refuses_at_the_start(name: str) -> None:
     with Cluster() as cluster, open_face("blocking", cluster.namesrv) as face:
-        send(face.producer(name), name, b"x")
+        make_topic(cluster, face, name)
         consumer = face.new_consumer(name, face.listener(Received().handle))
         consumer.subscribe(name, sql="a = 1")
         with pytest.raises(RemoteError, match="enablePropertyFilter=true") as caught:

@@ -91,7 +91,7 @@ class Face:
             )
         else:
             client = cometmq.TransactionProducer(group, listener, **options)
-        return self.face._started(client)
+        return self.face.started(client)
 
     def received(self, topic: str) -> Received:
         received = Received()

@@ -63,6 +63,7 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = True
     enable_property_filter: bool = False
     filter_support_retry: bool = False
+    enable_calc_filter_bit_map: bool = False
     filter_data_clean_time_span: int = field(default=86_400_000, metadata={"min": 0})
     expect_consumer_num_use_filter: int = field(default=32, metadata={"min": 1})
     max_error_rate_of_bloom_filter: int = field(default=20, metadata={"min": 1, "max": 99})
@@ -88,7 +89,7 @@ class BrokerConfig:
     )
     # CometMQ's own: how many pulls may wait for messages at once.
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
-    # CometMQ's own: how many half messages may wait for their end; about 100 bytes of memory each.
+    # CometMQ's own: how many half messages may wait for their end; 100 to 400 bytes of memory each.
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
 
     def registration_period_s(self) -> float:

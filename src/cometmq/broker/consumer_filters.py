@@ -7,7 +7,7 @@ a while, so that the bit maps written with its expression serve it when it comes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import structlog
@@ -19,7 +19,9 @@ from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import is_tag_type
 from cometmq.model.ranges import Int32, Int64
 from cometmq.model.subscription import EXPRESSION_SQL92, SubscriptionData
+from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.clock import Clock
+from cometmq.store.consume_queue_ext import ExtUnit
 
 log = structlog.get_logger(__name__)
 
@@ -83,9 +85,10 @@ def compile_expression(expression: str | None, expression_type: str | None) -> C
 
 
 class ConsumerFilterManager:
-    """Filter data of all groups. `changed` is for who writes the file. For the loop's thread only.
+    """Filter data of all groups. For the loop's thread only.
 
-    Dead data is dropped `clean_time_span_ms` after its group left.
+    `changed` is for who writes the file; the functions in `on_replaced` are called with the topic
+    when a group's expression gives way to another. Dead data is dropped `clean_time_span_ms` after its group left.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class ConsumerFilterManager:
         table: ConsumerFilterTable | None = None,
     ) -> None:
         self.changed = False
+        self.on_replaced: list[Callable[[str], None]] = []
         self._clock = clock
         self._bloom = bloom
         self._clean_time_span_ms = clean_time_span_ms
@@ -136,6 +140,43 @@ class ConsumerFilterManager:
                 if data.dead and data.dead_time <= limit:
                     self._remove(data)
         return ConsumerFilterTable(self._topics)
+
+    def bit_map(self, topic: str, properties: bytes) -> bytes | None:
+        """The groups that want a message, dead ones too; None when nobody has an expression.
+
+        For any thread while no heartbeat comes in: recovery runs it in one of its own. Java:
+        CommitLogDispatcherCalcBitMap.
+        """
+        by_topic = self._topics.get(topic)
+        if by_topic is None:
+            return None
+        decoded = decode_properties(properties.decode("utf-8", "replace"))
+        return self._bloom.bit_map(
+            [
+                data.bloom_filter_data.bit_pos
+                for data in by_topic.group_filter_data.values()
+                if data.bloom_filter_data is not None and data.condition()(decoded) is True
+            ]
+        )
+
+    def ext_matcher(self, data: ConsumerFilterData) -> Callable[[ExtUnit], bool] | None:
+        """Whether a message may match, by its bit map (Java: isMatchedByConsumeQueue).
+
+        What was stored before the expression was known has bits of another one, or none.
+        """
+        bloom, born_time = self._bloom, data.born_time
+        if data.bloom_filter_data is None:
+            return None
+        positions = data.bloom_filter_data.bit_pos
+
+        def may_match(unit: ExtUnit) -> bool:
+            return (
+                unit.store_timestamp <= born_time
+                or len(unit.bit_map) * 8 != bloom.bit_count
+                or bloom.hits(unit.bit_map, positions)
+            )
+
+        return may_match
 
     def bloom_data(self, group: str, topic: str) -> BloomFilterData:
         positions = self._bloom.positions(f"{group}#{topic}")
@@ -179,6 +220,9 @@ class ConsumerFilterManager:
         )
         self.changed = True
         log.info("filter registered", group=group, topic=subscription.topic)
+        if known is not None:
+            for callback in self.on_replaced:
+                callback(subscription.topic)
 
     def _die(self, group: str, topics: Iterable[str]) -> None:
         for topic in topics:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -28,6 +27,7 @@ from cometmq.broker.timer_window import MIN_TIME_CODE, CodeOfRecord
 from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
+from cometmq.model.topic import DataVersion
 from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
 from cometmq.protocol.header import Int64
 from cometmq.protocol.properties import find_property
@@ -38,9 +38,12 @@ from cometmq.store.store import MessageStore
 log = structlog.get_logger(__name__)
 
 _WAITING_TOPICS: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
-# Java's config/timercheck: slots before this time were delivered, position in its timer log, the
-# queue offset up to which it has read the timer queue.
-_TIMER_CHECK: Final = struct.Struct(">qqq")
+# Java's config/timercheck, 4096 bytes: slots before this time were delivered, position in its timer
+# log, the queue offset up to which it has read the timer queue, the same of its master; then a data
+# version: state version, timestamp, counter.
+_TIMER_CHECK: Final = struct.Struct(">qqqqqqq")
+assert _TIMER_CHECK.size == 56
+TIMER_CHECK_SIZE: Final = 4096
 
 
 class DelayState(DelayOffsetSerializeWrapper):
@@ -51,16 +54,32 @@ class DelayState(DelayOffsetSerializeWrapper):
     timer_floor: Int64 = 0
 
 
-def java_timer_progress(path: Path) -> TimerProgress | None:
-    """What a Java broker's file config/timercheck says to be done; None when there is none."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
+def decode_timer_check(data: bytes) -> TimerProgress | None:
+    """What a Java broker's file config/timercheck says to be done; None if it is none."""
     if len(data) < _TIMER_CHECK.size:
         return None
-    next_slot, _position, read_to = _TIMER_CHECK.unpack_from(data)
+    next_slot, _position, read_to = _TIMER_CHECK.unpack_from(data)[:3]
     return TimerProgress([Segment(0, next_slot - 1, WHOLE_SLOT), Segment(max(read_to, 0))])
+
+
+def encode_timer_check(state: DelayState, precision_ms: int) -> bytes:
+    """The beginning of config/timercheck for a Java broker that opens the store next.
+
+    It reads the timer queue from the first message that waits, and has no word for those behind it
+    that are done: what is due by then comes twice.
+    """
+    last = min(state.timer_segments, key=lambda segment: segment.slot, default=Segment())
+    next_slot = last.slot + (precision_ms if last.offset == WHOLE_SLOT else 0)
+    version = state.data_version or DataVersion()
+    return _TIMER_CHECK.pack(
+        max(next_slot, 0),
+        0,
+        state.timer_floor,
+        state.timer_floor,
+        version.state_version,
+        version.timestamp,
+        version.counter,
+    )
 
 
 class Replay:

@@ -6,12 +6,11 @@ Callers say what time it is; `delays` is the one that asks a clock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import structlog
 
 from cometmq.broker.delay_levels import DelayLevels
-from cometmq.broker.delay_state import DelayState, Replay, java_timer_progress
+from cometmq.broker.delay_state import DelayState, Replay, decode_timer_check
 from cometmq.broker.delivery import Delivery
 from cometmq.broker.timer import TimerQueue
 from cometmq.broker.timer_progress import TimerProgress
@@ -55,11 +54,11 @@ class DelayedMessages:
         """How many messages were delivered since the start."""
         return self._delivery.delivered_count
 
-    def open(self, state: DelayState | None, now_ms: int, java_file: Path | None = None) -> None:
+    def open(self, state: DelayState | None, now_ms: int, java_timer_check: bytes = b"") -> None:
         """Find out what is delivered: from `state`, as `capture` gave it once, and from the log.
 
-        `java_file` is config/timercheck, for a store that a Java broker had last. Once, before
-        anything is put.
+        `java_timer_check` is the file config/timercheck, for a store that a Java broker had last.
+        Once, before anything is put.
         """
         state = state or DelayState()
         offsets = dict(state.offset_table)
@@ -68,8 +67,7 @@ class DelayedMessages:
         if accounted is not None and accounted <= self._store.commit_log.end:
             progress = TimerProgress(state.timer_segments)
         else:
-            java_progress = java_timer_progress(java_file) if java_file is not None else None
-            progress = java_progress or TimerProgress()
+            progress = decode_timer_check(java_timer_check) or TimerProgress()
             accounted = floor = 0
         replay = Replay(self._store, offsets, progress, self.timers.code_of_record)
         replay.run(accounted, floor)
@@ -103,5 +101,5 @@ class DelayedMessages:
             offset_table=self.levels.offsets(),
             commit_log_offset=self._store.commit_log.end,
             timer_segments=self.timers.progress.copy(),
-            timer_floor=self.timers.floor,
+            timer_floor=self.timers.floor(),
         )

@@ -14,15 +14,17 @@ import structlog
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delay_levels import NEVER_MS
-from cometmq.broker.delay_state import DelayState
+from cometmq.broker.delay_state import TIMER_CHECK_SIZE, DelayState, encode_timer_check
 from cometmq.broker.delayed import DelayedMessages
 from cometmq.broker.state import StateWriter
 from cometmq.errors import StoreError
+from cometmq.model import names
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.store.disk import Disk
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -45,18 +47,21 @@ class Delays:
         self,
         config: BrokerConfig,
         store: MessageStore,
+        disk: Disk,
         clock: Clock,
         state: StateWriter,
         tasks: TaskOwner,
     ) -> None:
         self._store = store
+        self._disk = disk
         self._clock = clock
         self._state = state
         self._tasks = tasks
         self._save_interval_s = config.flush_delay_offset_interval / 1000
-        directory = store.config.store_path_root_dir / "config"
-        self._file = JsonFile(directory / "delayOffset.json")
-        self._java_timer_file = directory / "timercheck"
+        self._timer_precision_ms = config.timer_precision_ms
+        self._root = store.config.store_path_root_dir
+        self._file = JsonFile(self._root / "config" / "delayOffset.json")
+        self._java_timer_file = self._root / "config" / "timercheck"
         self.messages = DelayedMessages(store, config.timer_precision_ms, self._due_earlier)
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
@@ -71,7 +76,10 @@ class Delays:
         state = self._file.read(lambda text: decode_body(text.encode(), DelayState))
         if state is not None and state.data_version is not None:
             self._version = state.data_version
-        self.messages.open(state, self._clock.now_ms(), self._java_timer_file)
+        java_timer_check = b""
+        if self._disk.size(self._java_timer_file) is not None:
+            java_timer_check = self._disk.read(self._java_timer_file)
+        self.messages.open(state, self._clock.now_ms(), java_timer_check)
 
     def start(self) -> None:
         """Deliver from now on."""
@@ -87,12 +95,28 @@ class Delays:
             self._timer.cancel()
         try:
             self._store.flush_commit_log()
+            self._write_for_java()
         except StoreError as error:
-            # The file stays as it is; the log says what was delivered since.
+            # The files stay as they are; the log says what was delivered since.
             log.warning("delay offsets not saved", reason=str(error))
             return
         self._capture()
         self._save()
+
+    def _write_for_java(self) -> None:
+        """Tell a Java broker what is delivered, and let it build its own timer files anew."""
+        if not self._store.max_offset(names.TIMER_TOPIC, 0):
+            return
+        self.messages.timers.floor(exact=True)
+        state = self.messages.capture(self._version)
+        self._disk.make_directory(self._java_timer_file.parent)
+        self._disk.overwrite(
+            self._java_timer_file,
+            encode_timer_check(state, self._timer_precision_ms),
+            TIMER_CHECK_SIZE,
+        )
+        self._disk.remove(self._root / "timerwheel")
+        self._disk.remove_tree(self._root / "timerlog")
 
     # -- the timer --
 

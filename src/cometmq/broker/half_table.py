@@ -1,8 +1,8 @@
 """The half messages without a verdict: which, and when to ask for it.
 
-All that is kept in memory of a transaction. A message that was never checked takes two entries of a
-number: one here, one in the list of its due time; about 100 bytes altogether, measured in
-`docs/decisions`. The rest is read from the log when it is needed.
+All that is kept in memory of a transaction; the rest is read from the log when it is needed. A message
+that was never checked takes an entry here and a place in the list of its due time: about 95 bytes, up
+to 280 when few messages share a due time. One that was copied takes 140 more.
 """
 
 from __future__ import annotations

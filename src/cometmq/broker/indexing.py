@@ -11,7 +11,7 @@ from cometmq.store.index_service import IndexAnswer
 from cometmq.store.store import MessageStore
 
 # The rarer, the larger the batches and the cheaper a key. Queries do not wait for it.
-_BUILD_PERIOD_S: Final = 0.2
+_BUILD_PERIOD_S: Final = 0.5
 # A query brings the index up to date first. Where a lost index is being built anew that would take
 # longer than clients wait, and an answer out of what there is serves them better.
 _CATCH_UP_LIMIT_S: Final = 1.0

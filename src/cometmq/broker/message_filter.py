@@ -12,6 +12,7 @@ from cometmq.filtering.tags import TagMatcher
 from cometmq.model.names import RETRY_PREFIX, is_retry_topic
 from cometmq.model.properties import RETRY_TOPIC
 from cometmq.protocol.record import properties_of
+from cometmq.store.consume_queue_ext import ExtUnit
 
 PropertiesMatcher = Callable[[Mapping[str, str]], bool]
 
@@ -20,11 +21,13 @@ PropertiesMatcher = Callable[[Mapping[str, str]], bool]
 class MessageFilter:
     """Tests that a message must pass; None where all do.
 
-    `matches` sees the tags code, `matches_properties` the properties.
+    `matches` sees the tags code, `matches_properties` the properties; `matches_ext` sorts out before
+    that what cannot match, by the bit map beside the consume queue.
     """
 
     matches: TagMatcher | None = None
     matches_properties: PropertiesMatcher | None = None
+    matches_ext: Callable[[ExtUnit], bool] | None = None
 
     def matches_record(self) -> Callable[[memoryview], bool] | None:
         """The test of the properties for a whole record in the log."""
@@ -37,9 +40,11 @@ class MessageFilter:
 EVERYTHING: Final = MessageFilter()
 
 
-def sql_filter(condition: Condition) -> MessageFilter:
+def sql_filter(
+    condition: Condition, matches_ext: Callable[[ExtUnit], bool] | None = None
+) -> MessageFilter:
     """What is not known to be true is not selected."""
-    return MessageFilter(matches_properties=lambda properties: condition(properties) is True)
+    return MessageFilter(None, lambda properties: condition(properties) is True, matches_ext)
 
 
 def retry_filter(retry_topic: str, filters: ConsumerFilterManager) -> MessageFilter:

@@ -5,6 +5,7 @@ Java: ClientManageProcessor.checkClientConfig, DefaultConsumerIdsChangeListener.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from cometmq.broker.clients import ClientManager, Member
@@ -53,8 +54,14 @@ class PropertyFilters:
             file.read(lambda text: decode_body(text.encode(), ConsumerFilterTable)),
         )
 
-    def watch(self, clients: ClientManager) -> None:
-        """Take in what heartbeats state, and that groups end."""
+    def watch(self, clients: ClientManager, release: Callable[[str], None]) -> None:
+        """Take in what heartbeats state, and that groups end.
+
+        `release` answers the pulls that wait on a topic: some wait with an expression that is old.
+        """
+        self.manager.on_replaced.append(release)
+        # At once: a crash must not bring the older expression back with bit maps of the newer one.
+        self.manager.on_replaced.append(lambda _topic: self.save())
         clients.on_subscriptions.append(self.manager.register)
         clients.on_members_changed.append(self._members_changed)
 

@@ -10,7 +10,11 @@ from typing import Final
 
 from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.consumer_filters import ConsumerFilterManager, compile_expression
+from cometmq.broker.consumer_filters import (
+    ConsumerFilterData,
+    ConsumerFilterManager,
+    compile_expression,
+)
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.long_polling import HeldPull, LongPolling
 from cometmq.broker.message_filter import EVERYTHING, MessageFilter, retry_filter, sql_filter
@@ -101,6 +105,7 @@ class PullHandler:
             header.queue_offset,
             header.max_msg_nums,
             matches=wanted.matches,
+            matches_ext=wanted.matches_ext,
             matches_record=wanted.matches_record(),
             max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
         )
@@ -244,12 +249,14 @@ class PullHandler:
     ) -> MessageFilter:
         """What the pull selects: stated in the request, or known from the group's heartbeat."""
         condition: Condition | None = None
+        data: ConsumerFilterData | None = None
         if header.sys_flag & PULL_SUBSCRIPTION:
             try:
                 subscription = build_subscription(
                     header.topic, header.subscription, header.expression_type
                 )
                 if not is_tag_type(subscription.expression_type):
+                    check_property_filter(self._config, subscription.expression_type)
                     # Java lets every message through a text that does not parse.
                     condition = compile_expression(
                         subscription.sub_string, subscription.expression_type
@@ -262,19 +269,20 @@ class PullHandler:
         else:
             subscription = self._known_subscription(header, group)
             if not is_tag_type(subscription.expression_type):
-                condition = self._known_condition(header, subscription)
+                data = self._known_data(header, subscription)
+                check_property_filter(self._config, subscription.expression_type)
+                condition = data.condition()
         if condition is None:
             matches = tag_matcher(subscription)
             return EVERYTHING if matches is None else MessageFilter(matches)
-        check_property_filter(self._config, subscription.expression_type)
         if self._config.filter_support_retry and is_retry_topic(subscription.topic):
             return retry_filter(subscription.topic, self._filters)
-        return sql_filter(condition)
+        return sql_filter(condition, self._filters.ext_matcher(data) if data is not None else None)
 
-    def _known_condition(
+    def _known_data(
         self, header: PullMessageRequestHeader, subscription: SubscriptionData
-    ) -> Condition:
-        """The expression that the group's heartbeat brought, compiled."""
+    ) -> ConsumerFilterData:
+        """The expression that the group's heartbeat brought."""
         data = self._filters.get(header.topic, header.consumer_group)
         if data is None:
             raise Refused(
@@ -288,7 +296,7 @@ class PullHandler:
                 f"the consumer's consumer filter data not latest: the broker has "
                 f"{data.client_version}, the pull {header.sub_version}; send a heartbeat first",
             )
-        return data.condition()
+        return data
 
     def _known_subscription(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig

@@ -168,12 +168,19 @@ class Broker:
 
     async def _open(self) -> None:
         packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
+        # Before the store: what is recovered gets bit maps too.
+        self._filters = PropertyFilters(
+            self.config, self._clock, self._table_file("consumerFilter.json"), self._state
+        )
         store = MessageStore(
             self.store_config,
             clock=self._clock,
             disk=self._disk,
             store_host=packed_host,
             on_arrival=self._long_polling.arrived,
+            bit_map_of=(
+                self._filters.manager.bit_map if self.config.enable_calc_filter_bit_map else None
+            ),
         )
         # Recovery of a large store takes its time; other servers on this loop go on meanwhile.
         await asyncio.get_running_loop().run_in_executor(None, store.open)
@@ -186,7 +193,7 @@ class Broker:
             ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
             tasks=self._tasks,
         )
-        delays = Delays(self.config, store, self._clock, self._state, self._tasks)
+        delays = Delays(self.config, store, self._disk, self._clock, self._state, self._tasks)
         await asyncio.get_running_loop().run_in_executor(None, delays.open)
         self._delays = delays
         self.delayed = delays.messages
@@ -226,9 +233,6 @@ class Broker:
         self.offsets = ConsumerOffsetManager(
             _load(self._offsets_file, ConsumerOffsetSerializeWrapper)
         )
-        self._filters = PropertyFilters(
-            self.config, self._clock, self._table_file("consumerFilter.json"), self._state
-        )
         self._tables_loaded = True
 
     def _group_commit(self, flusher: CommitLogFlusher) -> GroupCommit | None:
@@ -263,7 +267,7 @@ class Broker:
             group_commit,
         )
         self.clients = ClientManager(self._clock)
-        self._filters.watch(self.clients)
+        self._filters.watch(self.clients, self._long_polling.release_topic)
         self._filters.register(self._handlers)
         client_handlers = ClientHandlers(
             self.config, self._clock, self.clients, self.groups, self.topics

@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 # Units looked at between two turns of the loop.
 SCAN_UNITS: Final = 2048
+# Units that the floor may be moved over at once.
+_FLOOR_UNITS: Final = 16_384
 _MAX_SLOT_DIGITS: Final = 18
 
 _find_out_ms: Final = property_finder(p.TIMER_OUT_MS)
@@ -92,10 +94,12 @@ class TimerQueue:
         # How many messages wait; recalls are not counted, what they recall is until its time.
         self.pending = 0
 
-    @property
-    def floor(self) -> int:
-        """No message below this queue offset waits."""
-        return self.window.floor if self.pending else self._queue().next_offset
+    def floor(self, *, exact: bool = False) -> int:
+        """No message below this queue offset waits; `exact` takes its time to find the first."""
+        end = self._queue().next_offset
+        if not self.pending:
+            return end
+        return self.window.raise_floor(end if exact else _FLOOR_UNITS)
 
     # -- putting --
 

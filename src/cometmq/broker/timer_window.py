@@ -141,31 +141,57 @@ class TimerWindow:
             offset = scan.at
             scan.at += 1
             if size != PLACEHOLDER_SIZE:
-                code = tags_code
-                if -MIN_TIME_CODE < code < MIN_TIME_CODE:
-                    code = self._code_of_record(physical_offset, size)
-                pending += self._scanned(scan, code, offset)
+                pending += self._scanned(scan, self._code(physical_offset, size, tags_code), offset)
         if units is None:  # a file that has left the disk
             scan.at += queue.units_per_file - scan.at % queue.units_per_file
         if scan.at >= scan.end:
-            self.floor = scan.first_pending if scan.first_pending >= 0 else scan.end
+            floor = scan.first_pending if scan.first_pending >= 0 else scan.end
+            self.floor = max(self.floor, floor)
             self.known_to = max(self.known_to, scan.high) if not self._cut_short else scan.high
             self._scan = None
         return pending
 
     def _scanned(self, scan: _Scan, code: int, offset: int) -> int:
-        recall = code < 0
-        slot = -code if recall else code
-        progress = self._progress
-        done = progress.is_slot_done if recall else progress.is_done
-        # A record that does not say when it is due has the code 0, and is done.
-        if slot == 0 or done(slot, offset):
+        if self._is_done(code, offset):
             return 0
         if scan.first_pending < 0:
             scan.first_pending = offset
+        recall = code < 0
+        slot = abs(code)
         if slot >= scan.low:
             self.add(slot, offset, recall=recall)
         return 0 if recall else 1
+
+    def raise_floor(self, count: int) -> int:
+        """Move `floor` over up to `count` messages that are done; returns it."""
+        queue = self._queue()
+        floor = max(self.floor, queue.min_offset)
+        end = min(floor + count, queue.next_offset)
+        while floor < end:
+            units = queue.units(floor, end - floor)
+            if units is None:  # a file that has left the disk
+                floor += queue.units_per_file - floor % queue.units_per_file
+            for physical_offset, size, tags_code in units or ():
+                missing = size == PLACEHOLDER_SIZE
+                if not missing and not self._is_done(
+                    self._code(physical_offset, size, tags_code), floor
+                ):
+                    end = floor
+                    break
+                floor += 1
+        self.floor = floor
+        return floor
+
+    def _code(self, physical_offset: int, size: int, tags_code: int) -> int:
+        if -MIN_TIME_CODE < tags_code < MIN_TIME_CODE:
+            return self._code_of_record(physical_offset, size)
+        return tags_code
+
+    def _is_done(self, code: int, offset: int) -> bool:
+        # A record that does not say when it is due has the code 0, and is done.
+        if code > 0:
+            return self._progress.is_done(code, offset)
+        return code == 0 or self._progress.is_slot_done(-code, offset)
 
     def _first_offset(self, default: int) -> int:
         return min(

@@ -15,6 +15,7 @@ from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
 from cometmq.model.subscription import SubscriptionData
+from cometmq.model.sysflag import PULL_LITE
 from cometmq.protocol.bodies import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
@@ -70,7 +71,9 @@ class BrokerApi:
     async def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_s: float
     ) -> PullAnswer:
-        command = request(RequestCode.PULL_MESSAGE, header)
+        lite = header.sys_flag & PULL_LITE
+        code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
+        command = request(code, header)
         answer = await self._remoting.call(address, command, timeout_s)
         status = _PULL_STATUS.get(answer.code)  # type: ignore[call-overload]  # an IntEnum's value
         if status is None:

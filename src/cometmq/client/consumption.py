@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from cometmq.client.consume_stats import ConsumeStats
 from cometmq.client.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
 from cometmq.client.offset_store import OffsetStore
 from cometmq.client.process_queue import ProcessQueue
@@ -46,6 +47,10 @@ class QueueConsumption(Protocol):
     async def release(self, process_queue: ProcessQueue) -> None:
         """Wait until a dropped queue may be handed over."""
 
+    async def consume(self, job: ConsumeJob) -> None:
+        """Have the listener called for a job of a queue that holds none of its messages; returns when
+        it is done, or was not called after all."""
+
     async def close(self, timeout_s: float) -> None:
         """Let running listeners finish, at most `timeout_s`, and act on what they said."""
 
@@ -69,8 +74,11 @@ class Consumption:
         batch_max_size: int,
         local_retry_s: float = LOCAL_RETRY_S,
         consume_timeout_s: float = CONSUME_TIMEOUT_S,
+        stats: ConsumeStats | None = None,
     ) -> None:
         self._group = group
+        self._stats = stats or ConsumeStats()
+        self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
         self._offsets = offsets
         self._send_back = send_back
         self.batch_max_size = batch_max_size
@@ -100,6 +108,14 @@ class Consumption:
     async def release(self, process_queue: ProcessQueue) -> None:
         """At once: whoever gets the queue consumes what is not committed again."""
 
+    async def consume(self, job: ConsumeJob) -> None:
+        told = self._waiting[job] = asyncio.get_running_loop().create_future()
+        try:
+            self.runner.submit([job])
+            await told
+        finally:
+            del self._waiting[job]
+
     async def close(self, timeout_s: float) -> None:
         """Let running listeners finish, at most `timeout_s`, and hand back what they refused."""
         await self.runner.close(timeout_s)
@@ -113,9 +129,14 @@ class Consumption:
             return  # a listener that outlived the close; its messages will come again
         consumed: dict[ProcessQueue, list[int]] = {}
         for job in jobs:
+            if self._waiting and job in self._waiting:
+                self._waiting[job].set_result(None)
+                continue
             if job.process_queue.dropped:
                 continue  # another member consumes the queue from the committed offset on
             done, refused = self._sort(job)
+            topic = job.process_queue.queue.topic
+            self._stats.consumed(topic, len(done), len(refused), job.seconds)
             if done:
                 offsets = consumed.setdefault(job.process_queue, [])
                 offsets += [message.queue_offset for message in done]

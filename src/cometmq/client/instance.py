@@ -13,6 +13,7 @@ import structlog
 from cometmq.client.broker_api import BrokerApi
 from cometmq.client.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
 from cometmq.client.identity import client_id, local_address, unique_ids
+from cometmq.client.inspection import InspectedMember, Inspection
 from cometmq.client.namesrv_api import NamesrvApi
 from cometmq.client.routes import REFRESH_INTERVAL_S, RouteCache
 from cometmq.errors import (
@@ -74,6 +75,7 @@ class ClientInstance:
         namesrv: Sequence[str],
         new_remoting: Callable[..., RemotingClient] = RemotingClient,
     ) -> None:
+        self._inspected: dict[str, InspectedMember] = {}
         self.client_id = name
         self.unique_ids = unique_ids(address)
         self.namesrv = list(namesrv)
@@ -116,14 +118,22 @@ class ClientInstance:
         self._producers.pop(group, None)
         await self._unregister(producer_group=group)
 
-    def add_consumer(self, member: ConsumerMember) -> None:
-        """Raises ClientStateError when this client id is a member of the group already."""
+    def add_consumer(
+        self, member: ConsumerMember, inspected: InspectedMember | None = None
+    ) -> None:
+        """`inspected` answers what brokers ask about the member.
+
+        Raises ClientStateError when this client id is a member of the group already.
+        """
         if member.group in self._consumers:
             raise _taken("consumer", member.group, self.client_id)
         self._consumers[member.group] = member
+        if inspected is not None:
+            self._inspected[member.group] = inspected
 
     async def remove_consumer(self, group: str) -> None:
         del self._consumers[group]
+        self._inspected.pop(group, None)
         await self._unregister(consumer_group=group)
 
     # What went wrong
@@ -158,6 +168,7 @@ class ClientInstance:
             CheckTransactionStateRequestHeader,
             self._on_check_transaction,
         )
+        Inspection(self._inspected, self.namesrv).register(handlers)
         return handlers
 
     def _on_check_transaction(

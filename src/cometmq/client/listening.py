@@ -46,10 +46,20 @@ class ConsumeJob:
     """Messages of one queue that go to the listener in one call, and what it said.
 
     `begun_at` is None (else seconds of the monotonic clock) when the listener did not get them,
-    because the queue was not consumable by then.
+    because the queue was not consumable by then; `seconds` is how long it took; `answered` says
+    that it returned something of a meaning.
     """
 
-    __slots__ = ("begun_at", "failure", "messages", "process_queue", "report", "result")
+    __slots__ = (
+        "answered",
+        "begun_at",
+        "failure",
+        "messages",
+        "process_queue",
+        "report",
+        "result",
+        "seconds",
+    )
 
     def __init__(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         self.process_queue = process_queue
@@ -58,6 +68,8 @@ class ConsumeJob:
         self.report: ConsumeReport | None = None
         self.failure: Exception | None = None
         self.begun_at: float | None = None
+        self.seconds = 0.0
+        self.answered = False
 
 
 class ListenerRunner(Protocol):
@@ -97,11 +109,12 @@ def _prepare(job: ConsumeJob) -> list[MessageExt]:
 
 
 def _judge(job: ConsumeJob, returned: object) -> None:
-    if isinstance(returned, ConsumeResult):
-        job.result = returned
-        return
     if isinstance(returned, ConsumeReport):
-        job.result, job.report = returned.result, returned
+        job.report = returned
+        returned = returned.result
+    if isinstance(returned, ConsumeResult):
+        job.answered = True
+        job.result = returned
         return
     log.warning(
         "the listener returned no ConsumeResult, the messages will be consumed again",
@@ -255,7 +268,7 @@ class ThreadRunner:
             _blame(job, error)
         finally:
             del self._running[threading.get_ident()]
-        taken = time.perf_counter() - started
+        taken = job.seconds = time.perf_counter() - started
         # Follows the typical duration by at most a factor of two: one listener that lost the
         # interpreter lock to another thread says nothing about the others.
         typical = max(self._typical_s, 1e-6)
@@ -326,6 +339,7 @@ class TaskRunner:
                 await asyncio.sleep(0)
 
     async def _run(self, job: ConsumeJob) -> None:
+        started = time.perf_counter()
         task = asyncio.current_task()
         self._running[task] = job
         try:
@@ -334,6 +348,7 @@ class TaskRunner:
             _blame(job, error)
         finally:
             del self._running[task]
+            job.seconds = time.perf_counter() - started
 
     def _report(self, job: ConsumeJob) -> None:
         if not self._done:

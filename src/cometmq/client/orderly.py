@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.client.consume_stats import ConsumeStats
 from cometmq.client.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
 from cometmq.client.offset_store import OffsetStore
 from cometmq.client.process_queue import ProcessQueue
@@ -50,8 +51,10 @@ class OrderlyConsumption:
         batch_max_size: int,
         max_reconsume_times: int = UNLIMITED_RECONSUME_TIMES,
         suspend_ms: int = SUSPEND_MS,
+        stats: ConsumeStats | None = None,
     ) -> None:
         self._group = group
+        self._stats = stats or ConsumeStats()
         self._offsets = offsets
         self._retire = retire
         self.batch_max_size = batch_max_size
@@ -109,7 +112,11 @@ class OrderlyConsumption:
 
     async def conclude(self, job: ConsumeJob) -> list[MessageExt]:
         """Act on the listener's verdict; what remains to be consumed again comes back."""
-        if job.result is ConsumeResult.SUCCESS:
+        succeeded = job.result is ConsumeResult.SUCCESS
+        count, topic = len(job.messages), job.process_queue.queue.topic
+        ok, failed = (count, 0) if succeeded else (0, count)
+        self._stats.consumed(topic, ok, failed, job.seconds)
+        if succeeded:
             self._finish(job.process_queue, job.messages)
             return []
         done, kept = [], []

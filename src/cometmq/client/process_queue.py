@@ -46,6 +46,7 @@ class ProcessQueue:
         self.dropped = False
         self.forfeited = False
         self.last_pull_ms = 0
+        self.last_pull_s = 0.0
         self.last_consume_ms = 0
         # Sizes by offset, lowest first: pulls bring offsets in order. Ordered, because a plain dict
         # walks over the gaps of what was deleted in front whenever it is asked for its first key.

@@ -21,14 +21,20 @@ from cometmq.errors import (
     RemotingError,
     RouteNotFoundError,
 )
-from cometmq.filtering.tags import accepts, selects_all
+from cometmq.filtering.tags import accepts, is_tag_type, selects_all
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import PullStatus
+from cometmq.model.results import PullResult, PullStatus
 from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import SubscriptionData
-from cometmq.model.sysflag import COMPRESSED, PULL_COMMIT_OFFSET, PULL_SUSPEND
+from cometmq.model.sysflag import (
+    COMPRESSED,
+    PULL_COMMIT_OFFSET,
+    PULL_LITE,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+)
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.compression import decompress
 from cometmq.protocol.headers import PullMessageRequestHeader
@@ -37,6 +43,7 @@ from cometmq.protocol.record import decode_records
 log = structlog.get_logger(__name__)
 
 SUSPEND_MS: Final = 15_000
+SUSPEND_LITE_MS: Final = 20_000
 PULL_TIMEOUT_S: Final = 30.0
 FLOW_CONTROL_PAUSE_S: Final = 0.05
 BROKER_FLOW_CONTROL_PAUSE_S: Final = 0.02
@@ -67,6 +74,8 @@ class PullOptions:
     flow: FlowLimits = field(default_factory=FlowLimits)
     messages_for_topic: int = -1
     size_bytes_for_topic: int = -1
+    # A lite pull brings its subscription along and commits nothing.
+    lite: bool = False
 
     def flow_for(self, queue_count: int) -> FlowLimits:
         """The limits of one of `queue_count` queues."""
@@ -84,7 +93,7 @@ class QueuePuller:
     `subscription` gives the present subscription of the queue's topic, `deliver` takes the messages
     that were put into the process queue, `on_offset_moved` the queue whose offset the broker refused
     and the offset to go on from. `queue_count` tells how many queues of its topic are assigned;
-    while `gate` is not set, no pull is begun.
+    while `gate` is not set, or `overfull` says so, no pull is begun.
     """
 
     def __init__(
@@ -101,6 +110,7 @@ class QueuePuller:
         on_offset_moved: Callable[[MessageQueue, int], None],
         queue_count: Callable[[str], int] = lambda _: 1,
         gate: asyncio.Event | None = None,
+        overfull: Callable[[], bool] = lambda: False,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -114,6 +124,7 @@ class QueuePuller:
         self._on_offset_moved = on_offset_moved
         self._queue_count = queue_count
         self._gate = gate
+        self._overfull = overfull
         self._broker_id = MASTER_ID
         self._retry_s = RETRY_FIRST_S
 
@@ -123,7 +134,7 @@ class QueuePuller:
                 await self._gate.wait()
                 continue
             flow = self._options.flow_for(max(1, self._queue_count(self._queue.topic)))
-            if self._process_queue.exceeded(flow) is not None:
+            if self._process_queue.exceeded(flow) is not None or self._overfull():
                 await self._process_queue.wait_removed(FLOW_CONTROL_PAUSE_S)
                 continue
             subscription = self._subscription(self._queue.topic)
@@ -148,11 +159,30 @@ class QueuePuller:
         address = routes.pull_address(self._queue.broker_name, self._broker_id)
         if address is None:
             raise RouteNotFoundError(f"no address of broker {self._queue.broker_name} is known")
+        if self._options.lite:
+            header = lite_header(
+                self._group,
+                self._queue,
+                self._next_offset,
+                self._options.batch_size,
+                subscription,
+                SUSPEND_LITE_MS,
+            )
+        else:
+            header = self._header(address, subscription)
+        try:
+            return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
+        except CometMQError as error:
+            error.address = error.address or address
+            raise
+
+    def _header(self, address: str, subscription: SubscriptionData) -> PullMessageRequestHeader:
         commit_offset = (self._offsets.get(self._queue) or 0) if self._offsets.remote else 0
         sys_flag = PULL_SUSPEND
-        if commit_offset > 0 and address == routes.master_address(self._queue.broker_name):
+        master = self._instance.routes.master_address(self._queue.broker_name)
+        if commit_offset > 0 and address == master:
             sys_flag |= PULL_COMMIT_OFFSET
-        header = PullMessageRequestHeader(
+        return PullMessageRequestHeader(
             consumer_group=self._group,
             topic=self._queue.topic,
             queue_id=self._queue.queue_id,
@@ -164,11 +194,6 @@ class QueuePuller:
             sub_version=subscription.sub_version,
             expression_type=subscription.expression_type,
         )
-        try:
-            return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
-        except CometMQError as error:
-            error.address = error.address or address
-            raise
 
     def _take(self, answer: PullAnswer, subscription: SubscriptionData) -> None:
         if self._process_queue.dropped:
@@ -187,14 +212,12 @@ class QueuePuller:
             return
         messages: list[MessageExt] = []
         if answer.status is PullStatus.FOUND:
-            messages = decode_messages(answer, self._queue.broker_name, self._group)
-            if not selects_all(subscription):
-                messages = [m for m in messages if accepts(subscription, m.tags)]
+            messages = wanted_messages(answer, self._queue.broker_name, self._group, subscription)
         self._next_offset = header.next_begin_offset
         if messages:
             self._process_queue.put(messages)
             self._deliver(self._process_queue, messages)
-        elif not self._process_queue:
+        elif not self._process_queue and not self._options.lite:
             # Nothing is held, so all below the next offset is done with, filtered messages too.
             self._offsets.update(self._queue, self._next_offset, increase_only=True)
 
@@ -221,6 +244,69 @@ class QueuePuller:
     async def _back_off(self) -> None:
         await asyncio.sleep(self._retry_s)
         self._retry_s = min(self._retry_s * 2, RETRY_LAST_S)
+
+
+def lite_header(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    max_messages: int,
+    subscription: SubscriptionData,
+    suspend_ms: int,
+) -> PullMessageRequestHeader:
+    """A pull that brings its own subscription along, so it needs none in a heartbeat."""
+    return PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=max_messages,
+        sys_flag=PULL_SUBSCRIPTION | PULL_LITE | (PULL_SUSPEND if suspend_ms else 0),
+        commit_offset=0,
+        suspend_timeout_millis=suspend_ms,
+        sub_version=0 if is_tag_type(subscription.expression_type) else subscription.sub_version,
+        subscription=subscription.sub_string,
+        expression_type=subscription.expression_type,
+    )
+
+
+async def pull_once(
+    instance: ClientInstance,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    max_messages: int,
+    subscription: SubscriptionData,
+    suspend_ms: int,
+    timeout_s: float,
+) -> PullResult:
+    """One pull for a caller that keeps its own position."""
+    if instance.routes.master_address(queue.broker_name) is None:
+        await instance.routes.refresh(queue.topic)
+    address = instance.need_master(queue.broker_name, queue.topic)
+    header = lite_header(group, queue, offset, max_messages, subscription, suspend_ms)
+    answer = await instance.brokers.pull(address, header, timeout_s)
+    messages: list[MessageExt] = []
+    if answer.status is PullStatus.FOUND:
+        messages = wanted_messages(answer, queue.broker_name, group, subscription)
+    return PullResult(
+        answer.status,
+        answer.header.next_begin_offset,
+        answer.header.min_offset,
+        answer.header.max_offset,
+        messages,
+        answer.header.suggest_which_broker_id,
+    )
+
+
+def wanted_messages(
+    answer: PullAnswer, broker_name: str, group: str, subscription: SubscriptionData
+) -> list[MessageExt]:
+    """The messages of an answer whose tags fit by text too. Raises ProtocolError."""
+    messages = decode_messages(answer, broker_name, group)
+    if selects_all(subscription):
+        return messages
+    return [message for message in messages if accepts(subscription, message.tags)]
 
 
 def decode_messages(answer: PullAnswer, broker_name: str, group: str) -> list[MessageExt]:

@@ -12,7 +12,7 @@ import atexit
 import os
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -22,6 +22,12 @@ from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.listening import Listener
+from cometmq.client.lite_pull_consumer import (
+    AUTO_COMMIT_INTERVAL_MS,
+    POLL_TIMEOUT_MS,
+    PULL_THRESHOLD_SIZE_BYTES,
+)
+from cometmq.client.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
 from cometmq.client.orderly import SUSPEND_MS
 from cometmq.client.producer import MAX_PENDING_SENDS, SEND_TIMEOUT_MS, SendCallback
 from cometmq.client.producer import Producer as AsyncProducer
@@ -30,9 +36,15 @@ from cometmq.client.push_consumer import PushConsumer as AsyncPushConsumer
 from cometmq.client.selectors import QueueSelector
 from cometmq.client.transaction_producer import MAX_PENDING_CHECKS, TransactionListener
 from cometmq.client.transaction_producer import TransactionProducer as AsyncTransactionProducer
-from cometmq.model.message import Message
+from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere, MessageModel, SendResult, TransactionSendResult
+from cometmq.model.results import (
+    ConsumeFromWhere,
+    MessageModel,
+    PullResult,
+    SendResult,
+    TransactionSendResult,
+)
 from cometmq.protocol.compression import CompressionType
 from cometmq.runtime.portal import LoopThread
 
@@ -376,3 +388,116 @@ class PushConsumer(BlockingClient):
 
     def set_concurrency(self, concurrency: int) -> None:
         self._apply(self._async.set_concurrency, concurrency)
+
+
+class LitePullConsumer(BlockingClient):
+    """See `cometmq.aio.LitePullConsumer`."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str = DEFAULT_INSTANCE_NAME,
+        unit_name: str | None = None,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
+        consume_timestamp_ms: int | None = None,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        local_offset_dir: str | os.PathLike[str] | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
+        poll_timeout_ms: int = POLL_TIMEOUT_MS,
+        allocation: AllocationStrategy = allocate_averagely,
+        pull_batch_size: int = 10,
+        pull_threshold_for_queue: int = 1000,
+        pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES,
+        pull_threshold_for_all: int = 10_000,
+        consume_max_span: int = 2000,
+    ) -> None:
+        self._async = AsyncLitePullConsumer(
+            group,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            consume_from=consume_from,
+            consume_timestamp_ms=consume_timestamp_ms,
+            message_model=message_model,
+            local_offset_dir=local_offset_dir,
+            auto_commit=auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            poll_timeout_ms=poll_timeout_ms,
+            allocation=allocation,
+            pull_batch_size=pull_batch_size,
+            pull_threshold_for_queue=pull_threshold_for_queue,
+            pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
+            pull_threshold_for_all=pull_threshold_for_all,
+            consume_max_span=consume_max_span,
+        )
+        super().__init__(self._async)
+
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+        self._apply(self._async.subscribe, topic, tags, sql=sql)
+
+    def unsubscribe(self, topic: str) -> None:
+        self._apply(self._async.unsubscribe, topic)
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        self._apply(self._async.assign, queues)
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        return self._apply(self._async.assigned_queues)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._async.queues(topic))
+
+    def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
+        return self._call(self._async.poll(timeout_ms))
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_messages: int = 32,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        suspend_ms: int = 0,
+    ) -> PullResult:
+        return self._call(
+            self._async.pull(queue, offset, max_messages, tags, sql=sql, suspend_ms=suspend_ms)
+        )
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        self._apply(self._async.pause, queues)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        self._apply(self._async.resume, queues)
+
+    def paused_queues(self) -> list[MessageQueue]:
+        return self._apply(self._async.paused_queues)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        self._call(self._async.seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        self._call(self._async.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        self._call(self._async.seek_to_end(queue))
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        return self._call(self._async.offset_for_timestamp(queue, timestamp_ms))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        return self._call(self._async.min_offset(queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        return self._call(self._async.max_offset(queue))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        return self._call(self._async.committed(queue))
+
+    def commit(
+        self, offsets: Mapping[MessageQueue, int] | None = None, *, wait: bool = True
+    ) -> None:
+        self._call(self._async.commit(offsets, wait=wait))

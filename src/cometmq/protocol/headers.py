@@ -145,6 +145,39 @@ class ConsumerSendMsgBackRequestHeader(Header):
     max_reconsume_times: Int32 | None = None
 
 
+class ResetOffsetRequestHeader(Header):
+    """Codes 222 and 220; a `timestamp` of -1 stands for the end, a `queue_id` of -1 for all queues."""
+
+    group: str
+    topic: str
+    timestamp: Int64
+    is_force: bool
+    queue_id: Int32 = -1
+    offset: Int64 | None = None
+
+
+class GetConsumerStatusRequestHeader(Header):
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class GetConsumerRunningInfoRequestHeader(Header):
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeMessageDirectlyResultRequestHeader(Header):
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+
+
 class RecallMessageRequestHeader(Header):
     """Code 370. `recall_handle` is what the answer to the send of a timed message carried."""
 

@@ -77,8 +77,12 @@ class Report:
 class _Queue:
     """One consume queue on disk, compared unit by unit as the log is read."""
 
-    def __init__(self, directory: Path, files: list[MappedFile], *, clean_stop: bool) -> None:
+    def __init__(
+        self, directory: Path, files: list[MappedFile], *, clean_stop: bool, extended: bool
+    ) -> None:
         self.directory = directory
+        # Whether tags codes may be addresses of ConsumeQueueExt units.
+        self._extended = extended
         self._clean_stop = clean_stop
         self.files = files
         self._first = self.expected = _NEVER
@@ -115,11 +119,14 @@ class _Queue:
             fault = _MISSING
         elif unit[0] != record.offset or unit[1] != record.size:
             fault = "the unit points elsewhere than to its record"
-        elif tags_code is not None and unit[2] != tags_code and unit[2] >= _LEAST_TAGS_CODE:
+        elif tags_code is not None and unit[2] != tags_code and not self._is_address(unit[2]):
             fault = "the unit has another tags code than its record"
         else:
             self.unit_count += 1
         self._add(fault, queue_offset)
+
+    def _is_address(self, tags_code: int) -> bool:
+        return self._extended and tags_code < _LEAST_TAGS_CODE
 
     def _jump(self, record: ScannedRecord) -> None:
         if record.queue_offset == 0:
@@ -215,6 +222,7 @@ class Checker:
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._delays = store.config.delay_levels_ms
         self._topics = known_topics(store)
+        self._extended = bool(store.disk.names(store.config.consume_queue_ext_path))
         self._deleted_count = 0
         self.report = Report(store.is_clean)
 
@@ -273,7 +281,9 @@ class Checker:
         queue.compare(record, tags_code_of(record, self._delays) if known else None)
 
     def _queue(self, directory: Path, files: list[MappedFile]) -> _Queue:
-        return _Queue(directory, files, clean_stop=self.report.clean_stop)
+        return _Queue(
+            directory, files, clean_stop=self.report.clean_stop, extended=self._extended
+        )
 
     def _finish_queues(self) -> None:
         report = self.report

@@ -42,6 +42,9 @@ class _Entries(NamedTuple):
     first_at: int
     hashes: Ints
     offsets: Ints
+    # Number of the entry before it in its slot; number of the newest entry, by slot.
+    previous: Ints
+    slots: Ints
 
 
 def check_index(store: OfflineStore, report: Report, progress: Progress | None = None) -> None:
@@ -52,6 +55,7 @@ def check_index(store: OfflineStore, report: Report, progress: Progress | None =
         entries = _load(store, path, report)
         if entries is not None:
             report.index_entry_count += len(entries.hashes)
+            report.findings += _compare_chains(entries)
             report.findings += _compare(store, entries, report.min_offset)
         if progress is not None:
             progress(number + 1, len(paths))
@@ -76,9 +80,40 @@ def _load(store: OfflineStore, path: Path, report: Report) -> _Entries | None:
         return None
     table: npt.NDArray[Any] = np.frombuffer(file.view[first_at:size], _ENTRY)
     table = table[_FIRST_NUMBER : max(count, _FIRST_NUMBER)]
+    slots = np.frombuffer(file.view[HEADER_SIZE:first_at], ">i4")
     return _Entries(
-        path, first_at, table["hash"].astype(np.int64), table["offset"].astype(np.int64)
+        path,
+        first_at,
+        hashes=table["hash"].astype(np.int64),
+        offsets=table["offset"].astype(np.int64),
+        previous=table["previous"].astype(np.int64),
+        slots=slots.astype(np.int64),
     )
+
+
+def _compare_chains(entries: _Entries) -> list[Finding]:
+    """The slots, and the chains of entries that begin there: what a query walks along."""
+    count = len(entries.hashes)
+    numbers = np.arange(_FIRST_NUMBER, _FIRST_NUMBER + count)
+    homes = entries.hashes % len(entries.slots)
+    order = np.argsort(homes, kind="stable")
+    same = np.zeros(count, bool)
+    same[1:] = homes[order][1:] == homes[order][:-1]
+    before = np.zeros(count, np.int64)
+    before[order] = np.where(same, np.roll(numbers[order], 1), 0)
+    wrong = np.flatnonzero(before != entries.previous)
+    if len(wrong):
+        text = f"it points back to entry {entries.previous[wrong[0]]}, not {before[wrong[0]]}"
+        return [_finding(entries, int(wrong[0]), text)]
+    newest = np.zeros(len(entries.slots), np.int64)
+    # Of several entries of a slot the last assignment stays.
+    newest[homes] = numbers
+    wrong = np.flatnonzero(newest != entries.slots)
+    if not len(wrong):
+        return []
+    slot = int(wrong[0])
+    text = f"slot {slot} points to entry {entries.slots[slot]}, not {newest[slot]}"
+    return [Finding(Area.INDEX, entries.path, HEADER_SIZE + _SLOT_SIZE * slot, text)]
 
 
 def _compare(store: OfflineStore, entries: _Entries, log_min_offset: int) -> list[Finding]:

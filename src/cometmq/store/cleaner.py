@@ -160,8 +160,9 @@ class Cleaner:
         # Whoever deleted by hand meanwhile was faster, and the newest stays.
         if len(files.files) < 2 or files.min_offset != file.base:
             return
-        # Its records may not have come to it yet, or not to their queues (transient store pool).
-        if file.base + file.size > self._log.dispatched_end:
+        # Its records may not have come to it yet, or not to their queues (transient store pool);
+        # and should the disk not let it go, a crash must not leave it half written.
+        if file.base + file.size > min(self._log.dispatched_end, files.flushed):
             return
         path = files.detach_first()
         pause = self._config.delete_commit_log_files_interval
@@ -200,7 +201,11 @@ class Cleaner:
 
     def _trim_queue(self, queue: ConsumeQueue, log_min_offset: int) -> Iterator[Work]:
         pause = self._config.delete_consume_queue_files_interval
-        while self._is_there(queue) and queue.first_file_has_left(log_min_offset):
+        while (
+            not self._hanging
+            and self._is_there(queue)
+            and queue.first_file_has_left(log_min_offset)
+        ):
             path = queue.files.detach_first()
             # At once, so that nobody looks for the units of the file.
             queue.min_offset = max(queue.min_offset, queue.first_offset)

@@ -232,6 +232,9 @@ class ConsumeQueue:
         if len(self.files.files) < 2:
             return False
         file = self.files.files[0]
+        # A batch reserves the file behind before this one is full.
+        if self.next_offset * UNIT_SIZE < file.end:
+            return False
         physical_offset, _, _ = UNIT.unpack_from(file.map, file.size - UNIT_SIZE)
         return bool(physical_offset < log_min_offset)
 

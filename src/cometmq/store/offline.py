@@ -224,22 +224,31 @@ def _in_the_middle(damage: Damage) -> Damage:
 
 
 def _with_sizes_found(config: StoreConfig, disk: Disk) -> StoreConfig:
-    """With the sizes that most files of each kind have."""
-    log_size = _usual_size(disk, [config.commit_log_path])
+    """With the sizes of the files on disk, unless other ones were given."""
+    default = StoreConfig()
+    log_size = _size(
+        disk,
+        config.mapped_file_size_commit_log,
+        default.mapped_file_size_commit_log,
+        [config.commit_log_path],
+    )
     root = config.consume_queue_path
     topics = [root / topic for topic in disk.names(root) if disk.is_directory(root / topic)]
-    queue_size = _usual_size(
-        disk, [topic / name for topic in topics for name in disk.names(topic) if name.isdecimal()]
+    queue_size = _size(
+        disk,
+        config.mapped_file_size_consume_queue,
+        default.mapped_file_size_consume_queue,
+        [topic / name for topic in topics for name in disk.names(topic) if name.isdecimal()],
     )
     return dataclasses.replace(
         config,
-        mapped_file_size_commit_log=log_size or config.mapped_file_size_commit_log,
-        mapped_file_size_consume_queue=queue_size or config.mapped_file_size_consume_queue,
+        mapped_file_size_commit_log=log_size,
+        mapped_file_size_consume_queue=queue_size,
     )
 
 
-def _usual_size(disk: Disk, directories: list[Path]) -> int:
-    """The size that most files in some directories have, 0 if there are none."""
+def _size(disk: Disk, configured: int, default: int, directories: list[Path]) -> int:
+    """What was configured, if it is not the default; else the size that most files have."""
     sizes = Counter(
         size
         for directory in directories
@@ -247,7 +256,9 @@ def _usual_size(disk: Disk, directories: list[Path]) -> int:
         for name in disk.names(directory)
         if _is_file_name(name) and (size := disk.size(directory / name))
     )
-    return sizes.most_common(1)[0][0] if sizes else 0
+    if configured != default or not sizes or default in sizes:
+        return configured
+    return sizes.most_common(1)[0][0]
 
 
 def _is_file_name(name: str) -> bool:

@@ -74,12 +74,15 @@ class Recoverer:
             return Recovery(self._clean, 0, 0, "", 0, 0, 0)
         start = self._clean_start() if self._clean else None
         if start is not None:
+            if start == self._log.min_offset:
+                self._distrust_queues()
             recovery = self._replay_or_rebuild(start)
         else:
             self._clean = False
             recovery = self._recover_from(self._dirty_start())
             if recovery.last_store_timestamp < self._checkpoint.min_timestamp:
                 log.warning("the checkpoint is from the future, so it vouches for nothing")
+                self._distrust_queues()
                 recovery = self._recover_from(self._log.min_offset)
         self._finish(recovery)
         return recovery
@@ -95,7 +98,16 @@ class Recoverer:
             return self._replay(start, fill_gaps=start <= self._log.min_offset)
         except QueueBehindError:
             log.warning("consume queues are missing or stale, rebuilding them from the whole log")
+            self._distrust_queues()
             return self._replay(self._log.min_offset, fill_gaps=True)
+
+    def _distrust_queues(self) -> None:
+        """What is built anew is not on disk before the next flush, whatever the checkpoint has said
+        of units in the same places: after a crash on the way nothing of them may be trusted.
+        """
+        if self._checkpoint.logics_msg_timestamp:
+            self._checkpoint.logics_msg_timestamp = 0
+            self._checkpoint.flush()
 
     def _clean_start(self) -> int | None:
         """End of the last queued record; None when the log contradicts its queues."""
@@ -115,7 +127,9 @@ class Recoverer:
         return last.physical_offset + last.size
 
     def _dirty_start(self) -> int:
-        trusted = 0 if self._rebuild_queues else self._checkpoint.min_timestamp
+        if self._rebuild_queues:
+            self._distrust_queues()
+        trusted = self._checkpoint.min_timestamp
         for file in reversed(self._log.files.files):
             record = self._check(file.base)
             if record is not None and 0 < record.store_timestamp <= trusted:

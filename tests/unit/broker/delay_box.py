@@ -55,13 +55,13 @@ class DelayBox:
         self.open(None)
 
     def open(
-        self, state: DelayState | None, java_file: Path | None = None, **settings: Any
+        self, state: DelayState | None, java_timer_check: bytes = b"", **settings: Any
     ) -> None:
         self.store: MessageStore = self.box.open()
         self.delayed = DelayedMessages(
             self.store, self.config.timer_precision_ms, self.dues.append, **settings
         )
-        self.delayed.open(state, self.clock.now_ms(), java_file)
+        self.delayed.open(state, self.clock.now_ms(), java_timer_check)
         self.putting = MessagePut(self.config, self.store, self.clock, self.delayed)
         self.retry = RetryHandler(
             self.config, self.store, self.topics, self.groups, self.putting, lambda _: False

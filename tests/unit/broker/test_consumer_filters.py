@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cometmq.broker.consumer_filters import (
+    BloomFilterData,
     ConsumerFilterManager,
     ConsumerFilterTable,
     compile_expression,
@@ -13,6 +14,7 @@ from cometmq.errors import FilterExpressionError
 from cometmq.filtering.bloom import BloomFilter
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.store.consume_queue_ext import ExtUnit
 
 BLOOM = BloomFilter.create(20, 32)
 DAY_MS = 24 * 3600 * 1000
@@ -174,26 +176,40 @@ def test_other_bloom_parameters_make_old_bit_maps_worthless(
 
 
 def test_a_file_of_java_is_read(clock: ManualClock) -> None:
+    # Written by the 5.3.3 broker, but for the second group.
     text = """{
-\t"filterDataByTopic":{
-\t\t"t":{
-\t\t\t"groupFilterData":{
-\t\t\t\t"g":{"bloomFilterData":{"bitNum":112,"bitPos":[1,2,3]},"bornTime":1700000000000,
-\t\t\t\t"clientVersion":7,"consumerGroup":"g","dead":false,"deadTime":0,
-\t\t\t\t"expression":"a > 5","expressionType":"SQL92","topic":"t"},
-\t\t\t\t"h":{"bornTime":1,"clientVersion":7,"consumerGroup":"h","dead":false,"deadTime":0,
-\t\t\t\t"expression":"a >","expressionType":"SQL92","topic":"t"}
-\t\t\t},
-\t\t\t"topic":"t"
-\t\t}
-\t}
+	"filterDataByTopic":{
+		"t":{
+			"groupFilterData":{
+				"g":{
+					"bloomFilterData":{
+						"bitNum":112,
+						"bitPos":[22,87,58]
+					},
+					"bornTime":1699999000000,
+					"clientVersion":1795176781515,
+					"consumerGroup":"g",
+					"dead":true,
+					"deadTime":1699999000188,
+					"expression":"a > 5 AND b IS NOT NULL",
+					"expressionType":"SQL92",
+					"topic":"t"
+				},
+				"h":{"bornTime":1,"clientVersion":7,"consumerGroup":"h","dead":false,"deadTime":0,
+				"expression":"a >","expressionType":"SQL92","topic":"t"}
+			},
+			"topic":"t"
+		}
+	}
 }"""
     table = decode_body(text.encode(), ConsumerFilterTable)
     filters = ConsumerFilterManager(clock, BLOOM, DAY_MS, table)
     data = filters.get("t", "g")
     assert data is not None
-    assert (data.expression, data.client_version) == ("a > 5", 7)
-    assert data.condition()({"a": "6"}) is True
+    assert (data.expression, data.client_version) == ("a > 5 AND b IS NOT NULL", 1795176781515)
+    assert (data.born_time, data.dead_time, data.dead) == (1699999000000, 1699999000188, True)
+    assert data.bloom_filter_data == BloomFilterData(112, [22, 87, 58])
+    assert data.condition()({"a": "6", "b": "x"}) is True
     assert filters.get("t", "h") is None
 
 
@@ -201,3 +217,36 @@ def test_only_sql92_is_compiled() -> None:
     for kind in ("XPATH", "", None, "sql92"):
         with pytest.raises(FilterExpressionError, match="use TAG or SQL92"):
             compile_expression("a = 1", kind)
+
+
+def test_a_bit_map_holds_who_wants_the_message(
+    filters: ConsumerFilterManager, clock: ManualClock
+) -> None:
+    assert filters.bit_map("t", b"") is None
+    filters.register("g", [sql("t", "a > 5")])
+    filters.register("h", [sql("t", "a <= 5")])
+    filters.unregister("h")  # the dead count too: they may come back
+    wanted = {}
+    for value in ("6", "5", "x"):
+        bits = filters.bit_map("t", f"a\x01{value}\x02".encode())
+        assert bits is not None
+        unit = ExtUnit(0, clock.ms + 1, bits)
+        wanted[value] = [group for group in "gh" if may_match(filters, group, unit)]
+    assert wanted == {"6": ["g"], "5": ["h"], "x": []}
+
+
+@pytest.mark.parametrize(("later_ms", "bit_map"), [(0, bytes(14)), (1, b""), (1, bytes(13))])
+def test_a_bit_map_of_before_the_expression_or_of_another_size_decides_nothing(
+    filters: ConsumerFilterManager, clock: ManualClock, later_ms: int, bit_map: bytes
+) -> None:
+    filters.register("g", [sql("t", "a > 5")])
+    assert may_match(filters, "g", ExtUnit(0, clock.ms + later_ms, bit_map))
+    assert not may_match(filters, "g", ExtUnit(0, clock.ms + 1, bytes(14)))
+
+
+def may_match(filters: ConsumerFilterManager, group: str, unit: ExtUnit) -> bool:
+    data = filters.get("t", group)
+    assert data is not None
+    matcher = filters.ext_matcher(data)
+    assert matcher is not None
+    return matcher(unit)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import struct
-from pathlib import Path
 
 import pytest
 from tests.unit.broker.delay_box import DelayBox
 
-from cometmq.broker.delay_state import DelayState
+from cometmq.broker.delay_state import DelayState, encode_timer_check
 from cometmq.broker.timer_progress import Segment
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
@@ -23,9 +22,9 @@ def capture(delays: DelayBox) -> DelayState:
     return decode_body(text.encode(), DelayState)
 
 
-def kill(delays: DelayBox, state: DelayState | None, java_file: Path | None = None) -> None:
+def kill(delays: DelayBox, state: DelayState | None, java_timer_check: bytes = b"") -> None:
     delays.box.crash(delays.store)
-    delays.open(state, java_file)
+    delays.open(state, java_timer_check)
 
 
 def put_all(delays: DelayBox) -> None:
@@ -61,7 +60,7 @@ def test_the_state_file_is_java_s_with_more(delays: DelayBox) -> None:
     assert state.offset_table == {1: 3}
     assert state.commit_log_offset == delays.store.commit_log.end
     assert state.timer_segments == (Segment(0, delays.start_ms, 2**62),)
-    assert state.timer_floor <= 3
+    assert state.timer_floor == 3
 
 
 def test_a_state_from_the_future_of_a_log_that_was_restored_is_not_believed(
@@ -80,16 +79,14 @@ def test_a_state_from_the_future_of_a_log_that_was_restored_is_not_believed(
     assert len(delays.bodies()) == 6
 
 
-def test_a_store_that_a_java_broker_had_last(delays: DelayBox, tmp_path: Path) -> None:
+def test_a_store_that_a_java_broker_had_last(delays: DelayBox) -> None:
     """Its delayOffset.json has no entries of ours; what it did with timers is in timercheck."""
     for number in range(4):
         delays.put({"DELAY": "1", "UNIQ_KEY": f"L{number}"}, body=b"level-%d" % number)
         delays.put({"TIMER_DELAY_SEC": str(2 + number)}, body=b"timer-%d" % number)
-    timercheck = tmp_path / "timercheck"
     # Slots below +4 s were delivered, of the first three messages of the queue.
-    head = struct.pack(">qqqq", delays.start_ms + 4_000, 0, 3, 3)
-    timercheck.write_bytes(head.ljust(4096, b"\0"))
-    kill(delays, DelayState(offset_table={1: 2}), timercheck)
+    head = struct.pack(">qqqqqqq", delays.start_ms + 4_000, 0, 3, 3, 0, 0, 0)
+    kill(delays, DelayState(offset_table={1: 2}), head.ljust(4096, b"\0"))
     assert delays.delayed.levels.pending()[1] == 2
     assert delays.delayed.timers.pending == 1
     delays.run_at(60_000)
@@ -142,3 +139,17 @@ def test_a_timer_record_without_a_time_is_left_out(delays: DelayBox) -> None:
     assert delays.delayed.pending == 1
     delays.run_at(5_000)
     assert len(delays.bodies()) == 1
+
+
+def test_a_java_broker_is_told_where_to_go_on(delays: DelayBox) -> None:
+    for number in (2, 3, 9):
+        delays.put({"TIMER_DELAY_SEC": str(number)}, body=b"%d" % number)
+    delays.run_at(3_000)
+    state = delays.delayed.capture(DataVersion(5, 0, 6))
+    data = encode_timer_check(state, 1_000)
+    # Next slot to read, no timer log, the queue from the first message that waits, data version.
+    expected = (delays.start_ms + 3_000, 0, 2, 2, 0, 6, 5)
+    assert struct.unpack(">qqqqqqq", data) == expected
+    delays.run_at(9_000)
+    state = delays.delayed.capture(DataVersion())
+    assert struct.unpack(">qqqqqqq", encode_timer_check(state, 1_000))[2] == 3

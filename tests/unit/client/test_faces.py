@@ -26,6 +26,7 @@ NOBODY = "127.0.0.1:1"
 PAIRS = [
     (cometmq.Producer, cometmq.aio.Producer),
     (cometmq.PushConsumer, cometmq.aio.PushConsumer),
+    (cometmq.LitePullConsumer, cometmq.aio.LitePullConsumer),
     (cometmq.TransactionProducer, cometmq.aio.TransactionProducer),
 ]
 
@@ -52,7 +53,7 @@ def test_both_faces_have_the_same_methods_and_parameters(
 def test_the_blocking_methods_are_one_line_each() -> None:
     tree = ast.parse(Path(sync.__file__).read_text())
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    for name in ("Producer", "TransactionProducer", "PushConsumer"):
+    for name in ("Producer", "TransactionProducer", "PushConsumer", "LitePullConsumer"):
         for method in classes[name].body:
             if isinstance(method, ast.FunctionDef) and method.name != "__init__":
                 assert len(method.body) == 1, f"{name}.{method.name} has rules of its own"

@@ -72,6 +72,11 @@ class Box:
             store.close()
 
     @property
+    def opened(self) -> list[MessageStore]:
+        """The stores that are open."""
+        return [store for store in self._opened if store.refusal is None]
+
+    @property
     def log_files(self) -> list[Path]:
         return sorted((self.root / "commitlog").iterdir())
 

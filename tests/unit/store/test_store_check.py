@@ -282,9 +282,22 @@ def test_a_wrong_index_entry(box: Box) -> None:
     entry = 40 + 50 * 4 + 7 * 20
     flip(path, entry)
     report = report_of(box)
-    found = report.findings[0]
-    assert (found.area, found.path, found.position) == (Area.INDEX, path, entry)
-    assert "entry 7: no record with such a key begins at" in found.text
+    assert {finding.area for finding in report.findings} == {Area.INDEX}
+    found = next(finding for finding in report.findings if "entry 7: " in finding.text)
+    assert (found.path, found.position) == (path, entry)
+    assert "no record with such a key begins at" in found.text
+    assert repaired(box).is_sound
+
+
+@pytest.mark.parametrize(
+    ("position", "text"), [(40 + 200 + 140 + 19, "points back to entry"), (43, "slot 0")]
+)
+def test_a_wrong_chain_of_the_index(box: Box, position: int, text: str) -> None:
+    (path,) = (box.root / "index").iterdir()
+    flip(path, position)
+    (found,) = report_of(box).findings
+    assert (found.area, found.path) == (Area.INDEX, path)
+    assert text in found.text
     assert repaired(box).is_sound
 
 

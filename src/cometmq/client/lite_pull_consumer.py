@@ -1,0 +1,275 @@
+"""The asyncio consumer that is asked for messages (Java: DefaultLitePullConsumer)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.instance import ClientInstance
+from cometmq.client.lifecycle import AsyncClient
+from cometmq.client.limits import check_range
+from cometmq.client.lite_pull_member import LitePullMember, LitePullOptions
+from cometmq.client.offset_store import local_directory
+from cometmq.client.process_queue import FlowLimits
+from cometmq.client.pulling import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
+from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.message import MessageExt
+from cometmq.model.names import check_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeFromWhere, MessageModel, PullResult
+from cometmq.model.subscription import EXPRESSION_SQL92, SUB_ALL, MessageSelector
+
+DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
+POLL_TIMEOUT_MS: Final = 5000
+AUTO_COMMIT_INTERVAL_MS: Final = 5000
+PULL_THRESHOLD_SIZE_BYTES: Final = 100 * 1024 * 1024
+
+
+class LitePullConsumer(AsyncClient):
+    """Gives out messages when it is asked for them, from queues that it pulls ahead.
+
+        consumer = LitePullConsumer("billing", namesrv="127.0.0.1:9876")
+        consumer.subscribe("orders")
+        async with consumer:
+            while True:
+                for message in await consumer.poll(): ...
+
+    After `subscribe` the queues of the topics are shared with the rest of the group; after `assign`
+    this consumer has exactly the queues named, whatever others do. Either is used, not both.
+
+    With `auto_commit`, what a poll returned counts as consumed at the next poll, and offsets are
+    stored every `auto_commit_interval_ms`: what was returned last comes again after a crash, and
+    after a close without another poll or `commit`. Without it only `commit` counts.
+
+    At most `pull_threshold_for_queue` messages of a queue and `pull_threshold_for_all` of all queues
+    (and one answer more) wait to be polled. The other options are those of PushConsumer.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str = DEFAULT_INSTANCE_NAME,
+        unit_name: str | None = None,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
+        consume_timestamp_ms: int | None = None,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        local_offset_dir: str | os.PathLike[str] | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
+        poll_timeout_ms: int = POLL_TIMEOUT_MS,
+        allocation: AllocationStrategy = allocate_averagely,
+        pull_batch_size: int = 10,
+        pull_threshold_for_queue: int = 1000,
+        pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES,
+        pull_threshold_for_all: int = 10_000,
+        consume_max_span: int = 2000,
+    ) -> None:
+        super().__init__(group, namesrv=namesrv, instance_name=instance_name, unit_name=unit_name)
+        # Java refuses an autoCommitIntervalMillis below 1000.
+        check_range("auto_commit_interval_ms", auto_commit_interval_ms, 1000, 24 * 3600 * 1000)
+        check_range("poll_timeout_ms", poll_timeout_ms, 0, 24 * 3600 * 1000)
+        check_range("pull_batch_size", pull_batch_size, 1, 1024)
+        check_range("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535)
+        size_bytes = pull_threshold_size_for_queue_bytes
+        check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
+        check_range("pull_threshold_for_all", pull_threshold_for_all, 1, 6_553_500)
+        check_range("consume_max_span", consume_max_span, 1, 65535)
+        if consume_timestamp_ms is None:
+            consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
+        message_model = MessageModel(message_model)
+        # The offset file of a broadcasting consumer is found again by its client id.
+        self._unique_client_id = message_model is MessageModel.CLUSTERING
+        flow = FlowLimits(pull_threshold_for_queue, size_bytes, consume_max_span)
+        self._options = LitePullOptions(
+            message_model=message_model,
+            offset_directory=local_directory(local_offset_dir),
+            consume_from=ConsumeFromWhere(consume_from),
+            consume_timestamp_ms=consume_timestamp_ms,
+            auto_commit=auto_commit,
+            auto_commit_interval_s=auto_commit_interval_ms / 1000,
+            allocation=allocation,
+            pull=PullOptions(pull_batch_size, flow=flow, lite=True),
+            pull_threshold_for_all=pull_threshold_for_all,
+        )
+        self._poll_timeout_ms = poll_timeout_ms
+        self._subscriptions: dict[str, MessageSelector] = {}
+        self._wanted: list[MessageQueue] | None = None
+        self._member: LitePullMember | None = None
+
+    # Which queues
+
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+        """Share the queues of `topic` with the group; for `tags` and `sql` see PushConsumer.
+
+        Raises ClientStateError after `assign`.
+        """
+        if self._wanted is not None:
+            raise ClientStateError(f"{self._name()} has assigned queues; it cannot subscribe too")
+        selector = _selector(topic, tags, sql)
+        if not self._unstarted:
+            self._running_member().subscribe(topic, selector)
+        self._subscriptions[topic] = selector
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription to `topic`; without one, nothing happens."""
+        if not self._unstarted:
+            self._running_member().unsubscribe(topic)
+        self._subscriptions.pop(topic, None)
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Consume exactly these queues; replaces an earlier assignment, and what is in both goes on.
+
+        Raises ClientStateError after `subscribe`, and in a consumer that was started without queues.
+        """
+        if self._subscriptions:
+            raise ClientStateError(
+                f"{self._name()} has subscriptions; it cannot be assigned queues"
+            )
+        wanted = sorted(set(queues))
+        if not wanted:
+            raise IllegalArgumentError("no queue is given to assign")
+        for queue in wanted:
+            check_topic(queue.topic)
+        if not self._unstarted:
+            self._running_member().assign(wanted)
+        self._wanted = wanted
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues of this consumer at present."""
+        return sorted(self._running_member().assigned())
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of `topic` that may be read. Raises RouteNotFoundError, RemotingError."""
+        check_topic(topic)
+        routes = self._running().routes
+        await routes.refresh(topic)
+        route = routes.route(topic)
+        return route.subscribe_queues(topic) if route is not None else []
+
+    # Messages
+
+    async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
+        """The next messages of one queue, at most `pull_batch_size`; empty when none came in time
+        (default: the consumer's `poll_timeout_ms`)."""
+        if timeout_ms is None:
+            timeout_ms = self._poll_timeout_ms
+        check_range("timeout_ms", timeout_ms, 0, 24 * 3600 * 1000)
+        return await self._running_member().poll(timeout_ms / 1000)
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_messages: int = 32,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        suspend_ms: int = 0,
+    ) -> PullResult:
+        """Read a queue at `offset` without regard to assignments and positions (Java:
+        DefaultMQPullConsumer). The broker waits up to `suspend_ms` for a first message.
+
+        Raises RemotingError, RemoteError, RouteNotFoundError.
+        """
+        check_range("max_messages", max_messages, 1, 1024)
+        check_range("suspend_ms", suspend_ms, 0, SUSPEND_LITE_MS)
+        check_range("offset", offset, 0, 2**63 - 1)
+        selector = _selector(queue.topic, tags, sql)
+        return await pull_once(
+            self._running(),
+            self._group,
+            queue,
+            offset,
+            max_messages,
+            build_subscription(queue.topic, *selector),
+            suspend_ms,
+            PULL_TIMEOUT_S,
+        )
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull nothing more of these queues until `resume`; what waits is still polled."""
+        self._running_member().pause(queues)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        self._running_member().resume(queues)
+
+    def paused_queues(self) -> list[MessageQueue]:
+        return sorted(self._running_member().paused())
+
+    # Positions and offsets
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Have the next poll of the queue begin at `offset`.
+
+        Raises ClientStateError for a queue that is not assigned, IllegalArgumentError for an offset
+        outside of what the queue holds.
+        """
+        await self._running_member().seek(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message that the broker still has."""
+        await self._running_member().seek_to(queue, end=False)
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the newest message."""
+        await self._running_member().seek_to(queue, end=True)
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset whose message was stored at or after `timestamp_ms`."""
+        return await self._running_member().offset_for_timestamp(queue, timestamp_ms)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The lowest offset whose message the broker still has."""
+        return await self._running_member().min_offset(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will get."""
+        return await self._running_member().max_offset(queue)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's committed offset, None when there is none."""
+        return await self._running_member().committed(queue)
+
+    async def commit(
+        self, offsets: Mapping[MessageQueue, int] | None = None, *, wait: bool = True
+    ) -> None:
+        """Store the offsets after what polls returned, or those given, for assigned queues.
+
+        Without `wait` they are only sent; a failure is logged and mended by the next commit.
+        """
+        await self._running_member().commit(offsets, wait=wait)
+
+    # Life
+
+    def _running_member(self) -> LitePullMember:
+        self._running()
+        assert self._member is not None, "set by start"
+        return self._member
+
+    async def _open(self, instance: ClientInstance) -> None:
+        self._member = LitePullMember(
+            instance, self._group, self._subscriptions, self._wanted, self._options
+        )
+        await self._member.start()
+
+    async def _shut(self, _instance: ClientInstance) -> None:
+        assert self._member is not None, "set by start"
+        await self._member.close()
+
+
+def _selector(topic: str, tags: str, sql: str | None) -> MessageSelector:
+    check_topic(topic)
+    if sql is not None and tags != SUB_ALL:
+        raise IllegalArgumentError(
+            f"a topic is selected by tags ({tags!r}) or by SQL ({sql!r}), not by both"
+        )
+    selector = MessageSelector(tags) if sql is None else MessageSelector(sql, EXPRESSION_SQL92)
+    build_subscription(topic, *selector)  # refuses what is no expression
+    return selector

@@ -1,0 +1,92 @@
+"""Bodies in which a consumer tells a broker about itself (Java: ConsumerRunningInfo and its kin).
+
+Maps by message queue travel in fastjson's dialect, see `queue_table`: such a field holds the raw
+text, which `queue_table` makes and `decode_queue_table` reads.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cometmq.errors import ProtocolError
+from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol.bodies import Body
+from cometmq.protocol.header import Int32, Int64
+from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.queue_table import decode_queue_table
+
+EMPTY_TABLE = msgspec.Raw(b"{}")
+
+
+class ProcessQueueInfo(Body):
+    """One queue as its consumer holds it; `droped` is how Java spells it."""
+
+    cached_msg_count: Int32 = 0
+    cached_msg_max_offset: Int64 = 0
+    cached_msg_min_offset: Int64 = 0
+    cached_msg_size_in_mi_b: Int32 = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    commit_offset: Int64 = 0
+    droped: bool = False
+    last_consume_timestamp: Int64 = 0
+    last_lock_timestamp: Int64 = 0
+    last_pull_timestamp: Int64 = 0
+    locked: bool = False
+    transaction_msg_count: Int32 = 0
+    transaction_msg_max_offset: Int64 = 0
+    transaction_msg_min_offset: Int64 = 0
+    try_unlock_times: Int64 = 0
+
+
+class ConsumeStatus(Body):
+    """Rates of one topic over the last minute, milliseconds per message, failures of the hour."""
+
+    consume_failed_msgs: Int64 = 0
+    consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
+    consume_ok_tps: float = msgspec.field(name="consumeOKTPS", default=0.0)
+    consume_rt: float = msgspec.field(name="consumeRT", default=0.0)
+    pull_rt: float = msgspec.field(name="pullRT", default=0.0)
+    pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
+
+
+class ConsumerRunningInfo(Body, omit_defaults=True):
+    """The answer of code 307; `mq_table` holds a ProcessQueueInfo for each queue."""
+
+    jstack: str | None = None
+    mq_table: msgspec.Raw = EMPTY_TABLE
+    properties: dict[str, str] = {}
+    status_table: dict[str, ConsumeStatus] = {}
+    subscription_set: list[SubscriptionData] = []
+
+
+class ConsumeMessageDirectlyResult(Body, omit_defaults=True):
+    """The answer of code 309; `consume_result` is a name of Java's CMResult."""
+
+    consume_result: str
+    order: bool
+    auto_commit: bool
+    spent_time_mills: Int64
+    remark: str | None = None
+
+
+class _ResetOffsetForC(Body):
+    broker_name: str
+    offset: Int64
+    queue_id: Int32
+    topic: str
+
+
+class _ResetOffsetBodyForC(Body):
+    offset_table: list[_ResetOffsetForC] = []
+
+
+def decode_reset_offsets(data: bytes) -> dict[MessageQueue, int]:
+    """Code 220's body, as a map or as the list meant for C++ clients. Raises ProtocolError."""
+    try:
+        return decode_queue_table(data, "offsetTable", int)
+    except ProtocolError as not_a_map:
+        try:
+            entries = decode_body(data, _ResetOffsetBodyForC).offset_table
+        except ProtocolError:
+            raise not_a_map from None
+    return {MessageQueue(e.topic, e.broker_name, e.queue_id): e.offset for e in entries}

@@ -1,0 +1,278 @@
+"""The consumer that is asked for messages, by both faces against a real cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Face, eventually, open_face
+
+from cometmq import ConsumeFromWhere, Message, MessageModel, MessageQueue, PullStatus
+from cometmq.errors import ClientStateError, IllegalArgumentError, RemoteError
+from cometmq.testing.cluster import Cluster
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=("blocking", "asyncio"))
+def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
+    with open_face(request.param, cluster.namesrv) as face:
+        yield face
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+def queue_of(topic: str, queue_id: int = 0) -> MessageQueue:
+    return MessageQueue(topic, "broker-a", queue_id)
+
+
+def fill(face: Face, topic: str, count: int, queue_id: int = 0, **properties: Any) -> None:
+    """`count` messages `0`, `1`, … in one queue of the topic."""
+    producer = face.producer(f"{topic}-fill-{time.monotonic_ns()}")
+    for i in range(count):
+        producer.send(Message(topic, b"%d" % i, **properties), queue=queue_of(topic, queue_id))
+    producer.close()
+
+
+def subscribed(face: Face, topic: str, **options: Any) -> Any:
+    tags = options.pop("tags", "*")
+    consumer = face.new_lite_pull_consumer(topic, consume_from=FIRST, **options)
+    consumer.subscribe(topic, tags)
+    return face.started(consumer)
+
+
+def assigned(face: Face, topic: str, *queue_ids: int, **options: Any) -> Any:
+    consumer = face.new_lite_pull_consumer(topic, consume_from=FIRST, **options)
+    consumer.assign([queue_of(topic, i) for i in queue_ids])
+    return face.started(consumer)
+
+
+def poll_bodies(consumer: Any, count: int, wait_s: float = 10.0) -> list[bytes]:
+    """Polls until `count` messages came."""
+    bodies: list[bytes] = []
+    deadline = time.monotonic() + wait_s
+    while len(bodies) < count:
+        assert time.monotonic() < deadline, f"{len(bodies)} of {count} came"
+        bodies += [message.body for message in consumer.poll(500)]
+    return bodies
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % i for i in range(start, count)]
+
+
+def test_two_members_share_a_topic(face: Face, name: str) -> None:
+    for queue_id in range(4):
+        fill(face, name, 10, queue_id)
+    members = [subscribed(face, name), subscribed(face, name)]
+    eventually(lambda: [len(member.assigned_queues()) for member in members] == [2, 2])
+    shares = [set(member.assigned_queues()) for member in members]
+    assert shares[0] | shares[1] == {queue_of(name, i) for i in range(4)}
+    fill(face, name, 5, 0)
+    fill(face, name, 5, 3)
+    seen: Counter[tuple[int, int]] = Counter()
+
+    def complete() -> bool:
+        for member in members:
+            seen.update((m.queue_id, m.queue_offset) for m in member.poll(50))
+        return len(seen) == 50
+
+    eventually(complete)
+
+
+def test_a_poll_without_messages_ends_in_time(face: Face, name: str) -> None:
+    fill(face, name, 1)
+    consumer = subscribed(face, name, poll_timeout_ms=50)
+    assert poll_bodies(consumer, 1) == [b"0"]
+    assert consumer.poll() == []
+    assert consumer.poll(0) == []
+
+
+def test_tags_select(face: Face, name: str) -> None:
+    fill(face, name, 3, tags="no")
+    fill(face, name, 2, tags="yes")
+    consumer = subscribed(face, name, tags="yes || perhaps")
+    got = [message for _ in range(2) for message in consumer.poll(2000)][:2]
+    assert [message.tags for message in got] == ["yes"] * len(got)
+
+
+def test_what_was_polled_is_committed_by_the_next_poll(face: Face, name: str) -> None:
+    fill(face, name, 20)
+    consumer = assigned(face, name, 0, pull_batch_size=5, auto_commit_interval_ms=1000)
+    assert poll_bodies(consumer, 10) == numbers(10)
+    consumer.close()  # the last five were not followed by another poll
+    again = assigned(face, name, 0, pull_batch_size=5)
+    assert poll_bodies(again, 15) == numbers(20, 5)
+
+
+def test_without_auto_commit_only_a_commit_counts(face: Face, name: str) -> None:
+    fill(face, name, 12)
+    options = {"auto_commit": False, "pull_batch_size": 4}
+    consumer = assigned(face, name, 0, **options)
+    assert poll_bodies(consumer, 8) == numbers(8)
+    consumer.poll(100)
+    consumer.close()
+    consumer = assigned(face, name, 0, **options)
+    assert poll_bodies(consumer, 4) == numbers(4)
+    consumer.commit()
+    assert consumer.committed(queue_of(name)) == 4
+    consumer.close()
+    consumer = assigned(face, name, 0, **options)
+    assert consumer.poll(2000)[0].body == b"4"
+    consumer.commit({queue_of(name): 10}, wait=False)
+    consumer.close()
+    consumer = assigned(face, name, 0, **options)
+    assert poll_bodies(consumer, 2) == [b"10", b"11"]
+
+
+def test_a_seek_moves_the_position(face: Face, name: str) -> None:
+    fill(face, name, 30)
+    queue = queue_of(name)
+    consumer = assigned(face, name, 0)
+    assert poll_bodies(consumer, 1)[0] == b"0"
+    consumer.seek(queue, 20)
+    assert poll_bodies(consumer, 10) == numbers(30, 20)
+    consumer.seek_to_begin(queue)
+    assert poll_bodies(consumer, 30) == numbers(30)
+    consumer.seek(queue, 5)
+    consumer.seek_to_end(queue)
+    assert consumer.poll(200) == []
+    fill(face, name, 1)
+    assert poll_bodies(consumer, 1) == [b"0"]
+    assert (consumer.min_offset(queue), consumer.max_offset(queue)) == (0, 31)
+    with pytest.raises(IllegalArgumentError, match="the offset 32 is none of"):
+        consumer.seek(queue, 32)
+    with pytest.raises(ClientStateError, match="is not assigned"):
+        consumer.seek(queue_of(name, 3), 0)
+
+
+def test_an_offset_is_found_by_its_time(face: Face, name: str) -> None:
+    fill(face, name, 5)
+    time.sleep(0.05)
+    between_ms = time.time_ns() // 1_000_000
+    time.sleep(0.05)
+    fill(face, name, 5)
+    consumer = assigned(face, name, 0)
+    queue = queue_of(name)
+    assert consumer.offset_for_timestamp(queue, between_ms) == 5
+    consumer.seek(queue, consumer.offset_for_timestamp(queue, between_ms))
+    assert poll_bodies(consumer, 5) == numbers(5)
+
+
+def test_a_paused_queue_brings_nothing_new(face: Face, name: str) -> None:
+    fill(face, name, 3, 0)
+    fill(face, name, 3, 1)
+    consumer = assigned(face, name, 0, 1)
+    poll_bodies(consumer, 6)
+    consumer.pause([queue_of(name, 0)])
+    assert consumer.paused_queues() == [queue_of(name, 0)]
+    consumer.seek(queue_of(name, 0), 0)  # begins a pull anew, so none waits at the broker
+    fill(face, name, 2, 1)
+    assert poll_bodies(consumer, 2) == [b"0", b"1"]
+    assert consumer.poll(200) == []
+    consumer.resume([queue_of(name, 0)])
+    assert poll_bodies(consumer, 3) == numbers(3)
+
+
+def test_an_assignment_is_replaced(face: Face, name: str) -> None:
+    fill(face, name, 3, 0)
+    fill(face, name, 3, 1)
+    consumer = assigned(face, name, 0)
+    assert poll_bodies(consumer, 3) == numbers(3)
+    consumer.assign([queue_of(name, 1)])
+    assert consumer.assigned_queues() == [queue_of(name, 1)]
+    assert poll_bodies(consumer, 3) == numbers(3)
+    assert consumer.queues(name) == [queue_of(name, i) for i in range(4)]
+
+
+def test_all_limits_bound_what_waits_and_everything_comes(face: Face, name: str) -> None:
+    for queue_id in range(4):
+        fill(face, name, 60, queue_id)
+    limits = {"pull_threshold_for_all": 5, "pull_threshold_for_queue": 3, "pull_batch_size": 4}
+    consumer = subscribed(face, name, **limits)
+    assert Counter(poll_bodies(consumer, 240)) == Counter(numbers(60) * 4)
+
+
+def test_broadcasting_keeps_its_offsets_in_a_file(face: Face, name: str, tmp_path: Path) -> None:
+    fill(face, name, 6)
+    options = {
+        "message_model": MessageModel.BROADCASTING,
+        "local_offset_dir": tmp_path,
+        "instance_name": name,
+    }
+    consumer = subscribed(face, name, **options)
+    assert poll_bodies(consumer, 6) == numbers(6)
+    assert len(consumer.assigned_queues()) == 4
+    consumer.commit()
+    consumer.close()
+    fill(face, name, 2)
+    assert poll_bodies(subscribed(face, name, **options), 2) == numbers(2)
+
+
+def test_a_plain_pull_reads_anywhere(face: Face, name: str) -> None:
+    fill(face, name, 6, tags="t")
+    consumer = assigned(face, name, 3)
+    queue = queue_of(name)
+    result = consumer.pull(queue, 2, 3)
+    assert result.status is PullStatus.FOUND
+    assert [message.body for message in result.messages] == [b"2", b"3", b"4"]
+    assert (result.next_begin_offset, result.min_offset, result.max_offset) == (5, 0, 6)
+    assert consumer.pull(queue, 6).status is PullStatus.NO_NEW_MSG
+    assert consumer.pull(queue, 99).status is PullStatus.OFFSET_ILLEGAL
+    assert consumer.pull(queue, 0, tags="other").status is PullStatus.NO_MATCHED_MSG
+    began = time.monotonic()
+    assert consumer.pull(queue, 6, suspend_ms=300).status is PullStatus.NO_NEW_MSG
+    assert time.monotonic() - began >= 0.25
+    with pytest.raises(RemoteError):
+        consumer.pull(queue_of(name, 99), 0)
+    with pytest.raises(IllegalArgumentError, match="offset is -1"):
+        consumer.pull(queue, -1)
+
+
+def test_wrong_use_is_told(face: Face, name: str) -> None:
+    fill(face, name, 1)
+    consumer = face.new_lite_pull_consumer(name)
+    with pytest.raises(ClientStateError, match="is not started"):
+        consumer.poll()
+    with pytest.raises(IllegalArgumentError, match="no queue is given"):
+        consumer.assign([])
+    with pytest.raises(IllegalArgumentError, match="names no tag"):
+        consumer.subscribe(name, "||")
+    consumer.subscribe(name)
+    with pytest.raises(ClientStateError, match="has subscriptions"):
+        consumer.assign([queue_of(name)])
+    face.started(consumer)
+    with pytest.raises(IllegalArgumentError, match="timeout_ms is -1"):
+        consumer.poll(-1)
+    subscribed(face, name, instance_name=name)
+    with pytest.raises(ClientStateError, match="has a consumer of group"):
+        subscribed(face, name, instance_name=name)
+    consumer.close()
+    with pytest.raises(ClientStateError, match="is closed"):
+        consumer.poll()
+    with pytest.raises(IllegalArgumentError, match="auto_commit_interval_ms is 1"):
+        face.new_lite_pull_consumer(name, auto_commit_interval_ms=1)
+
+
+@pytest.mark.parametrize("face_name", ["blocking", "asyncio"])
+def test_polling_resumes_after_a_restart(face_name: str) -> None:
+    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+        fill(face, "again", 3)
+        consumer = assigned(face, "again", 0)
+        assert poll_bodies(consumer, 3) == numbers(3)
+        cluster.call("restart_broker", 0)
+        fill(face, "again", 3)
+        assert poll_bodies(consumer, 3) == numbers(3)

@@ -1,0 +1,119 @@
+"""Messages that wait in a store when it changes hands, between a Java broker and ours."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
+from tests.interop.comet_servers import CometBroker
+from tests.interop.conftest import need
+from tests.interop.peers import JavaBroker
+
+from cometmq.protocol.record import decode_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.interop.conftest import Namesrv
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+SEND, PULL, RECALL = 10, 11, 370
+TOPIC = "exchanged-delays"
+# Long enough for one broker to stop and the other to start.
+LATER_S = 40
+DEADLINE_S = 120
+CONF = {
+    "timerWheelEnable": "true",
+    "recallMessageEnable": "true",
+    "messageDelayLevel": f"1s {LATER_S}s",
+}
+
+
+def open_broker(
+    kind: type[JavaBroker], namesrv: Namesrv, store: Path, directory: Path
+) -> JavaBroker:
+    directory.mkdir()
+    return kind(namesrv, broker_name="exchanged", directory=directory, store=store, conf=CONF)
+
+
+def send(client: RawClient, body: str, extra: dict[str, str]) -> str | None:
+    """Send a message; returns its recall handle."""
+    text = properties({"UNIQ_KEY": f"{body:0>32}", **extra})
+    now_ms = int(time.time() * 1000)
+    answer = client.ask(SEND, send_ext(TOPIC, properties=text, bornTimestamp=now_ms), body.encode())
+    assert answer.code == 0, answer.remark
+    return answer.ext.get("recallHandle")
+
+
+def delivered(client: RawClient) -> list[str]:
+    found: list[str] = []
+    offset = 0
+    while True:
+        answer = client.ask(PULL, pull_ext(TOPIC, queueOffset=offset, consumerGroup="looker"))
+        if answer.code != 0:
+            return found
+        found += [record.body.decode() for record in decode_records(answer.body)]
+        offset = int(answer.ext["nextBeginOffset"])
+
+
+def wait_for(client: RawClient, count: int) -> list[str]:
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found := delivered(client)) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count}: {found}"
+        time.sleep(0.5)
+    return found
+
+
+def first_stage(client: RawClient) -> None:
+    """Some messages that are delivered here, and some that wait when the broker stops."""
+    for number in range(5):
+        send(client, f"level-now-{number}", {"DELAY": "1"})
+        send(client, f"timer-now-{number}", {"TIMER_DELAY_SEC": "1"})
+    wait_for(client, 10)
+    for number in range(5):
+        send(client, f"level-later-{number}", {"DELAY": "2"})
+        handle = send(client, f"timer-later-{number}", {"TIMER_DELAY_SEC": str(LATER_S + number)})
+        if number == 2:
+            answer = client.ask(RECALL, {"topic": TOPIC, "recallHandle": handle})
+            assert answer.code == 0, answer.remark
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(CometBroker, JavaBroker), (JavaBroker, CometBroker)],
+    ids=["to-java", "from-java"],
+)
+def test_what_waits_comes_once_from_whichever_broker_has_the_store(
+    comet_namesrv: Namesrv,
+    tmp_path: Path,
+    first: type[JavaBroker],
+    second: type[JavaBroker],
+) -> None:
+    need("java", "mvn")
+    store = tmp_path / "store"
+    with (
+        open_broker(first, comet_namesrv, store, tmp_path / "first") as broker,
+        RawClient(broker.address) as client,
+    ):
+        first_stage(client)
+        if first is JavaBroker:
+            time.sleep(3)  # its dispatch and timer threads take what was just sent
+    with (
+        open_broker(second, comet_namesrv, store, tmp_path / "second") as broker,
+        RawClient(broker.address) as client,
+    ):
+        wait_for(client, 19)
+        send(client, "last", {"TIMER_DELAY_SEC": "4"})
+        found = wait_for(client, 20)
+    expected = [
+        f"{kind}-{when}-{number}"
+        for kind in ("level", "timer")
+        for when in ("now", "later")
+        for number in range(5)
+    ]
+    expected.remove("timer-later-2")
+    assert Counter(found) == Counter([*expected, "last"])
