@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check interop bench fuzz clean
+.PHONY: help demo test check interop bench fuzz crash clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -35,6 +35,9 @@ bench: $(READY) ## The send path beside the Java broker; rewrites benchmarks/REA
 
 fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (default 600)
 	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
+
+crash: $(READY) ## 200 kills of a broker and 10,000 simulated crashes (about 8 minutes)
+	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash $(ARGS)
 
 clean: ## Remove the environment and what builds left behind
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

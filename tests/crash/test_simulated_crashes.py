@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +54,7 @@ def campaign(kind: type[Campaign], target: int, capsys: pytest.CaptureFixture[st
         if given:
             break
     with capsys.disabled():
-        print(f"\n{crashes} {kind.__name__} crashes, seeds {first} to {seed - 1}", end=" ")
+        sys.stdout.write(f"\n{crashes} crashes, {kind.__name__}, seeds {first} to {seed - 1} ")
 
 
 def test_nothing_flushed_is_lost_and_nothing_wrong_is_served(

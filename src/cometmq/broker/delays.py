@@ -57,8 +57,7 @@ class Delays:
         self._clock = clock
         self._state = state
         self._tasks = tasks
-        self._save_interval_s = config.flush_delay_offset_interval / 1000
-        self._timer_precision_ms = config.timer_precision_ms
+        self._config = config
         self._root = store.config.store_path_root_dir
         self._file = JsonFile(self._root / "config" / "delayOffset.json")
         self._java_timer_file = self._root / "config" / "timercheck"
@@ -80,13 +79,22 @@ class Delays:
         if self._disk.size(self._java_timer_file) is not None:
             java_timer_check = self._disk.read(self._java_timer_file)
         self.messages.open(state, self._clock.now_ms(), java_timer_check)
+        reserved_s = self._store.config.file_reserved_time * 3600
+        if self._config.timer_wheel_enable and self._config.timer_max_delay_sec > reserved_s:
+            log.warning(
+                "the log may be deleted before messages in it are due: set fileReservedTime to "
+                "more hours, or timerMaxDelaySec to less",
+                timer_max_delay_sec=self._config.timer_max_delay_sec,
+                file_reserved_time_h=self._store.config.file_reserved_time,
+            )
 
     def start(self) -> None:
         """Deliver from now on."""
         self._running = True
         self._arm(0)
         self._capture()
-        self._tasks.every(self._save_interval_s, self._save, "save-delay-offsets")
+        interval_s = self._config.flush_delay_offset_interval / 1000
+        self._tasks.every(interval_s, self._save, "save-delay-offsets")
 
     def close(self) -> None:
         """Stop delivering and write the progress down. The tasks' owner is closed by now."""
@@ -112,7 +120,7 @@ class Delays:
         self._disk.make_directory(self._java_timer_file.parent)
         self._disk.overwrite(
             self._java_timer_file,
-            encode_timer_check(state, self._timer_precision_ms),
+            encode_timer_check(state, self._config.timer_precision_ms),
             TIMER_CHECK_SIZE,
         )
         self._disk.remove(self._root / "timerwheel")

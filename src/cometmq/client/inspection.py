@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from cometmq.client.received import received_message
 from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -136,7 +137,8 @@ class Inspection:
         member = self._members.get(header.consumer_group)
         if member is None:
             return _no_member(header.consumer_group)
-        message = decode_record(call.body).to_message(header.broker_name or "")
+        group = header.consumer_group
+        message = received_message(decode_record(call.body), header.broker_name or "", group)
         result = await member.consume_directly(message)
         if result is None:
             return _no_member(header.consumer_group)

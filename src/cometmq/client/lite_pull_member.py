@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.inspected import process_queue_info
 from cometmq.client.instance import ClientInstance
 from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
 from cometmq.client.process_queue import ProcessQueue
@@ -24,6 +25,8 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, MessageModel
 from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
+from cometmq.protocol.consumer_bodies import ConsumerRunningInfo
+from cometmq.protocol.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -74,6 +77,7 @@ class LitePullMember:
         self._instance = instance
         self._group = group
         self._options = options
+        self._started_ms = time.time_ns() // 1_000_000
         self._manual = assigned is not None
         self._wanted = set(assigned or ())
         self._owner = TaskOwner(f"lite-pull-{group}")
@@ -116,7 +120,7 @@ class LitePullMember:
 
     async def start(self) -> None:
         """Join the group; a cluster that cannot be reached yet is joined in the background."""
-        self._instance.add_consumer(self)
+        self._instance.add_consumer(self, self)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._join()
@@ -264,6 +268,41 @@ class LitePullMember:
         self._drop(queue)
         await self._offsets.persist([queue])
         self._offsets.remove(queue)
+
+    # What brokers ask
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """See InspectedMember."""
+        queues = [queue for queue in offsets if queue in self._assignments]
+        for queue in queues:
+            self._go_to(queue, offsets[queue])
+            self._offsets.update(queue, offsets[queue], increase_only=False)
+        await self._offsets.persist(queues)
+
+    def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        offsets = {q: self._offsets.get(q) for q in self._assignments if q.topic == topic}
+        return {queue: offset for queue, offset in offsets.items() if offset is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        queues = {
+            queue: process_queue_info(assignment.process_queue, self._offsets.get(queue))
+            for queue, assignment in self._assignments.items()
+        }
+        return ConsumerRunningInfo(
+            mq_table=queue_table(queues),
+            properties={
+                "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "consumerGroup": self._group,
+                "messageModel": self._options.message_model.value,
+                "consumeFromWhere": self._options.consume_from.value,
+                "pullBatchSize": str(self._options.pull.batch_size),
+            },
+            subscription_set=list(self._subscriptions.values()),
+        )
+
+    async def consume_directly(self, _message: MessageExt) -> None:
+        """Nobody listens here."""
 
     # Inside
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
 from cometmq.client.consumption import (
     CONSUME_TIMEOUT_S,
     LOCAL_RETRY_S,
@@ -19,8 +20,9 @@ from cometmq.client.consumption import (
     QueueConsumption,
 )
 from cometmq.client.expressions import check_expression
+from cometmq.client.inspected import direct_result, process_queue_info
 from cometmq.client.instance import ClientInstance
-from cometmq.client.listening import Listener
+from cometmq.client.listening import ConsumeJob, Listener
 from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
 from cometmq.client.orderly import SUSPEND_MS, UNLIMITED_RECONSUME_TIMES, OrderlyConsumption
 from cometmq.client.process_queue import ProcessQueue
@@ -30,10 +32,13 @@ from cometmq.client.rebalance import Rebalancer, first_offset
 from cometmq.client.send_back import Returns
 from cometmq.errors import ClientStateError, CometMQError, RemoteError
 from cometmq.filtering.tags import build_subscription
+from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, MessageModel
 from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
+from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from cometmq.protocol.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -89,6 +94,8 @@ class GroupMember:
         self._offsets = self._offset_store()
         self._gate = asyncio.Event()
         self._gate.set()
+        self._stats = ConsumeStats()
+        self._started_ms = time.time_ns() // 1_000_000
         # Dropped queues whose last listener still runs here.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
         self._locks: QueueLocks | None = None
@@ -130,7 +137,7 @@ class GroupMember:
 
     async def start(self) -> None:
         """Join the group; a cluster that cannot be reached yet is joined in the background."""
-        self._instance.add_consumer(self)
+        self._instance.add_consumer(self, self)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._join()
@@ -141,6 +148,7 @@ class GroupMember:
             raise
         self._owner.spawn(self._rebalancer.run(), "rebalance")
         self._owner.every(PERSIST_INTERVAL_S, self._persist_periodically, "persist")
+        self._owner.every(SAMPLE_INTERVAL_S, self._stats.sample, "stats")
         if self._locks is not None:
             self._owner.spawn(self._locks.run(), "renew-locks")
 
@@ -209,7 +217,68 @@ class GroupMember:
         else:
             await self._hand_over(process_queue)
 
+    # What brokers ask
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """See InspectedMember. What listeners still run with comes again or not as it may."""
+        queues = [queue for queue in offsets if queue in self._assignments]
+        for queue in queues:
+            process_queue = self._drop(queue).process_queue
+            process_queue.forfeited = True
+            self._leaving[queue] = process_queue  # not to be begun before its offset is stored
+        for queue in queues:
+            try:
+                await self._consumption.release(self._leaving[queue])
+                self._offsets.update(queue, offsets[queue], increase_only=False)
+                await self._offsets.persist([queue])
+            finally:
+                self._leaving.pop(queue, None)
+        self._rebalancer.soon()
+
+    def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        offsets = {q: self._offsets.get(q) for q in self._assignments if q.topic == topic}
+        return {queue: offset for queue, offset in offsets.items() if offset is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        queues = {
+            queue: process_queue_info(assignment.process_queue, self._offsets.get(queue))
+            for queue, assignment in self._assignments.items()
+        }
+        return ConsumerRunningInfo(
+            mq_table=queue_table(queues),
+            properties=self._properties(),
+            status_table={topic: self._stats.status(topic) for topic in self._subscriptions},
+            subscription_set=list(self._subscriptions.values()),
+        )
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        job = ConsumeJob(ProcessQueue(queue), [message])
+        await self._consumption.consume(job)
+        return direct_result(job, orderly=self._options.orderly)
+
     # Inside
+
+    def _properties(self) -> dict[str, str]:
+        """What consoles show of a consumer, under the names of Java's beans."""
+        options = self._options
+        concurrency = str(self._consumption.runner.concurrency)
+        return {
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUMEORDERLY": "true" if options.orderly else "false",
+            "PROP_THREADPOOL_CORE_SIZE": concurrency,
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "consumerGroup": self._group,
+            "messageModel": options.message_model.value,
+            "consumeFromWhere": options.consume_from.value,
+            "consumeThreadMin": concurrency,
+            "consumeThreadMax": concurrency,
+            "consumeMessageBatchMaxSize": str(options.batch_max_size),
+            "maxReconsumeTimes": str(options.max_reconsume_times),
+            "pullBatchSize": str(options.pull.batch_size),
+            "pullInterval": str(options.pull.interval_ms),
+            "pullThresholdForQueue": str(options.pull.flow.messages),
+        }
 
     @property
     def _clustering(self) -> bool:
@@ -237,6 +306,7 @@ class GroupMember:
                 batch_max_size=options.batch_max_size,
                 max_reconsume_times=max_times,
                 suspend_ms=options.suspend_ms,
+                stats=self._stats,
             )
         max_times = DEFAULT_MAX_RECONSUME_TIMES if times < 0 else times
         returns = Returns(self._instance, self._group, max_times)
@@ -249,6 +319,7 @@ class GroupMember:
             batch_max_size=options.batch_max_size,
             local_retry_s=options.local_retry_s,
             consume_timeout_s=options.consume_timeout_s,
+            stats=self._stats,
         )
 
     async def _first_offset(self, queue: MessageQueue) -> int:
@@ -271,13 +342,17 @@ class GroupMember:
             options=self._options.pull,
             offsets=self._offsets,
             subscription=self._subscriptions.get,
-            deliver=self._consumption.submit,
+            deliver=self._deliver,
             on_offset_moved=self._offset_moved,
             queue_count=self._queue_count,
             gate=self._gate,
         )
         task = self._owner.spawn(puller.run(), f"pull-{queue}")
         self._assignments[queue] = _Assignment(process_queue, task)
+
+    def _deliver(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        self._stats.pulled(process_queue.queue.topic, len(messages), process_queue.last_pull_s)
+        self._consumption.submit(process_queue, messages)
 
     def _queue_count(self, topic: str) -> int:
         return sum(queue.topic == topic for queue in self._assignments)

@@ -14,6 +14,7 @@ from cometmq.client.broker_api import PullAnswer
 from cometmq.client.instance import ClientInstance
 from cometmq.client.offset_store import OffsetStore
 from cometmq.client.process_queue import FlowLimits, ProcessQueue
+from cometmq.client.received import wanted_messages
 from cometmq.errors import (
     CometMQError,
     ProtocolError,
@@ -21,24 +22,20 @@ from cometmq.errors import (
     RemotingError,
     RouteNotFoundError,
 )
-from cometmq.filtering.tags import accepts, is_tag_type, selects_all
-from cometmq.model import properties as p
+from cometmq.filtering.tags import is_tag_type
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullResult, PullStatus
 from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import (
-    COMPRESSED,
     PULL_COMMIT_OFFSET,
     PULL_LITE,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
 )
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.compression import decompress
 from cometmq.protocol.headers import PullMessageRequestHeader
-from cometmq.protocol.record import decode_records
 
 log = structlog.get_logger(__name__)
 
@@ -141,7 +138,9 @@ class QueuePuller:
             if subscription is None:
                 return
             try:
+                asked_at = time.monotonic()
                 answer = await self._pull(subscription)
+                self._process_queue.last_pull_s = time.monotonic() - asked_at
                 self._retry_s = RETRY_FIRST_S
                 self._take(answer, subscription)
             except (RemotingError, RouteNotFoundError) as error:
@@ -297,45 +296,3 @@ async def pull_once(
         messages,
         answer.header.suggest_which_broker_id,
     )
-
-
-def wanted_messages(
-    answer: PullAnswer, broker_name: str, group: str, subscription: SubscriptionData
-) -> list[MessageExt]:
-    """The messages of an answer whose tags fit by text too. Raises ProtocolError."""
-    messages = decode_messages(answer, broker_name, group)
-    if selects_all(subscription):
-        return messages
-    return [message for message in messages if accepts(subscription, message.tags)]
-
-
-def decode_messages(answer: PullAnswer, broker_name: str, group: str) -> list[MessageExt]:
-    """The messages of a pull's answer, bodies decompressed. Raises ProtocolError.
-
-    A body that does not decompress is delivered as it is stored, its flag still set: the listener
-    can refuse it, so it ends among the dead letters instead of blocking its queue for ever.
-    """
-    min_offset, max_offset = str(answer.header.min_offset), str(answer.header.max_offset)
-    messages = []
-    for record in decode_records(answer.records):
-        message = record.to_message(broker_name)
-        if message.sys_flag & COMPRESSED:
-            decompress_body(message)
-        properties = message.properties
-        properties[p.MIN_OFFSET] = min_offset
-        properties[p.MAX_OFFSET] = max_offset
-        origin = properties.get(p.RETRY_TOPIC)
-        if origin is not None and message.topic == f"%RETRY%{group}":
-            message.topic = origin
-        messages.append(message)
-    return messages
-
-
-def decompress_body(message: MessageExt) -> None:
-    """Replace a compressed body by what it was; see `decode_messages`."""
-    try:
-        message.body = decompress(message.body, message.sys_flag, max_length=MAX_BODY_BYTES)
-    except ProtocolError as error:
-        log.warning("a body is delivered compressed", msg_id=message.msg_id, reason=str(error))
-    else:
-        message.sys_flag &= ~COMPRESSED

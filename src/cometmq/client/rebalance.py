@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -11,7 +11,7 @@ import structlog
 from cometmq.client.allocation import AllocationStrategy
 from cometmq.client.instance import ClientInstance
 from cometmq.client.offset_store import OffsetStore
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere
@@ -102,7 +102,7 @@ class Rebalancer:
                 # The broker restarted or has not heard of us yet. Java would give up all queues.
                 await self._instance.heartbeats.beat_all()
                 return False
-            share = set(self._strategy(self._group, self._instance.client_id, queues, client_ids))
+            share = set(self._allocate(self._strategy, queues, client_ids))
         held = {queue for queue in self._assignments.assigned() if queue.topic == topic}
         for queue in held - share:
             await self._assignments.give_up(queue)
@@ -115,6 +115,16 @@ class Rebalancer:
                 queues=[f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(share)],
             )
         return all(outcomes)
+
+    def _allocate(
+        self, strategy: AllocationStrategy, queues: list[MessageQueue], client_ids: list[str]
+    ) -> Sequence[MessageQueue]:
+        try:
+            return strategy(self._group, self._instance.client_id, queues, client_ids)
+        except Exception as error:  # the strategy may be the user's; without one nothing changes
+            raise IllegalArgumentError(
+                f"the allocation strategy {strategy!r} of group {self._group} failed: {error!r}"
+            ) from error
 
     async def _take(self, queue: MessageQueue) -> bool:
         try:

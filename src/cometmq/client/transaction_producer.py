@@ -22,7 +22,7 @@ from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_range
 from cometmq.client.producer import MAX_PENDING_SENDS, SEND_TIMEOUT_MS, Producer
-from cometmq.client.pulling import decompress_body
+from cometmq.client.received import decompress_body
 from cometmq.client.routes import REFRESH_INTERVAL_S
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model import properties as p

@@ -54,9 +54,9 @@ class ConsumerRunningInfo(Body, omit_defaults=True):
 
     jstack: str | None = None
     mq_table: msgspec.Raw = EMPTY_TABLE
-    properties: dict[str, str] = {}
-    status_table: dict[str, ConsumeStatus] = {}
-    subscription_set: list[SubscriptionData] = []
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+    status_table: dict[str, ConsumeStatus] = msgspec.field(default_factory=dict)
+    subscription_set: list[SubscriptionData] = msgspec.field(default_factory=list)
 
 
 class ConsumeMessageDirectlyResult(Body, omit_defaults=True):
@@ -77,7 +77,7 @@ class _ResetOffsetForC(Body):
 
 
 class _ResetOffsetBodyForC(Body):
-    offset_table: list[_ResetOffsetForC] = []
+    offset_table: list[_ResetOffsetForC] = msgspec.field(default_factory=list)
 
 
 def decode_reset_offsets(data: bytes) -> dict[MessageQueue, int]:

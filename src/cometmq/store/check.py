@@ -281,9 +281,7 @@ class Checker:
         queue.compare(record, tags_code_of(record, self._delays) if known else None)
 
     def _queue(self, directory: Path, files: list[MappedFile]) -> _Queue:
-        return _Queue(
-            directory, files, clean_stop=self.report.clean_stop, extended=self._extended
-        )
+        return _Queue(directory, files, clean_stop=self.report.clean_stop, extended=self._extended)
 
     def _finish_queues(self) -> None:
         report = self.report

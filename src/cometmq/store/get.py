@@ -107,7 +107,7 @@ class MessageGetter:
         self._collect(queue, result, max_messages, limit, matches, matches_record)
         return result
 
-    def _collect(  # noqa: C901 - one loop: a call for each message would cost more than its work
+    def _collect(  # noqa: C901, PLR0915 - one loop: a call for each message would cost more than its work
         self,
         queue: ConsumeQueue,
         result: GetResult,

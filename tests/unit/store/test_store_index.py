@@ -354,6 +354,23 @@ def test_a_part_that_retention_took_before_it_was_indexed(make_box: Callable[...
     assert find(store, "k39")
 
 
+def test_only_what_was_committed_is_indexed(make_box: Callable[..., Box]) -> None:
+    """With the transient store pool the file lacks what is still in a buffer."""
+    box = make_box(transient_store_pool_enable=True, mapped_file_size_commit_log=8192, **SMALL)
+    store = box.open()
+    for number in range(200):
+        put_keys(store, f"k{number}")
+        if number % 7 == 0:
+            store.commit()
+        build(store)
+        assert store.index.position == store.commit_log.readable_end
+    assert store.index.position < store.commit_log.end
+    store.close()
+    before = files(box)
+    store = box.open()
+    assert before == model_of(store).data()
+
+
 def test_a_record_larger_than_the_window(make_box: Callable[..., Box]) -> None:
     box = make_box(mapped_file_size_commit_log=20 << 20, max_message_size=8 << 20, **SMALL)
     store = box.open()

@@ -268,6 +268,7 @@ def test_retention_takes_files_of_the_extension(box: Box) -> None:
     for tag in tags:
         put(store, b"x" * 100, tags=tag)
     before = len(queue_of(store).ext.files.files)
+    store.flush_all()
     box.clock.value = 4_000_000_000_000
     store.cleaner.run_now()
     assert store.min_offset("orders", 0) > 2000
