@@ -137,7 +137,6 @@ async def test_the_status_tells_the_offsets(box: Box) -> None:
         answer = await box.ask("g", code, header)
         table = decode_queue_table(bytes(answer.body), "messageQueueTable", int)
         assert (answer.code, table[QUEUE]) == (0, 10)
-        assert bytes(answer.body).startswith(b'{"messageQueueTable":{{"brokerName":"broker-a",')
         unknown = await box.ask("g", code, GetConsumerStatusRequestHeader("t", "nobody"))
         assert (unknown.code, bytes(unknown.body)) == (0, b'{"messageQueueTable":{}}')
 
@@ -156,8 +155,7 @@ async def test_the_running_info_tells_queues_properties_and_rates(box: Box, orde
         assert info["lastPullTimestamp"] > 0
         assert info["lastConsumeTimestamp"] > 0
         assert {queue.topic for queue in queues} == {"t", "%RETRY%g"}
-        text = bytes(answer.body)
-        rest = json.loads(text[: text.index(b'"mqTable"')] + text[text.index(b'"properties"') :])
+        rest = json.loads(bytes(answer.body))
         properties = rest["properties"]
         assert properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         assert properties["PROP_CONSUMEORDERLY"] == ("true" if orderly else "false")

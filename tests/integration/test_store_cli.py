@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from tests.golden.golden import unpack_store
 from tests.unit.store.store_box import Box
 from typer.testing import CliRunner
@@ -44,6 +45,14 @@ lock = Disk().lock(pathlib.Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.readline()
 """
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Commands that run in this process choose where log lines go, and that is gone with them."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture

@@ -57,6 +57,7 @@ from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
+from cometmq.store.layout import check_usable
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -167,6 +168,8 @@ class Broker:
             log.info("broker stopped", name=self.config.broker_name)
 
     async def _open(self) -> None:
+        # First: what is wrong with the directory is better said by the store than by its files.
+        check_usable(self.store_config, self._disk)
         packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
         # Before the store: what is recovered gets bit maps too.
         self._filters = PropertyFilters(

@@ -34,12 +34,12 @@ class ConsumeStats:
         self._topics: dict[str, _Totals] = {}
         self._samples: dict[str, deque[tuple[float, _Totals]]] = {}
 
-    def consumed(self, topic: str, ok: int, failed: int, seconds: float) -> None:
-        """One call of the listener."""
+    def consumed(self, topic: str, ok: int, failed: int, seconds: float, calls: int = 1) -> None:
+        """So many messages in `calls` calls of the listener, which took `seconds` together."""
         totals = self._of(topic)
         totals.ok += ok
         totals.failed += failed
-        totals.calls += 1
+        totals.calls += calls
         totals.consume_ms += seconds * 1000
 
     def pulled(self, topic: str, messages: int, seconds: float) -> None:

@@ -55,6 +55,18 @@ class QueueConsumption(Protocol):
         """Let running listeners finish, at most `timeout_s`, and act on what they said."""
 
 
+class _Account:
+    """What one report of jobs says of one queue; `offsets` are done with."""
+
+    __slots__ = ("calls", "failed", "offsets", "seconds")
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.failed = 0
+        self.calls = 0
+        self.seconds = 0.0
+
+
 class Consumption:
     """Cuts what was pulled into jobs, and acts on their outcomes. For the loop's thread.
 
@@ -127,24 +139,40 @@ class Consumption:
     def _on_done(self, jobs: list[ConsumeJob]) -> None:
         if self._closed:
             return  # a listener that outlived the close; its messages will come again
-        consumed: dict[ProcessQueue, list[int]] = {}
+        accounts: dict[ProcessQueue, _Account] = {}
         for job in jobs:
-            if self._waiting and job in self._waiting:
-                self._waiting[job].set_result(None)
+            told = self._waiting.get(job)
+            if told is not None:
+                if not told.done():
+                    told.set_result(None)
                 continue
             if job.process_queue.dropped:
                 continue  # another member consumes the queue from the committed offset on
+            process_queue = job.process_queue
+            account = accounts.get(process_queue)
+            if account is None:
+                account = accounts[process_queue] = _Account()
+            account.calls += 1
+            account.seconds += job.seconds
+            if job.plain_success:
+                account.offsets += [message.queue_offset for message in job.messages]
+                continue
             done, refused = self._sort(job)
-            topic = job.process_queue.queue.topic
-            self._stats.consumed(topic, len(done), len(refused), job.seconds)
-            if done:
-                offsets = consumed.setdefault(job.process_queue, [])
-                offsets += [message.queue_offset for message in done]
+            account.offsets += [message.queue_offset for message in done]
+            account.failed += len(refused)
             if refused:
                 level = job.report.delay_level if job.report is not None else 0
-                self._spawn_sending_back(job.process_queue, refused, level)
-        for process_queue, offsets in consumed.items():
-            self._finish(process_queue, offsets)
+                self._spawn_sending_back(process_queue, refused, level)
+        for process_queue, account in accounts.items():
+            self._stats.consumed(
+                process_queue.queue.topic,
+                len(account.offsets),
+                account.failed,
+                account.seconds,
+                account.calls,
+            )
+            if account.offsets:
+                self._finish(process_queue, account.offsets)
 
     def _finish(self, process_queue: ProcessQueue, offsets: Sequence[int]) -> None:
         below = process_queue.remove(offsets)

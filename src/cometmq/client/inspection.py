@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-import msgspec
 import structlog
 
 from cometmq.client.received import received_message
@@ -28,6 +27,7 @@ from cometmq.protocol.headers import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
+from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.queue_table import encode_queue_table
 from cometmq.protocol.record import decode_record
 from cometmq.remoting.connection import Connection
@@ -127,7 +127,7 @@ class Inspection:
         }
         if header.jstack_enable:
             info.jstack = thread_stacks()
-        return response(ResponseCode.SUCCESS, body=msgspec.json.encode(info))
+        return response(ResponseCode.SUCCESS, body=encode_body(info))
 
     async def consume_directly(
         self, _connection: Connection, call: Request[ConsumeMessageDirectlyResultRequestHeader]
@@ -142,7 +142,7 @@ class Inspection:
         result = await member.consume_directly(message)
         if result is None:
             return _no_member(header.consumer_group)
-        return response(ResponseCode.SUCCESS, body=msgspec.json.encode(result))
+        return response(ResponseCode.SUCCESS, body=encode_body(result))
 
 
 def thread_stacks() -> str:

@@ -42,34 +42,44 @@ _LOOK_S: Final = 0.002
 _JOBS_PER_TURN: Final = 64
 
 
+_UNSAID: Final = object()
+
+
 class ConsumeJob:
     """Messages of one queue that go to the listener in one call, and what it said.
 
     `begun_at` is None (else seconds of the monotonic clock) when the listener did not get them,
-    because the queue was not consumable by then; `seconds` is how long it took; `answered` says
-    that it returned something of a meaning.
+    because the queue was not consumable by then; `seconds` is how long it took. `outcome` is what it
+    returned or raised, unless that was just the `result`.
     """
 
-    __slots__ = (
-        "answered",
-        "begun_at",
-        "failure",
-        "messages",
-        "process_queue",
-        "report",
-        "result",
-        "seconds",
-    )
+    __slots__ = ("begun_at", "messages", "outcome", "process_queue", "result", "seconds")
 
     def __init__(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         self.process_queue = process_queue
         self.messages = messages
         self.result = ConsumeResult.RECONSUME_LATER
-        self.report: ConsumeReport | None = None
-        self.failure: Exception | None = None
+        self.outcome: object = _UNSAID
         self.begun_at: float | None = None
         self.seconds = 0.0
-        self.answered = False
+
+    @property
+    def answered(self) -> bool:
+        """Whether the listener returned something of a meaning."""
+        return self.outcome is _UNSAID or isinstance(self.outcome, ConsumeReport)
+
+    @property
+    def failure(self) -> Exception | None:
+        return self.outcome if isinstance(self.outcome, Exception) else None
+
+    @property
+    def plain_success(self) -> bool:
+        """Whether all messages are done with, and nothing else was said."""
+        return self.result is ConsumeResult.SUCCESS and self.outcome is _UNSAID
+
+    @property
+    def report(self) -> ConsumeReport | None:
+        return self.outcome if isinstance(self.outcome, ConsumeReport) else None
 
 
 class ListenerRunner(Protocol):
@@ -101,7 +111,6 @@ def listener_runner(
 
 def _prepare(job: ConsumeJob) -> list[MessageExt]:
     """The list for the listener, its own copy: what the listener does to it concerns nobody else."""
-    job.begun_at = time.monotonic()
     started_ms = str(time.time_ns() // 1_000_000)
     for message in job.messages:
         message.properties[p.CONSUME_START_TIMESTAMP] = started_ms
@@ -109,12 +118,12 @@ def _prepare(job: ConsumeJob) -> list[MessageExt]:
 
 
 def _judge(job: ConsumeJob, returned: object) -> None:
-    if isinstance(returned, ConsumeReport):
-        job.report = returned
-        returned = returned.result
     if isinstance(returned, ConsumeResult):
-        job.answered = True
         job.result = returned
+        return
+    job.outcome = returned
+    if isinstance(returned, ConsumeReport):
+        job.result = returned.result
         return
     log.warning(
         "the listener returned no ConsumeResult, the messages will be consumed again",
@@ -125,7 +134,7 @@ def _judge(job: ConsumeJob, returned: object) -> None:
 
 
 def _blame(job: ConsumeJob, error: Exception) -> None:
-    job.failure = error
+    job.outcome = error
     log.warning(
         "the listener failed, the messages will be consumed again",
         queue=str(job.process_queue.queue),
@@ -235,6 +244,7 @@ class ThreadRunner:
     # In the threads
 
     def _work(self) -> None:
+        ident = threading.get_ident()
         while not self._closing:
             try:
                 job = self._jobs.popleft()
@@ -242,7 +252,7 @@ class ThreadRunner:
                 self._sleep()
                 continue
             if job.process_queue.consumable:  # else another member gets the messages
-                self._run(job)
+                self._run(job, ident)
             self._report(job)
             if self._threads > self.concurrency:
                 break
@@ -259,16 +269,16 @@ class ThreadRunner:
                 return
         self._tokens.get()
 
-    def _run(self, job: ConsumeJob) -> None:
-        started = time.perf_counter()
-        self._running[threading.get_ident()] = job
+    def _run(self, job: ConsumeJob, ident: int) -> None:
+        started = job.begun_at = time.monotonic()
+        self._running[ident] = job
         try:
             _judge(job, self._listener(_prepare(job)))
         except Exception as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
             _blame(job, error)
         finally:
-            del self._running[threading.get_ident()]
-        taken = job.seconds = time.perf_counter() - started
+            del self._running[ident]
+        taken = job.seconds = time.monotonic() - started
         # Follows the typical duration by at most a factor of two: one listener that lost the
         # interpreter lock to another thread says nothing about the others.
         typical = max(self._typical_s, 1e-6)
@@ -328,19 +338,19 @@ class TaskRunner:
 
     async def _work(self) -> None:
         count = 0
+        task: asyncio.Task[None] | None = asyncio.current_task()
         while self._jobs and len(self._tasks) <= self.concurrency:
             job = self._jobs.popleft()
             self._begin_another()
             if job.process_queue.consumable:  # else another member gets the messages
-                await self._run(job)
+                await self._run(job, task)
             self._report(job)
             count += 1
             if count % _JOBS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    async def _run(self, job: ConsumeJob) -> None:
-        started = time.perf_counter()
-        task = asyncio.current_task()
+    async def _run(self, job: ConsumeJob, task: asyncio.Task[None] | None) -> None:
+        started = job.begun_at = time.monotonic()
         self._running[task] = job
         try:
             _judge(job, await self._listener(_prepare(job)))
@@ -348,7 +358,7 @@ class TaskRunner:
             _blame(job, error)
         finally:
             del self._running[task]
-            job.seconds = time.perf_counter() - started
+            job.seconds = time.monotonic() - started
 
     def _report(self, job: ConsumeJob) -> None:
         if not self._done:

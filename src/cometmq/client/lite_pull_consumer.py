@@ -16,13 +16,14 @@ from cometmq.client.lite_pull_member import LitePullMember, LitePullOptions
 from cometmq.client.offset_store import local_directory
 from cometmq.client.process_queue import FlowLimits
 from cometmq.client.pulling import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
+from cometmq.client.subscribing import message_selector
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, MessageModel, PullResult
-from cometmq.model.subscription import EXPRESSION_SQL92, SUB_ALL, MessageSelector
+from cometmq.model.subscription import MessageSelector
 
 DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
 POLL_TIMEOUT_MS: Final = 5000
@@ -112,7 +113,7 @@ class LitePullConsumer(AsyncClient):
         """
         if self._wanted is not None:
             raise ClientStateError(f"{self._name()} has assigned queues; it cannot subscribe too")
-        selector = _selector(topic, tags, sql)
+        selector = message_selector(topic, tags, sql)
         if not self._unstarted:
             self._running_member().subscribe(topic, selector)
         self._subscriptions[topic] = selector
@@ -181,7 +182,7 @@ class LitePullConsumer(AsyncClient):
         check_range("max_messages", max_messages, 1, 1024)
         check_range("suspend_ms", suspend_ms, 0, SUSPEND_LITE_MS)
         check_range("offset", offset, 0, 2**63 - 1)
-        selector = _selector(queue.topic, tags, sql)
+        selector = message_selector(queue.topic, tags, sql)
         return await pull_once(
             self._running(),
             self._group,
@@ -262,14 +263,3 @@ class LitePullConsumer(AsyncClient):
     async def _shut(self, _instance: ClientInstance) -> None:
         assert self._member is not None, "set by start"
         await self._member.close()
-
-
-def _selector(topic: str, tags: str, sql: str | None) -> MessageSelector:
-    check_topic(topic)
-    if sql is not None and tags != SUB_ALL:
-        raise IllegalArgumentError(
-            f"a topic is selected by tags ({tags!r}) or by SQL ({sql!r}), not by both"
-        )
-    selector = MessageSelector(tags) if sql is None else MessageSelector(sql, EXPRESSION_SQL92)
-    build_subscription(topic, *selector)  # refuses what is no expression
-    return selector

@@ -161,6 +161,8 @@ class GroupMember:
                 await self._hand_over_all()
         except TimeoutError:
             log.warning("offsets not committed or queues not unlocked in time", group=self._group)
+        if self._locks is not None:
+            await self._locks.close()
         for assignment in self._assignments.values():
             assignment.process_queue.dropped = True
         self._assignments.clear()

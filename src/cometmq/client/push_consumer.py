@@ -19,12 +19,11 @@ from cometmq.client.offset_store import local_directory
 from cometmq.client.orderly import SUSPEND_MS
 from cometmq.client.process_queue import FlowLimits
 from cometmq.client.pulling import PullOptions
+from cometmq.client.subscribing import message_selector
 from cometmq.errors import ClientStateError, IllegalArgumentError
-from cometmq.filtering.tags import build_subscription
-from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, MessageModel
-from cometmq.model.subscription import EXPRESSION_SQL92, SUB_ALL, MessageSelector
+from cometmq.model.subscription import MessageSelector
 
 CLOSE_TIMEOUT_MS: Final = 10_000
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -171,14 +170,7 @@ class PushConsumer(AsyncClient):
         Replaces an earlier subscription to the topic. All members of a group must subscribe alike.
         While the consumer runs, the change takes effect in the background.
         """
-        check_topic(topic)
-        if sql is not None and tags != SUB_ALL:
-            raise IllegalArgumentError(
-                f"a topic is selected by tags ({tags!r}) or by SQL ({sql!r}), not by both; TAGS is a "
-                "property that SQL can test"
-            )
-        selector = MessageSelector(tags) if sql is None else MessageSelector(sql, EXPRESSION_SQL92)
-        build_subscription(topic, *selector)  # refuses what is no expression
+        selector = message_selector(topic, tags, sql)
         if not self._unstarted:
             self._running_member().subscribe(topic, selector)
         self._subscriptions[topic] = selector

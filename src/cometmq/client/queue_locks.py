@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -13,8 +14,11 @@ from cometmq.client.instance import ClientInstance
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 RENEWAL_INTERVAL_S: Final = 20.0
 # After a renewal that a broker did not answer.
@@ -56,6 +60,10 @@ class QueueLocks:
     `on_lost` is called for a queue that another member holds by now; its lock is forgotten.
     `still_current` is awaited when a lock was won again that had been invalid meanwhile: it says
     whether nobody else consumed the queue in that time, else the lock counts as lost.
+
+    A Java broker serves the requests of one connection in several threads, so that a renewal could be
+    served after the release that followed it and lock the queue for a minute. Hence there is one
+    request at a time for each broker, and one that was begun is waited for, even by a close.
     """
 
     def __init__(
@@ -71,6 +79,8 @@ class QueueLocks:
         self._on_lost = on_lost
         self._still_current = still_current
         self._clock = clock
+        self._owner = TaskOwner(f"queue-locks-{group}")
+        self._turns: dict[str, asyncio.Lock] = {}
         self._held: dict[MessageQueue, QueueLock] = {}
         # Asked for without hearing the answer: perhaps ours, and to be released in the end.
         self._unsure: set[MessageQueue] = set()
@@ -94,11 +104,18 @@ class QueueLocks:
             except TimeoutError:
                 pass
 
+    async def close(self) -> None:
+        """Wait for what is under way, which takes as long as its calls may."""
+        for turn in list(self._turns.values()):
+            async with turn:  # turns come in the order in which they were asked for
+                pass
+        await self._owner.close()
+
     async def lock(self, queue: MessageQueue) -> QueueLock:
         """Take the lock of a queue. Raises RemoteError while another member holds it."""
         lock = QueueLock(self._clock)
         self._unsure.add(queue)
-        granted = await self._ask(queue.broker_name, {queue: lock})
+        granted = await self._in_turn(queue.broker_name, lambda: self._ask({queue: lock}))
         self._unsure.discard(queue)
         if queue not in granted:
             raise RemoteError(f"another member of group {self._group} holds the lock of {queue}")
@@ -107,8 +124,9 @@ class QueueLocks:
 
     async def renew_all(self) -> bool:
         """Renew every lock; False when a broker could not be asked."""
-        brokers = {queue.broker_name for queue in self._held}
-        return all(await asyncio.gather(*(self._renew(name) for name in sorted(brokers))))
+        brokers = sorted({queue.broker_name for queue in self._held})
+        renewals = (self._in_turn(name, partial(self._renew, name)) for name in brokers)
+        return all(await asyncio.gather(*renewals))
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Release locks. What a broker does not hear of expires there after a minute."""
@@ -117,15 +135,32 @@ class QueueLocks:
             if self._held.pop(queue, None) is not None or queue in self._unsure:
                 self._unsure.discard(queue)
                 by_broker.setdefault(queue.broker_name, []).append(queue)
-        await asyncio.gather(*(self._unlock(name, held) for name, held in by_broker.items()))
+        releases = (
+            self._in_turn(name, partial(self._unlock, held)) for name, held in by_broker.items()
+        )
+        await asyncio.gather(*releases)
+
+    # One at a time for each broker
+
+    async def _in_turn(self, broker_name: str, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        turn = self._turns.setdefault(broker_name, asyncio.Lock())
+
+        async def run() -> T:
+            async with turn:
+                return await step()
+
+        task = self._owner.spawn(run(), f"turn-{broker_name}", log_failure=False)
+        return await asyncio.shield(task)
 
     async def _renew(self, broker_name: str) -> bool:
         locks = {q: lock for q, lock in self._held.items() if q.broker_name == broker_name}
+        if not locks:
+            return True
         doubtful = [queue for queue, lock in locks.items() if not lock.valid]
         fresh = {queue: QueueLock(self._clock) for queue in doubtful}
         try:
             # What was doubtful is renewed on the side first: nobody may rely on it before the check.
-            granted = await self._ask(broker_name, {**locks, **fresh})
+            granted = await self._ask({**locks, **fresh})
             for queue in doubtful:
                 if queue in granted and not await self._still_current(queue):
                     granted.discard(queue)
@@ -143,11 +178,10 @@ class QueueLocks:
                 lock.take_over(fresh[queue])
         return True
 
-    async def _ask(
-        self, broker_name: str, locks: dict[MessageQueue, QueueLock]
-    ) -> set[MessageQueue]:
-        """Ask for locks and renew those that are granted, as of the moment of asking."""
-        address = self._instance.need_master(broker_name, next(iter(locks)).topic)
+    async def _ask(self, locks: dict[MessageQueue, QueueLock]) -> set[MessageQueue]:
+        """Ask one broker for locks and renew what is granted, as of the moment of asking."""
+        first = next(iter(locks))
+        address = self._instance.need_master(first.broker_name, first.topic)
         asked_at = self._clock()
         granted = await self._instance.brokers.lock_queues(
             address, self._group, self._instance.client_id, sorted(locks)
@@ -157,9 +191,9 @@ class QueueLocks:
             locks[queue].renew(asked_at, connection)
         return granted & locks.keys()
 
-    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
+    async def _unlock(self, queues: list[MessageQueue]) -> None:
         try:
-            address = self._instance.need_master(broker_name, queues[0].topic)
+            address = self._instance.need_master(queues[0].broker_name, queues[0].topic)
             await self._instance.brokers.unlock_queues(
                 address, self._group, self._instance.client_id, queues
             )

@@ -1,7 +1,6 @@
 """Bodies in which a consumer tells a broker about itself (Java: ConsumerRunningInfo and its kin).
 
-Maps by message queue travel in fastjson's dialect, see `queue_table`: such a field holds the raw
-text, which `queue_table` makes and `decode_queue_table` reads.
+Maps by message queue have texts for keys, see `queue_table`.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from cometmq.protocol.bodies import Body
 from cometmq.protocol.header import Int32, Int64
 from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.queue_table import decode_queue_table
-
-EMPTY_TABLE = msgspec.Raw(b"{}")
 
 
 class ProcessQueueInfo(Body):
@@ -49,17 +46,17 @@ class ConsumeStatus(Body):
     pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
 
 
-class ConsumerRunningInfo(Body, omit_defaults=True):
-    """The answer of code 307; `mq_table` holds a ProcessQueueInfo for each queue."""
+class ConsumerRunningInfo(Body):
+    """The answer of code 307."""
 
     jstack: str | None = None
-    mq_table: msgspec.Raw = EMPTY_TABLE
+    mq_table: dict[str, ProcessQueueInfo] = msgspec.field(default_factory=dict)
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     status_table: dict[str, ConsumeStatus] = msgspec.field(default_factory=dict)
     subscription_set: list[SubscriptionData] = msgspec.field(default_factory=list)
 
 
-class ConsumeMessageDirectlyResult(Body, omit_defaults=True):
+class ConsumeMessageDirectlyResult(Body):
     """The answer of code 309; `consume_result` is a name of Java's CMResult."""
 
     consume_result: str

@@ -1,15 +1,15 @@
-"""JSON maps whose keys are message queues, as fastjson writes them: the key is a bare bean.
+"""JSON maps whose keys are message queues (Java: Map<MessageQueue, …> through fastjson).
 
-    {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:7}}
+    {"offsetTable":{"{\\"brokerName\\":\\"broker-a\\",\\"queueId\\":0,\\"topic\\":\\"t\\"}":7}}
 
-Java reads its own dialect only: strict JSON with the bean as a text is no message queue to it.
-`json_dialect` reads both, a bean becoming a text key.
+As everywhere, strict JSON is written: the bean becomes a text, which Java reads as a message queue
+(checked with the clients of 4.9.8 and 5.3.3). Java itself writes the bean bare; both forms are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -20,25 +20,25 @@ from cometmq.protocol.json_dialect import decode_body, encode_body
 T = TypeVar("T")
 
 
-def queue_table(table: Mapping[MessageQueue, Any]) -> msgspec.Raw:
-    """The map as a value that a struct of a body may hold."""
-    entries = (
-        encode_body(MessageQueueBean.of(queue)) + b":" + encode_body(value)
-        for queue, value in sorted(table.items())
-    )
-    return msgspec.Raw(b"{" + b",".join(entries) + b"}")
+def queue_table(table: Mapping[MessageQueue, T]) -> dict[str, T]:
+    """The map with its keys as they stand in JSON, sorted by queue."""
+    return {
+        encode_body(MessageQueueBean.of(queue)).decode(): value
+        for queue, value in sorted(table.items(), key=lambda item: item[0])
+    }
 
 
-def encode_queue_table(name: str, table: Mapping[MessageQueue, Any]) -> bytes:
+def encode_queue_table(name: str, table: Mapping[MessageQueue, int]) -> bytes:
     """A body with nothing but such a map under `name`."""
-    return msgspec.json.encode({name: queue_table(table)})
+    return encode_body({name: queue_table(table)})
 
 
 def decode_queue_table(data: bytes, name: str, type_: type[T]) -> dict[MessageQueue, T]:
     """The map that stands under `name`, empty if nothing does. Raises ProtocolError."""
-    body = decode_body(data, dict[str, msgspec.Raw])
-    raw = body.get(name)
+    raw = decode_body(data, dict[str, msgspec.Raw]).get(name)
     if raw is None:
         return {}
     table: dict[str, T] = decode_body(bytes(raw), dict[str, type_])  # type: ignore[valid-type]
-    return {decode_body(key.encode(), MessageQueueBean).queue(): v for key, v in table.items()}
+    return {
+        decode_body(key.encode(), MessageQueueBean).queue(): value for key, value in table.items()
+    }

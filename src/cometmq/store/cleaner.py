@@ -107,7 +107,7 @@ class Cleaner:
         yield from self._retry_hanging()
         for file in found[0].removals:
             if not self._hanging:
-                yield from self._delete_first(file)
+                yield from self._delete_first(file, found[0].trigger)
         if self._hanging:
             # A restart would find the file, and must find what belongs to its messages.
             return
@@ -135,9 +135,7 @@ class Cleaner:
         elif found.full is False and self._refusals.is_set(RefusalCause.DISK_FULL):
             log.info("the disk has room again", used=f"{found.disks.worst:.1%}")
             self._refusals.lift(RefusalCause.DISK_FULL)
-        if found.removals:
-            log.info("files of the commit log go", count=len(found.removals), why=found.trigger)
-        elif found.disks.worst > self._policy.max_used_ratio:
+        if not found.removals and found.disks.worst > self._policy.max_used_ratio:
             log.warning(
                 "the disk gets full and nothing may be deleted",
                 used=f"{found.disks.worst:.1%}",
@@ -155,7 +153,7 @@ class Cleaner:
             log.error("the disk is full", reason=text)
         self._refusals.set(RefusalCause.DISK_FULL, StoreFullError(text, code=_CODE_UNAVAILABLE))
 
-    def _delete_first(self, file: LogFile) -> Iterator[Work]:
+    def _delete_first(self, file: LogFile, why: str) -> Iterator[Work]:
         files = self._log.files
         # Whoever deleted by hand meanwhile was faster, and the newest stays.
         if len(files.files) < 2 or files.min_offset != file.base:
@@ -165,6 +163,7 @@ class Cleaner:
         if file.base + file.size > min(self._log.dispatched_end, files.flushed):
             return
         path = files.detach_first()
+        log.info("a file of the commit log goes", path=str(path), why=why)
         pause = self._config.delete_commit_log_files_interval
         yield Work(lambda: self._delete(path), pause)
 
@@ -179,7 +178,7 @@ class Cleaner:
                 self._hanging.append(path)
                 self._retry_ms = self._clock.now_ms() + self._config.redelete_hanged_file_interval
         else:
-            log.info("deleted", path=str(path))
+            log.debug("deleted", path=str(path))
 
     def _retry_hanging(self) -> Iterator[Work]:
         """Until these are gone nothing behind them goes: files go oldest first."""

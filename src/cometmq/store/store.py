@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from cometmq.errors import StoreClosedError, StoreError
+from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
@@ -221,7 +222,10 @@ class MessageStore:
             return queue
         pending = self._pending_queues.get((topic, queue_id))
         if pending is None:
-            pending = self._pending_queues[topic, queue_id] = PendingQueue(queue)
+            # The broker's own services (transactions, delayed messages) look at once at what they
+            # have stored.
+            at_once = self._commit_and_publish if is_system_topic(topic) else None
+            pending = self._pending_queues[topic, queue_id] = PendingQueue(queue, at_once)
         return pending
 
     def topics(self) -> dict[str, list[int]]:

@@ -189,13 +189,19 @@ class PooledCommitLog(CommitLog):
 
 
 class PendingQueue(ConsumeQueue):
-    """What appends see of a queue: offsets are given out, units follow with `publish`."""
+    """What appends see of a queue: offsets are given out, units follow with `publish`.
 
-    __slots__ = ()
+    With `make_readable` that is called for each: for queues whose writer reads what it just wrote.
+    """
 
-    def __init__(self, queue: ConsumeQueue) -> None:
+    __slots__ = ("_make_readable",)
+
+    def __init__(
+        self, queue: ConsumeQueue, make_readable: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(queue.topic, queue.queue_id, queue.files)
         self.next_offset = queue.next_offset
+        self._make_readable = make_readable
 
     @property
     def needs_room(self) -> bool:
@@ -206,6 +212,8 @@ class PendingQueue(ConsumeQueue):
 
     def put(self, physical_offset: int, size: int, tags_code: int) -> None:  # noqa: ARG002 - as an append calls it
         self.next_offset += 1
+        if self._make_readable is not None:
+            self._make_readable()
 
 
 class Publisher:

@@ -14,7 +14,7 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
 from cometmq.model.subscription import MessageSelector
-from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, LockBatchResponseBody
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.headers import (
@@ -34,8 +34,9 @@ UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
 class Box:
     """One broker with one queue whose pulls are answered from `pulls`, then find nothing new."""
 
-    def __init__(self, fake: FakeInstance) -> None:
+    def __init__(self, fake: FakeInstance, *, orderly: bool = False) -> None:
         self.fake = fake
+        self.taken = False  # the queue's lock is another member's
         self.pulls: list[RemotingCommand] = []
         self.stored_offset: int | None = 0
         self.result = ConsumeResult.SUCCESS
@@ -49,9 +50,14 @@ class Box:
             ),
             UPDATE: self._update,
             RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: lambda *_: response(0),
         }
         options = ConsumerOptions(
-            consume_from=ConsumeFromWhere.FIRST_OFFSET, max_reconsume_times=7, local_retry_s=0.01
+            consume_from=ConsumeFromWhere.FIRST_OFFSET,
+            max_reconsume_times=7,
+            local_retry_s=0.01,
+            orderly=orderly,
         )
         self.member = GroupMember(
             fake.instance, "g", {"t": MessageSelector("x || y")}, self._listen, options
@@ -64,6 +70,11 @@ class Box:
     def _update(self, _address: str, command: RemotingCommand) -> RemotingCommand:
         self.stored_offset = command.header(UpdateConsumerOffsetRequestHeader).commit_offset
         return response(0)
+
+    def _lock(self, _address: str, command: RemotingCommand) -> RemotingCommand:
+        body = decode_body(bytes(command.body), LockBatchRequestBody)
+        held = [] if self.taken else body.mq_set
+        return response(0, body=encode_body(LockBatchResponseBody(held)))
 
     def _pull(self, _address: str, command: RemotingCommand) -> RemotingCommand:
         if self.pulls:
@@ -175,6 +186,52 @@ async def test_a_new_subscription_is_told_and_consumed(box: Box, fake: FakeInsta
     box.member.unsubscribe("u")
     await until(lambda: MessageQueue("u", "a", 0) not in box.member.assigned())
     box.member.unsubscribe("never-subscribed")
+
+
+async def test_a_queue_that_another_member_locked_is_not_consumed(fake: FakeInstance) -> None:
+    box = Box(fake, orderly=True)
+    box.taken = True
+    box.pulls = [answer(0, 1, record(0, TAGS="x"))]
+    await box.member.start()
+    assert not box.member.assigned()
+    box.taken = False
+    await until(lambda: len(box.heard) == 1)
+    await box.member.close(1)
+
+
+async def test_a_queue_whose_lock_was_lost_is_begun_where_the_other_member_stopped(
+    fake: FakeInstance,
+) -> None:
+    box = Box(fake, orderly=True)
+    box.pulls = [answer(0, 2, record(0, TAGS="x"), record(1, TAGS="y"))]
+    await box.member.start()
+    await until(lambda: len(box.heard) == 2)
+    box.taken = True
+    box.member.rebalance_soon()  # renews the locks too
+    await until(lambda: not box.member.assigned())
+    box.stored_offset = 40
+    box.taken = False
+    await until(box.member.assigned)
+    pulled = [
+        c.header(PullMessageRequestHeader) for c in fake.remoting.sent(RequestCode.PULL_MESSAGE)
+    ]
+    await until(lambda: box.member.known_offsets("t") == {QUEUE: 40})
+    assert 40 not in [header.queue_offset for header in pulled if header.topic == "t"][:2]
+    await box.member.close(1)
+    assert box.stored_offset == 40
+
+
+async def test_what_is_closed_is_committed_before_it_is_unlocked(fake: FakeInstance) -> None:
+    box = Box(fake, orderly=True)
+    box.pulls = [answer(0, 2, record(0, TAGS="x"), record(1, TAGS="y"))]
+    await box.member.start()
+    await until(lambda: len(box.heard) == 2)
+    await box.member.close(1)
+    codes = [command.code for _, command in fake.remoting.calls]
+    last_update = len(codes) - 1 - codes[::-1].index(UPDATE)
+    unlock = codes.index(RequestCode.UNLOCK_BATCH_MQ)
+    assert last_update < unlock < codes.index(RequestCode.UNREGISTER_CLIENT)
+    assert box.stored_offset == 2
 
 
 async def test_a_cluster_that_is_down_is_joined_when_it_comes(fake: FakeInstance) -> None:

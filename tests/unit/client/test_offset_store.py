@@ -35,11 +35,12 @@ async def test_what_was_persisted_is_found_again(tmp_path: Path) -> None:
     assert again.get(Q0) == 5
 
 
-async def test_the_file_has_the_shape_of_javas(tmp_path: Path) -> None:
+async def test_the_file_is_one_that_java_reads(tmp_path: Path) -> None:
     offsets = store(tmp_path)
     offsets.update(Q0, 5, increase_only=True)
     await offsets.persist([])
-    head = '{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:'
+    bean = r'"{\"brokerName\":\"a\",\"queueId\":0,\"topic\":\"t\"}"'
+    head = '{"offsetTable":{' + bean + ":"
     assert path(tmp_path).read_text() == head + "5}}"
     offsets.update(Q0, 6, increase_only=True)
     await offsets.persist_oneway([])

@@ -32,10 +32,11 @@ class Box:
         self.taken: set[MessageQueue] = set()
         self.lost: list[MessageQueue] = []
         self.current = True
+        self.answered: list[int] = []
         self.checked: list[MessageQueue] = []
         fake.remoting.answers |= {
             RequestCode.LOCK_BATCH_MQ: self._lock,
-            RequestCode.UNLOCK_BATCH_MQ: lambda *_: response(0),
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
         self.locks = QueueLocks(
             fake.instance, "g", self.lost.append, self._still_current, lambda: self.now_s
@@ -45,7 +46,12 @@ class Box:
         self.checked.append(queue)
         return self.current
 
+    def _unlock(self, _address: str, command: RemotingCommand) -> RemotingCommand:
+        self.answered.append(command.code)
+        return response(0)
+
     def _lock(self, _address: str, command: RemotingCommand) -> RemotingCommand:
+        self.answered.append(command.code)
         body = decode_body(bytes(command.body), LockBatchRequestBody)
         assert (body.client_id, body.consumer_group) == (self.fake.instance.client_id, "g")
         held = [bean for bean in body.mq_set if bean.queue() not in self.taken]
@@ -131,16 +137,39 @@ async def test_a_broker_that_does_not_answer_changes_nothing_at_once(box: Box) -
     assert lock.valid
 
 
-async def test_what_was_asked_for_without_an_answer_is_released_in_the_end(box: Box) -> None:
-    box.fake.remoting.delay_s = 30
+async def test_what_was_asked_for_without_an_answer_is_released_after_it(box: Box) -> None:
+    box.fake.remoting.delay_s = 0.05
     asking = asyncio.get_running_loop().create_task(box.locks.lock(Q0))
     await asyncio.sleep(0.01)
     asking.cancel()
     await asyncio.wait([asking])
-    box.fake.remoting.delay_s = 0
     await box.locks.unlock(list(box.locks.held()))
     assert box.unlocked() == [Q0]
     assert not box.locks.held()
+    assert box.answered == [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ]
+
+
+async def test_a_release_waits_for_the_renewal_before_it(box: Box) -> None:
+    await box.locks.lock(Q0)
+    await box.locks.lock(Q1)
+    box.answered.clear()
+    box.fake.remoting.delay_s = 0.05
+    renewing = asyncio.get_running_loop().create_task(box.locks.renew_all())
+    await asyncio.sleep(0.01)
+    releasing = asyncio.get_running_loop().create_task(box.locks.unlock([Q0]))
+    await asyncio.sleep(0.01)
+    renewing.cancel()
+    await releasing
+    # A broker that serves both at the same time would otherwise lock the queue again.
+    assert box.answered == [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ]
+    sent = box.fake.remoting.sent(RequestCode.UNLOCK_BATCH_MQ)
+    assert len(sent) == 1
+    assert box.lost == []
+    await box.locks.renew_all()
+    body = decode_body(
+        bytes(box.fake.remoting.sent(RequestCode.LOCK_BATCH_MQ)[-1].body), LockBatchRequestBody
+    )
+    assert [bean.queue() for bean in body.mq_set] == [Q1]
 
 
 async def test_a_release_that_fails_is_left_to_the_brokers_clock(box: Box) -> None:

@@ -187,3 +187,33 @@ async def test_an_offset_that_cannot_be_asked_for_is_not_guessed(fake: FakeInsta
         await first_offset(
             fake.instance, offsets, MessageQueue("t", "a", 0), ConsumeFromWhere.FIRST_OFFSET, 0
         )
+
+
+async def test_a_strategy_that_fails_changes_nothing(fake: FakeInstance) -> None:
+    held = Held()
+    fake.remoting.routes["t"] = route("a")
+    await fake.instance.routes.refresh("t")
+    ids = encode_body({"consumerIdList": [ME]})
+    fake.remoting.answers[MEMBERS] = lambda *_: response(0, body=ids)
+    topics = {"t": None}
+    queue = MessageQueue("t", "a", 0)
+    held.queues = {queue}
+
+    def strategy(*_: Any) -> list[MessageQueue]:
+        raise ZeroDivisionError
+
+    broken = Rebalancer(fake.instance, "g", strategy, topics.keys, held)
+    assert await broken.round() is False
+    assert held.queues == {queue}
+
+
+async def test_without_a_strategy_every_queue_is_taken_and_nobody_asked(
+    fake: FakeInstance,
+) -> None:
+    held = Held()
+    fake.remoting.routes["t"] = route("a", "b")
+    await fake.instance.routes.refresh("t")
+    everything = Rebalancer(fake.instance, "g", None, {"t": None}.keys, held)
+    assert await everything.round() is True
+    assert held.queues == {MessageQueue("t", b, i) for b in "ab" for i in range(4)}
+    assert fake.remoting.called(MEMBERS) == []

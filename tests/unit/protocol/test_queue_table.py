@@ -1,0 +1,47 @@
+"""Maps keyed by message queues, in both forms, and the bodies that hold them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cometmq.errors import ProtocolError
+from cometmq.model.queue import MessageQueue
+from cometmq.protocol.consumer_bodies import decode_reset_offsets
+from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
+
+Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))
+queues = st.builds(MessageQueue, st.text(max_size=9), st.text(max_size=9), st.integers(0, 99))
+
+
+@given(st.dictionaries(queues, st.integers(0, 2**63 - 1), max_size=9))
+def test_what_is_written_is_read(table: dict[MessageQueue, int]) -> None:
+    assert decode_queue_table(encode_queue_table("x", table), "x", int) == table
+
+
+def test_beans_become_texts() -> None:
+    assert encode_queue_table("offsetTable", {Q1: 5, Q0: 7}) == (
+        rb'{"offsetTable":{"{\"brokerName\":\"a\",\"queueId\":0,\"topic\":\"t\"}":7,'
+        rb'"{\"brokerName\":\"a\",\"queueId\":1,\"topic\":\"t\"}":5}}'
+    )
+
+
+def test_javas_bare_beans_are_read() -> None:
+    body = b'{"a":1,"t":{{"brokerName":"a","queueId":1,"topic":"t"}:5}}'
+    assert decode_queue_table(body, "t", int) == {Q1: 5}
+    assert decode_queue_table(body, "u", int) == {}
+
+
+def test_a_reset_comes_as_a_map_or_as_a_list() -> None:
+    assert decode_reset_offsets(encode_queue_table("offsetTable", {Q0: 3})) == {Q0: 3}
+    listed = b'{"offsetTable":[{"brokerName":"a","offset":4,"queueId":1,"topic":"t"}]}'
+    assert decode_reset_offsets(listed) == {Q1: 4}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"offsetTable":7}', b'{"offsetTable":{"x":1}}', b'{"offsetTable":[1]}']
+)
+def test_damaged_tables_are_refused(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_reset_offsets(body)
