@@ -64,6 +64,9 @@ class TimerWindow:
         self._order: list[int] = []
         self._scan: _Scan | None = None
         self._cut_short = False
+        # Whether a slot was taken since the last scan: without that, a window that was cut short
+        # would only be cut at the same place again.
+        self._drained = False
         self.known_to = 0
         self.loaded = 0
         self.beyond = 0
@@ -80,6 +83,7 @@ class TimerWindow:
         slot = heapq.heappop(self._order)
         entries = self._slots.pop(slot)
         self.loaded -= len(entries)
+        self._drained = True
         messages = sorted(entry for entry in entries if entry >= 0)
         return slot, messages, [~entry for entry in entries if entry < 0]
 
@@ -112,13 +116,13 @@ class TimerWindow:
         if self._scan is not None:
             return
         if self._cut_short:
-            if self.loaded > self._max_loaded // 2:
+            if not self._drained or self.loaded > self._max_loaded // 2:
                 return
         elif self.known_to - now_ms > self._window_ms // 2:
             return
         # Never back: what is known stays known when the clock is set back.
         high = max(now_ms + self._window_ms, self.known_to)
-        self._cut_short = False
+        self._cut_short = self._drained = False
         queue = self._queue()
         if not self.beyond and self.known_to:
             self.known_to = high

@@ -51,6 +51,7 @@ class Heartbeats:
         self._reviving: set[str] = set()
         # Addresses to which a heartbeat is on its way, perhaps by a connection made for it.
         self._beating: set[str] = set()
+        self._quiet = asyncio.Event()
         self._closed = False
 
     def close(self) -> None:
@@ -60,16 +61,28 @@ class Heartbeats:
         """One heartbeat to every broker; those that fail are revived in the background."""
         await asyncio.gather(*(self._try_beat(address) for address in self._targets()))
 
+    async def settle(self) -> None:
+        """Wait for heartbeats that are on their way.
+
+        A Java broker serves heartbeats and farewells in different threads: one that is served after
+        the farewell would leave a member behind that is gone, with its share of the queues.
+        """
+        if self._beating:
+            await self._quiet.wait()
+
     async def beat(self, address: str) -> None:
         """One heartbeat. Raises RemotingError or RemoteError."""
         data = self._data()
         if data is None:
             return
         self._beating.add(address)
+        self._quiet.clear()
         try:
             await self._brokers.heartbeat(address, data)
         finally:
             self._beating.discard(address)
+            if not self._beating:
+                self._quiet.set()
         if address not in self._reached:
             self._reached.add(address)
             self._on_reached(address)

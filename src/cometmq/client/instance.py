@@ -219,6 +219,11 @@ class ClientInstance:
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
         """Tell every broker we are connected to; the others forget us by themselves."""
+        try:
+            async with asyncio.timeout(UNREGISTER_TIMEOUT_S):
+                await self.heartbeats.settle()
+        except TimeoutError:
+            log.debug("heartbeats are still on their way", client=self.client_id)
         calls = [
             self.brokers.unregister(
                 address,

@@ -133,7 +133,8 @@ class QueueLocks:
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             if self._held.pop(queue, None) is not None or queue in self._unsure:
-                self._unsure.discard(queue)
+                # Until it is done: who asks for the release may be cancelled before it begins.
+                self._unsure.add(queue)
                 by_broker.setdefault(queue.broker_name, []).append(queue)
         releases = (
             self._in_turn(name, partial(self._unlock, held)) for name, held in by_broker.items()
@@ -199,3 +200,4 @@ class QueueLocks:
             )
         except CometMQError as error:
             log.info("queue locks not released", group=self._group, reason=str(error))
+        self._unsure.difference_update(queues)

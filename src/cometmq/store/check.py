@@ -141,7 +141,8 @@ class _Queue:
             return
         for queue_offset in (self.expected, record.queue_offset - 1):
             unit = self.unit(queue_offset)
-            if unit is None or unit[1] != PLACEHOLDER_SIZE:
+            # A repair lets the next message stand there, too.
+            if unit is None or unit[:2] != (record.offset, record.size):
                 which = _which(self.expected, record.queue_offset - 1)
                 self._report(f"the log has no record for queue {which}", self.expected)
                 return

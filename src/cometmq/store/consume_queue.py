@@ -8,8 +8,8 @@ offset  size    field
 12      8       tags code: hash of the tags, or the deliver timestamp in the schedule topic
 
 A unit (0, 0x7FFFFFFF, 0) stands where no message is: before the first one of a queue that does not
-begin at 0. Where a message was lost later, and the log repaired, the first field is the offset of
-the message behind it. A unit with size 0 was never written.
+begin at 0. Where a message between others was lost, and the log repaired, the unit of the message
+behind it stands twice. A unit with size 0 was never written.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ class Unit(NamedTuple):
     physical_offset: int
     size: int
     tags_code: int
+
+
+NO_MESSAGE: Final = Unit(0, PLACEHOLDER_SIZE, 0)
 
 
 class ConsumeQueue:
@@ -120,18 +123,14 @@ class ConsumeQueue:
         """`put` for those who are in no hurry: with what an extension keeps of the message."""
         self.put(physical_offset, size, tags_code)
 
-    def fill_to(self, queue_offset: int, physical_offset: int) -> None:
-        """Put placeholders below `queue_offset`; in an empty queue only from its file's start.
-
-        Between messages they carry the offset of the one behind them, which is at
-        `physical_offset`: offsets must not fall along a queue, or no search in it would work.
+    def fill_to(self, queue_offset: int, unit: Unit) -> None:
+        """Put `unit` for each queue offset below `queue_offset` that has none; in an empty queue
+        only from its file's start.
         """
         if not self.files.files and self.next_offset == 0:
             self.next_offset = self._file_base(queue_offset) // UNIT_SIZE
-        last = self.unit(self.next_offset - 1)
-        is_first = last is None or (last.size == PLACEHOLDER_SIZE and last.physical_offset == 0)
         while self.next_offset < queue_offset:
-            self.put(0 if is_first else physical_offset, PLACEHOLDER_SIZE, 0)
+            self.put(*unit)
 
     def _file_base(self, queue_offset: int) -> int:
         return queue_offset * UNIT_SIZE // self.files.file_size * self.files.file_size
@@ -216,13 +215,9 @@ class ConsumeQueue:
         def is_in_log(queue_offset: int) -> bool:
             unit = self.unit(queue_offset)
             assert unit is not None
-            if unit.size == PLACEHOLDER_SIZE and unit.physical_offset == 0:
-                return False
-            return unit.physical_offset >= log_min_offset
+            return unit.size != PLACEHOLDER_SIZE and unit.physical_offset >= log_min_offset
 
         self.min_offset = self.first_offset + bisect_left(offsets, True, key=is_in_log)
-        while (unit := self.unit(self.min_offset)) is not None and unit.size == PLACEHOLDER_SIZE:
-            self.min_offset += 1
 
     def first_file_has_left(self, log_min_offset: int) -> bool:
         """Whether the records of the oldest file's units have all left the log, and it can go.

@@ -17,7 +17,7 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import MIN_RECORD_SIZE
 from cometmq.store.append import Arrival
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 from cometmq.store.scan import ScannedRecord
 
 # More do not fit a unit; no broker writes them.
@@ -34,7 +34,7 @@ class QueueBehindError(Exception):
 class Dispatcher:
     """Puts records into their queues, each once; call it in commit-log order.
 
-    With `fill_gaps` a record beyond its queue's end gets placeholders in front of it, else
+    With `fill_gaps` the units that are missing in front of a record are filled, else
     QueueBehindError is raised. `on_arrival` is told of each as an append would.
     """
 
@@ -44,11 +44,13 @@ class Dispatcher:
         delay_levels_ms: Sequence[int],
         *,
         fill_gaps: bool,
+        log_min_offset: int = 0,
         on_arrival: Arrival | None = None,
     ) -> None:
         self._queue_of = queue_of
         self._delay_levels_ms = delay_levels_ms
         self._fill_gaps = fill_gaps
+        self._log_min_offset = log_min_offset
         self._on_arrival = on_arrival
         self.dispatched_count = 0
 
@@ -70,7 +72,7 @@ class Dispatcher:
                     queue_offset=record.queue_offset,
                 )
                 return
-            queue.fill_to(record.queue_offset, record.offset)
+            queue.fill_to(record.queue_offset, self._stand_in(record, queue))
         tags_code = tags_code_of(record, self._delay_levels_ms)
         queue.put_message(
             record.offset, record.size, tags_code, record.store_timestamp, record.properties
@@ -86,6 +88,17 @@ class Dispatcher:
                 record.properties,
             )
 
+    def _stand_in(self, record: ScannedRecord, queue: ConsumeQueue) -> Unit:
+        """What stands where messages in front of a record are missing.
+
+        Between messages it is the record's own unit: a Java broker cannot read past anything else,
+        and a message that comes twice does no harm.
+        """
+        last = queue.last_message()
+        if last is None or last.physical_offset < self._log_min_offset:
+            return NO_MESSAGE
+        return Unit(record.offset, record.size, tags_code_of(record, self._delay_levels_ms))
+
 
 def _cannot_be(record: ScannedRecord, queue: ConsumeQueue) -> bool:
     """Whether the log has not enough bytes for the messages missing in front of a record.
@@ -94,7 +107,9 @@ def _cannot_be(record: ScannedRecord, queue: ConsumeQueue) -> bool:
     """
     last = queue.last_message()
     missing = record.queue_offset - queue.next_offset
-    return last is not None and missing * MIN_RECORD_SIZE > record.offset - last.physical_offset
+    if last is None or last.physical_offset >= record.offset:
+        return False
+    return missing * MIN_RECORD_SIZE > record.offset - last.physical_offset
 
 
 def tags_code_of(record: ScannedRecord, delay_levels_ms: Sequence[int]) -> int:

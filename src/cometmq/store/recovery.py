@@ -150,7 +150,12 @@ class Recoverer:
             check_crc=self._config.check_crc_on_recover,
             flushed_until=self._checkpoint.physic_msg_timestamp,
         )
-        dispatcher = Dispatcher(self._queues.get, self._delay_levels_ms, fill_gaps=fill_gaps)
+        dispatcher = Dispatcher(
+            self._queues.get,
+            self._delay_levels_ms,
+            fill_gaps=fill_gaps,
+            log_min_offset=self._log.min_offset,
+        )
         total = self._log.files.end - start
         last_timestamp = self._last_timestamp
         count = 0

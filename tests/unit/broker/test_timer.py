@@ -168,6 +168,21 @@ def test_memory_is_bounded_and_order_kept(delays: DelayBox) -> None:
     assert sorted(map(int, delays.bodies())) == list(range(1_000))
 
 
+def test_a_window_cut_short_is_not_scanned_for_in_vain(delays: DelayBox) -> None:
+    """It was, without end, when its last slot had held more than half of its room."""
+    delays.store.close()
+    delays.open(None, max_loaded=10)
+    for number in range(30):
+        delays.put(at(delays, 60_000 if number < 4 else 90_000), body=b"%d" % number)
+    delays.run_at(1_000)
+    assert delays.delayed.run(delays.clock.value, 100) == 0
+    assert delays.delayed.timers.window.loaded == 4
+    delays.run_at(60_000)
+    assert len(delays.bodies()) == 4
+    delays.run_at(90_000)
+    assert len(delays.bodies()) == 30
+
+
 def test_a_clock_set_far_ahead_skips_nothing(delays: DelayBox) -> None:
     for hours in (1, 20, 40, 60):
         delays.put({"TIMER_DELAY_SEC": str(hours * 3600)}, body=b"%d" % hours)

@@ -9,6 +9,7 @@ from tests.unit.client.fakes import FakeInstance, route, until
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.json_dialect import decode_body
 
 BEAT = RequestCode.HEART_BEAT
@@ -93,3 +94,24 @@ async def test_a_broker_that_left_the_routes_is_not_tried_any_more(fake: FakeIns
     tried = fake.remoting.called(BEAT).count("a:1")
     await fake.instance.heartbeats.beat_all()
     assert fake.remoting.called(BEAT).count("a:1") <= tried + 1
+
+
+async def test_a_farewell_waits_for_the_heartbeat_on_its_way(fake: FakeInstance) -> None:
+    fake.instance.add_consumer(Member())
+    await with_slave(fake)
+    await until(lambda: len(fake.remoting.called(BEAT)) == 2)
+    told: list[int] = []
+
+    def answer(_address: str, command: RemotingCommand) -> RemotingCommand:
+        told.append(command.code)
+        return response(0)
+
+    fake.remoting.answers |= {BEAT: answer, RequestCode.UNREGISTER_CLIENT: answer}
+    fake.remoting.delay_s = 0.02
+    beating = asyncio.get_running_loop().create_task(fake.instance.heartbeats.beat("a:1"))
+    await asyncio.sleep(0)
+    fake.remoting.delay_s = 0.0
+    await fake.instance.remove_consumer("g")
+    await beating
+    # Served in another order, the heartbeat would have left a member behind.
+    assert told == [BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.UNREGISTER_CLIENT]

@@ -172,6 +172,17 @@ async def test_a_release_waits_for_the_renewal_before_it(box: Box) -> None:
     assert [bean.queue() for bean in body.mq_set] == [Q1]
 
 
+async def test_a_release_that_was_cancelled_before_it_began_is_done_in_the_end(box: Box) -> None:
+    await box.locks.lock(Q0)
+    releasing = asyncio.get_running_loop().create_task(box.locks.unlock([Q0]))
+    await asyncio.sleep(0)  # its request is not sent yet
+    releasing.cancel()
+    await asyncio.wait([releasing])
+    await box.locks.unlock(list(box.locks.held()))
+    assert Q0 in box.unlocked()
+    assert not box.locks.held()
+
+
 async def test_a_release_that_fails_is_left_to_the_brokers_clock(box: Box) -> None:
     await box.locks.lock(Q0)
     box.fake.remoting.down.add("a:1")

@@ -127,25 +127,22 @@ def test_a_damaged_record_is_found_and_given_up(box: Box, position: int) -> None
     assert len(store.index.query("orders", "k2", 10, 0, 2**62).offsets) == 1
 
 
-def test_a_gap_between_messages_is_skipped_by_readers(box: Box) -> None:
-    at = second_record(box)
-    size = at  # all records of the first kind are equally long
+def test_where_a_message_is_lost_the_next_one_comes_twice(box: Box) -> None:
+    size = second_record(box)  # all records of the first kind are equally long
     flip(log_file(box, 0), 2 * size + 100)
     assert repaired(box).is_sound
     store = box.open()
-    assert [record.queue_offset for record in records(store)] == [0, *range(2, 10)]
-    result = store.get("orders", 0, 1, 32)
-    assert result.next_begin_offset > 1
+    assert [record.queue_offset for record in records(store)] == [0, 2, *range(2, 10)]
     assert store.min_offset("orders", 0) == 0
     # The queue can still be searched by time.
     third = store.store_timestamp("orders", 0, 2)
-    assert store.offset_by_time("orders", 0, third) in (1, 2)
+    assert store.offset_by_time("orders", 0, third) == 1
     assert store.offset_by_time("orders", 0, third + 1) == 3
     # And the repair holds when the queues are built anew.
     store.close()
     shutil.rmtree(box.root / "consumequeue")
     again = box.open()
-    assert [record.queue_offset for record in records(again)] == [0, *range(2, 10)]
+    assert [record.queue_offset for record in records(again)] == [0, 2, *range(2, 10)]
     again.close()
     assert report_of(box).is_sound
 
@@ -159,7 +156,7 @@ def test_damage_up_to_the_end_of_a_file(box: Box) -> None:
     assert report.damages[0].end_position == LOG_FILE
     assert not report.damages[0].is_tail
     assert repaired(box).is_sound
-    assert len(bodies(box.open())) < 10
+    assert len(set(bodies(box.open()))) < 10
 
 
 def test_a_file_that_was_cut(box: Box) -> None:
@@ -170,7 +167,7 @@ def test_a_file_that_was_cut(box: Box) -> None:
     assert repaired(box).is_sound
     assert path.stat().st_size == LOG_FILE
     store = box.open()
-    assert 0 < len(records(store)) < 10
+    assert 0 < len(set(bodies(store))) < 10
     assert store.max_offset("orders", 0) == 10
 
 

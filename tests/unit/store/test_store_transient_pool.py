@@ -235,3 +235,12 @@ def test_a_crash_takes_what_was_not_committed_and_nothing_else(tmp_path: Path, s
             assert record.body == sent[record.queue_offset]
         assert store.max_offset("orders", 0) == len(records(store))
         store.close()
+
+
+def test_system_topics_are_readable_at_once(pooled: Box) -> None:
+    store = pooled.open()
+    put(store, b"a")
+    assert put(store, b"half", topic="RMQ_SYS_TRANS_HALF_TOPIC")[0] == 0
+    assert bodies(store, "RMQ_SYS_TRANS_HALF_TOPIC") == [b"half"]
+    assert bodies(store) == [b"a"]
+    assert put(store, b"op", topic="RMQ_SYS_TRANS_HALF_TOPIC")[0] == 1
