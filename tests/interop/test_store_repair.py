@@ -35,7 +35,7 @@ def damage(store: Path) -> None:
 
 
 def test_a_repaired_store_serves_a_java_broker(tmp_path: Path) -> None:
-    need("java")
+    need("java", "mvn")
     client = JavaClient(5)
     store = tmp_path / "store"
     with JavaNamesrv() as namesrv:
