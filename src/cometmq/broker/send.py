@@ -29,7 +29,8 @@ from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.batch import decode_batch
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import Request, encode_answer
+from cometmq.protocol.command import Request, answer_template, encode_answer
+from cometmq.protocol.frame import frame_prefix
 from cometmq.protocol.headers import (
     SendMessageHeader,
     SendMessageRequestHeader,
@@ -130,6 +131,13 @@ class SendHandler:
             msgspec.json.encode(config.region_id),
             self._own_properties[p.TRACE_SWITCH].encode(),
         )
+        # The answer to one message, its places: commit-log offset, queue, queue offset, unique id.
+        self._ext_json = b'%b"msgId":"%b%%016X","queueId":"%%d","queueOffset":"%%d",' % (
+            self._own_ext.replace(b"%", b"%%"),
+            self._host_hex,
+        )
+        self._ext_json += b'"transactionId":"%b"'
+        self._answer = answer_template(self._ext_json)
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(RequestCode.SEND_MESSAGE, SendMessageRequestHeader, self.send)
@@ -188,20 +196,19 @@ class SendHandler:
             sys_flag=header.sys_flag | target.sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
-        return self._acknowledge(
-            connection,
-            request,
-            header,
-            b'%b"msgId":"%b%016X","queueId":"%d","queueOffset":"%d","transactionId":%b'
-            % (
-                self._own_ext,
-                self._host_hex,
+        # What a client gave as id may be anything, so it may have to be escaped.
+        quotable = unique_id.encode() if unique_id.isalnum() else _quoted(unique_id)[1:-1]
+        if self._group_commit is None:
+            answer = self._answer % (
                 physical_offset,
                 queue_id,
                 queue_offset,
-                _quoted(unique_id),
-            ),
-        )
+                quotable,
+                request.opaque,
+            )
+            return frame_prefix(len(answer), 0) + answer
+        ext_json = self._ext_json % (physical_offset, queue_id, queue_offset, quotable)
+        return self._acknowledge(connection, request, header, ext_json)
 
     def _acknowledge(
         self,

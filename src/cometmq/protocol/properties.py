@@ -39,24 +39,28 @@ def decode_properties(text: str) -> dict[str, str]:
 
 def find_property(text: str, name: str) -> str | None:
     """One value, without decoding the others; for hot paths that need one or two."""
-    return _find(text, f"\x02{name}\x01")
+    return property_finder(name)(text)
 
 
+@functools.cache
 def property_finder(name: str) -> Callable[[str], str | None]:
     """`find_property` for one name, with its share of the work done beforehand."""
-    return functools.partial(_find, marker=f"\x02{name}\x01")
+    marker = f"\x02{name}\x01"
+    first_entry = marker[1:]
+    length = len(marker)
 
+    def find(text: str) -> str | None:
+        at = text.rfind(marker)
+        if at < 0 and not text.startswith(first_entry):
+            return None
+        # The first entry has no separator before it: it stands as if at -1.
+        start = at + length
+        end = text.find("\x02", start)
+        value = text[start:] if end < 0 else text[start:end]
+        # An entry without value does not count, an earlier one of the same name may.
+        return value or decode_properties(text).get(name)
 
-def _find(text: str, marker: str) -> str | None:
-    at = text.rfind(marker)
-    if at < 0 and not text.startswith(marker[1:]):
-        return None
-    # The first entry has no separator before it: it stands as if at -1.
-    start = at + len(marker)
-    end = text.find("\x02", start)
-    value = text[start:] if end < 0 else text[start:end]
-    # An entry without value does not count, an earlier one of the same name may.
-    return value or decode_properties(text).get(marker[1:-1])
+    return find
 
 
 def _separator_error(properties: Mapping[str, str]) -> IllegalArgumentError:

@@ -23,6 +23,8 @@ class Handlers:
     def __init__(self) -> None:
         self.decoder = RequestDecoder()
         self._handlers: dict[int, Handler[Any]] = {}
+        # The dict's own method: it is called for every frame.
+        self.get: Callable[[int], Handler[Any] | None] = self._handlers.get
 
     def register(self, code: int, header_type: type[HeaderT], handler: Handler[HeaderT]) -> None:
         """Serve `code` with `handler`. Every code has one."""
@@ -30,6 +32,3 @@ class Handlers:
         header: type[Header] = header_type
         self.decoder.register(code, header)
         self._handlers[code] = handler
-
-    def get(self, code: int) -> Handler[Any] | None:
-        return self._handlers.get(code)
