@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
         data = encode_command(command, self.serialize_type)
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._calls[opaque] = future
-        timer = self._loop.call_later(timeout_s, self._expire, opaque, timeout_s)
+        timer = self._loop.call_later(timeout_s, self._expire, opaque, timeout_s, self._loop.time())
         future.add_done_callback(functools.partial(self._call_done, opaque, timer))
         self.write(data)
         return future
@@ -401,7 +401,7 @@ class Connection(asyncio.Protocol):
         self._next_opaque = opaque + 1 & _MAX_OPAQUE
         return opaque
 
-    def _expire(self, opaque: int, timeout_s: float) -> None:
+    def _expire(self, opaque: int, timeout_s: float, sent_at: float) -> None:
         future = self._calls.get(opaque)
         if future is None or future.done():
             return
@@ -413,7 +413,8 @@ class Connection(asyncio.Protocol):
         # Not a byte in all that time: the peer is frozen or gone without a word. The next call
         # must not wait for the kernel to find out (Java: clientCloseSocketIfTimeout).
         silent_s = self._loop.time() - self._last_read
-        if not self._server_side and silent_s >= max(timeout_s, self._limits.silence_s):
+        silent = self._last_read <= sent_at and silent_s >= self._limits.silence_s
+        if silent and not self._server_side:
             log.warning("connection dropped: the peer is silent", peer=self.peer)
             self.abort()
 
