@@ -35,6 +35,9 @@ final class Consume {
                 new Event("started").with("member", name).print();
             }
             await();
+            for (DefaultMQPushConsumer member : members) {
+                settle(member);
+            }
         } finally {
             members.forEach(DefaultMQPushConsumer::shutdown);
         }
@@ -48,6 +51,23 @@ final class Consume {
             }
         } else {
             done.await(args.millis("timeout-ms", 60_000), TimeUnit.MILLISECONDS);
+        }
+    }
+
+    /**
+     * The listener counts a message before its client has noted it as consumed: a shutdown in
+     * between would leave an older offset at the broker.
+     */
+    private static void settle(DefaultMQPushConsumer member) throws InterruptedException {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(5);
+        while (System.nanoTime() < deadline) {
+            boolean idle = member.getDefaultMQPushConsumerImpl().getRebalanceImpl()
+                .getProcessQueueTable().values().stream()
+                .allMatch(queue -> queue.getMsgCount().get() == 0);
+            if (idle) {
+                return;
+            }
+            Thread.sleep(10);
         }
     }
 
