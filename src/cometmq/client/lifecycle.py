@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
 from typing import Self
@@ -25,7 +26,7 @@ class _State(Enum):
     CLOSED = "is closed; create a new one"
 
 
-class AsyncClient:
+class AsyncClient(ABC):
     """Base of the asyncio producers and consumers.
 
     A client belongs to the loop on which it was started. `start` may be tried again after it
@@ -134,14 +135,16 @@ class AsyncClient:
             raise ClientStateError(f"{self._name()} {self._state.value}")
         return self._instance
 
-    def _check_ready(self) -> None:
+    def _check_ready(self) -> None:  # noqa: B027 - most need nothing more
         """Raise when something needed for the start is missing."""
 
+    @abstractmethod
     async def _open(self, instance: ClientInstance) -> None:
-        raise NotImplementedError
+        """Begin to work over the shared instance."""
 
+    @abstractmethod
     async def _shut(self, instance: ClientInstance) -> None:
-        raise NotImplementedError
+        """End what `_open` began; the instance is released afterwards."""
 
     def _running(self) -> ClientInstance:
         """The instance, for a call on the right loop between start and close."""
