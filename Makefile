@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check interop bench fuzz crash clean
+.PHONY: help compiled demo test check interop bench fuzz crash clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -18,26 +18,30 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## Send 10,000 order events through a whole cluster and prove that none is lost
+# The hot modules in compiled form, where there is a C compiler; COMETMQ_PURE=1 does without.
+compiled: $(READY)
+	@$(BIN)/python scripts/compile --optional
+
+demo: compiled ## Send 10,000 order events through a whole cluster and prove that none is lost
 	@$(BIN)/python -m examples.demo
 
-test: $(READY) ## The unit, integration and short fuzz tests
+test: compiled ## The unit, integration and short fuzz tests
 	@$(BIN)/python -m pytest -q $(ARGS)
 
 check: $(READY) ## Format, lint, strict types, the import rule and the fast tests
 	@scripts/check
 
-interop: $(READY) ## The official Java, Go and Node clients and the Java broker against ours
+interop: compiled ## The official Java, Go and Node clients and the Java broker against ours
 	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 $(ARGS)
 
-bench: $(READY) ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
+bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)
 
 fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (default 600)
 	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
 
-crash: $(READY) ## 200 kills of a broker and 10,000 simulated crashes (about 8 minutes)
+crash: compiled ## 200 kills of a broker and 10,000 simulated crashes (about 8 minutes)
 	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash $(ARGS)
 
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

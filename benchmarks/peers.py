@@ -28,6 +28,7 @@ from tests.interop.peers import (
 )
 
 from benchmarks.frames import BROKER_NAME, SUCCESS, BenchmarkError, ControlConnection
+from cometmq import _compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -219,6 +220,7 @@ class CometPeer(Peer):
         return {
             "broker": f"CometMQ {_package_version('cometmq')} at {_commit()}",
             "runtime": f"Python {sys.version.split()[0]}, uvloop {_package_version('uvloop')}",
+            "hot modules": _compiled.state() or "compiled",
             "broker.conf": _one_line(self._conf),
         }
 

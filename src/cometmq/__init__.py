@@ -4,6 +4,10 @@ Here are the messages, their results and the blocking clients; `cometmq.aio` has
 under the same names.
 """
 
+from cometmq import _compiled
+
+_compiled.install()  # before any of the modules that it may serve
+
 from cometmq import errors
 from cometmq._version import __version__
 from cometmq.client.allocation import (
@@ -15,6 +19,15 @@ from cometmq.client.allocation import (
     allocate_averagely_by_circle,
 )
 from cometmq.client.encoding import split_batches
+from cometmq.client.hooks import (
+    CheckForbiddenHook,
+    ConsumeMessageHook,
+    EndTransactionHook,
+    FilterMessageHook,
+    SendMessageHook,
+)
+from cometmq.client.latency_faults import LatencyTables
+from cometmq.client.requests import create_reply_message
 from cometmq.client.selectors import select_by_hash
 from cometmq.client.sync import LitePullConsumer, Producer, PushConsumer, TransactionProducer
 from cometmq.client.transaction_producer import TransactionListener
@@ -34,17 +47,23 @@ from cometmq.model.results import (
     TransactionSendResult,
 )
 from cometmq.protocol.compression import CompressionType
+from cometmq.remoting.hooks import RpcHook
 
 __all__ = [
     "AllocateByConfig",
     "AllocateByMachineRoom",
     "AllocateConsistentHash",
     "AllocateMachineRoomNearby",
+    "CheckForbiddenHook",
     "CometMQError",
     "CompressionType",
     "ConsumeFromWhere",
+    "ConsumeMessageHook",
     "ConsumeReport",
     "ConsumeResult",
+    "EndTransactionHook",
+    "FilterMessageHook",
+    "LatencyTables",
     "LitePullConsumer",
     "LocalTransactionState",
     "Message",
@@ -55,6 +74,8 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "RpcHook",
+    "SendMessageHook",
     "SendResult",
     "SendStatus",
     "TransactionListener",
@@ -63,6 +84,7 @@ __all__ = [
     "__version__",
     "allocate_averagely",
     "allocate_averagely_by_circle",
+    "create_reply_message",
     "errors",
     "select_by_hash",
     "split_batches",

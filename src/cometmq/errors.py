@@ -3,16 +3,21 @@
 CometMQError
 ├── ConfigError               a key, a value or a file of the configuration does not fit
 ├── IllegalArgumentError      a caller's value breaks a rule (also a ValueError)
-│   └── FilterExpressionError an SQL92 expression that does not parse
+│   ├── FilterExpressionError an SQL92 expression that does not parse
+│   └── UnknownOptionError    a constructor has no option of that name (also a TypeError)
 ├── ClientStateError          used before start, after close, or started twice
+│   └── ForkedClientError     a client that was started before a fork is used in the child
 ├── RouteNotFoundError        no name server knows a route for the topic
 ├── ProtocolError             bytes from a peer that are no frame, header or record
 │   └── FrameTooLargeError
+├── SendForbiddenError        a hook of the user's forbade a send
 ├── RemotingError             the exchange with a peer failed
 │   ├── ConnectError
 │   ├── ConnectionLostError
 │   ├── RequestTimeoutError
-│   └── TooManyRequestsError  a named limit of ours refused the call
+│   ├── TooManyRequestsError  a named limit of ours refused the call
+│   └── RpcHookError          an RPC hook of the user's failed
+├── KeyStoreError             a store of `cometmq.idempotent` could not be used
 ├── RemoteError               the peer answered with a code other than success
 └── StoreError                the store directory
     ├── StoreLockedError      another process owns it
@@ -76,8 +81,16 @@ class FilterExpressionError(IllegalArgumentError):
         self.column = column
 
 
+class UnknownOptionError(IllegalArgumentError, TypeError):
+    """A client has no option of that name; the message tells the options that there are."""
+
+
 class ClientStateError(CometMQError):
     """The client is not in the state that the call needs (not started, closed, started twice)."""
+
+
+class ForkedClientError(ClientStateError):
+    """The client was started by the parent process; a child makes clients of its own."""
 
 
 class RouteNotFoundError(CometMQError):
@@ -93,6 +106,10 @@ class ProtocolError(CometMQError):
 
 class FrameTooLargeError(ProtocolError):
     """A frame declares more bytes than the limit allows."""
+
+
+class SendForbiddenError(CometMQError):
+    """A check-forbidden hook of the user's raised; the cause is what it raised."""
 
 
 class RemotingError(CometMQError):
@@ -123,8 +140,18 @@ class TooManyRequestsError(RemotingError):
     """A limit of this client on outstanding requests was reached; the message names it."""
 
 
+class RpcHookError(RemotingError):
+    """An RPC hook of the user's raised, which failed the call; the cause is what it raised."""
+
+
 class RemoteError(CometMQError):
     """The peer answered with a response code other than success (Java: MQBrokerException)."""
+
+
+class KeyStoreError(CometMQError):
+    """A store of keys for idempotent consumption failed; the cause is the database's error."""
+
+    retriable = True
 
 
 class StoreError(CometMQError):

@@ -7,7 +7,8 @@ from __future__ import annotations
 import errno
 import mmap
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.unit.store.fault_disk import PAGE, SECTOR, FaultDisk, File
@@ -41,6 +42,13 @@ class HostileDisk(FaultDisk):
 
     def disarm(self) -> None:
         self._fuse = -1
+
+    @contextmanager
+    def at_peace(self) -> Iterator[None]:
+        """Nothing fails meanwhile."""
+        fuse, self._fuse = self._fuse, -1
+        yield
+        self._fuse = fuse
 
     def _write(self, operation: str, path: Path) -> None:
         self.operation_count += 1
@@ -128,6 +136,10 @@ class HostileDisk(FaultDisk):
         FaultDisk.allocate(self, path, size)
         self.files[path].cache[: len(data)] = data
         self.files[path].sync()
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._write("rename", source)
+        super().rename(source, target)
 
     def remove(self, path: Path) -> None:
         self._write("remove", path)

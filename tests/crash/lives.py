@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.crash.hostile_disk import HostileDisk
+from tests.crash.replay import compare, replayed
 from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, ManualClock
 
 from cometmq.errors import StoreError, StoreFullError
@@ -20,9 +21,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import StoredRecord, decode_record, decode_records
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch import tags_code_of
 from cometmq.store.repair import check
-from cometmq.store.scan import LogScan
 from cometmq.store.store import MessageStore
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
@@ -57,10 +56,13 @@ class Campaign:
         self.stored: dict[int, Message] = {}
         self.crash_count = 0
         self._unsure: dict[str, Message] = {}
+        # Records of a topic below its offset belong to a life of it that was ended.
+        self._deleted: dict[str, int] = {}
         # Below it retention has been; what the disk did not let go comes back without its keys.
         self._retired = 0
         self._numbers = itertools.count()
         pooled = self.rng.random() < 0.15
+        self._deletes = self.rng.random() < 0.3
         self.config = StoreConfig(
             store_path_root_dir=root,
             mapped_file_size_commit_log=LOG_FILE * self.rng.choice((1, 4)),
@@ -154,6 +156,8 @@ class Campaign:
         actions += [store.flush_commit_log] * 2
         actions += [store.flush_consume_queues, store.flush_all, store.flush_checkpoint]
         actions += [store.prepare_next, store.index.build, lambda: self._clean(store)]
+        if self._deletes:
+            actions += [lambda: self._delete(store)] * 2
         if self.config.uses_transient_pool:
             actions += [store.commit, store.commit, lambda: store.publish(10), store.publish] * 2
         return actions
@@ -195,6 +199,15 @@ class Campaign:
         self.disk.used_ratio = self.rng.choice((0.5, 0.5, 0.87))
         store.cleaner.run_now()
 
+    def _delete(self, store: MessageStore) -> None:
+        """Only the crash comes in between: what a failure leaves is a matter of unit tests."""
+        topic, _ = self.rng.choice(QUEUES)
+        with self.disk.at_peace():
+            store.delete_topic(topic)
+        self._deleted[topic] = store.commit_log.end
+        for place in [place for place, message in self.stored.items() if message.topic == topic]:
+            del self.stored[place]
+
     # -- what must hold --
 
     def _verify(self, store: MessageStore, flushed: int) -> None:
@@ -204,6 +217,7 @@ class Campaign:
         assert all(place >= flushed for place in lost), (lost, flushed)
         for place in gone + lost:
             del self.stored[place]
+        self._deleted = {topic: min(at, log.end) for topic, at in self._deleted.items()}
         assert store.index.catch_up(log.end, ALWAYS)
         queued = self._verify_queues(store)
         assert queued == set(self.stored), "messages without a place in their queue"
@@ -212,21 +226,10 @@ class Campaign:
 
     def _verify_queues(self, store: MessageStore) -> set[int]:
         """The queues equal a replay of the log, are dense, and hold what was sent."""
-        log = store.commit_log
-        expected: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
-        for scanned in LogScan(log.files, log.min_offset, check_crc=True):
-            units = expected.setdefault((scanned.topic, scanned.queue_id), [])
-            assert not units or scanned.queue_offset == units[-1][0] + 1, "a gap or a repetition"
-            tags_code = tags_code_of(scanned, ())
-            units.append((scanned.queue_offset, scanned.offset, scanned.size, tags_code))
+        expected = replayed(store, self._deleted)
         queued = set()
         for topic, queue_id in QUEUES:
-            units = expected.get((topic, queue_id), [])
-            low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-            queue = store.queue(topic, queue_id)
-            found = [(n, *(queue.unit(n) or ())) for n in range(low, high)]
-            differing = [pair for pair in itertools.zip_longest(found, units) if pair[0] != pair[1]]
-            assert not differing, (topic, queue_id, differing[:3], len(differing))
+            compare(store, topic, queue_id, expected.get((topic, queue_id), []))
             for record in served(store, topic, queue_id):
                 place = record.physical_offset
                 if place not in self.stored:

@@ -1,13 +1,16 @@
 """A broker process killed at any moment under load, again and again on the same store.
 
-Every acknowledged message is found by its offset: a killed process loses nothing that reached the
-page cache, whatever the flush mode. Then its store is checked from end to end.
+Every acknowledged message is found by offset, by key, by unique key and by time: a killed process
+loses nothing that reached the page cache, whatever the flush mode. After each kill the next broker,
+which has recovered, is asked over the wire; after some of them the store is opened and looked at
+from end to end: offsets are dense and none is given twice, queues equal a replay of the log.
 
-COMETMQ_KILLS says how many kills there are together (default 200).
+COMETMQ_KILLS says how many kills there are together (default 200), COMETMQ_CRASH_SEED what is drawn.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -16,27 +19,55 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from tests.integration.raw_client import RawClient, binary_request, send_ext
+from tests.crash.replay import compare, replayed
+from tests.integration.raw_client import (
+    Command,
+    RawClient,
+    binary_request,
+    properties,
+    pull_ext,
+    send_ext,
+)
 
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.record import decode_record, decode_records
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.config import StoreConfig
 from cometmq.store.repair import check
-from cometmq.store.store import MessageStore
+from cometmq.store.store import Boundary, MessageStore
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("COMETMQ_KILLS", "200"))
 DEADLINE_S = 30.0
-SEND = 10
+SEND, PULL, QUERY, SEARCH = 10, 11, 12, 29
+TOPIC = "T"
+QUEUES = 4
 LOG_FILE = 256 * 1024
-# Acknowledged messages of the lives so far are looked up after so many kills, and at the end.
+# The whole store is looked at after so many kills, and at the end.
 LOOK_EVERY = 10
+# So many messages of the last life, and as many of those before, are looked for over the wire.
+ASKED = 40
+UNDER_WAY = 64
+EVER = 2**62
 
-Acknowledged = dict[tuple[int, int], tuple[int, bytes]]
+
+class Sent(NamedTuple):
+    """A message on its way; both keys are its own."""
+
+    queue_id: int
+    body: bytes
+    key: str
+    unique_key: str
+
+
+# What was acknowledged, by queue and queue offset: commit-log offset and message.
+Acknowledged = dict[tuple[int, int], tuple[int, Sent]]
 
 
 class Broker:
@@ -75,11 +106,11 @@ class Broker:
 class Load:
     """One connection with many sends under way; remembers what was acknowledged."""
 
-    def __init__(self, port: int, rng: random.Random, acknowledged: Acknowledged) -> None:
-        self._client = RawClient(f"127.0.0.1:{port}")
+    def __init__(self, broker: Broker, rng: random.Random, acknowledged: Acknowledged) -> None:
+        self._client = RawClient(f"127.0.0.1:{broker.port}")
         self._rng = rng
         self._acknowledged = acknowledged
-        self._under_way: dict[int, tuple[int, bytes]] = {}
+        self._under_way: dict[int, Sent] = {}
 
     def run(self, seconds: float) -> None:
         """Send and take answers for so long."""
@@ -87,15 +118,21 @@ class Load:
         opaque = 0
         while time.monotonic() < end:
             batch = bytearray()
-            while len(self._under_way) < 64:
+            while len(self._under_way) < UNDER_WAY:
                 opaque += 1
-                queue_id = self._rng.randrange(4)
-                body = self._rng.randbytes(self._rng.choice((20, 300, 3000)))
-                self._under_way[opaque] = (queue_id, body)
-                batch += binary_request(SEND, send_ext("T", queueId=queue_id), body, opaque=opaque)
+                sent = self._under_way[opaque] = self._new()
+                text = properties({"KEYS": sent.key, "UNIQ_KEY": sent.unique_key})
+                ext = send_ext(TOPIC, queueId=sent.queue_id, properties=text)
+                batch += binary_request(SEND, ext, sent.body, opaque=opaque)
             if batch:
                 self._client.socket.sendall(batch)
             self._take(0.05)
+
+    def _new(self) -> Sent:
+        rng = self._rng
+        body = rng.randbytes(rng.choice((20, 300, 3000)))
+        name = rng.randbytes(8).hex()
+        return Sent(rng.randrange(QUEUES), body, f"key-{name}", name.upper())
 
     def drain(self) -> None:
         """Answers that the broker sent before it died count."""
@@ -110,13 +147,75 @@ class Load:
         if not select.select([self._client.socket], [], [], seconds)[0]:
             return False
         answer = self._client.receive()
-        queue_id, body = self._under_way.pop(answer.opaque)
+        sent = self._under_way.pop(answer.opaque)
         if answer.code == 0:
             place = int(answer.ext["msgId"].split(",")[0][-16:], 16)
-            key = (queue_id, int(answer.ext["queueOffset"]))
+            key = (sent.queue_id, int(answer.ext["queueOffset"]))
             assert key not in self._acknowledged, f"offset {key} is given twice"
-            self._acknowledged[key] = (place, body)
+            self._acknowledged[key] = (place, sent)
         return True
+
+
+class Reader:
+    """Looks for messages over the wire, in a broker that has recovered."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._client = RawClient(f"127.0.0.1:{broker.port}")
+        self._opaques = itertools.count(1)
+        self._checks: dict[int, Callable[[Command], None]] = {}
+        self._requests = bytearray()
+
+    def find(self, acknowledged: Acknowledged, wanted: Iterable[tuple[int, int]]) -> None:
+        """Each by its offset, by both of its keys and, once its store time is known, by that."""
+        for queue_id, queue_offset in wanted:
+            self._look_for(queue_id, queue_offset, *acknowledged[queue_id, queue_offset])
+        while self._checks:
+            self._client.socket.sendall(self._requests)
+            self._requests.clear()
+            for _ in range(len(self._checks)):
+                answer = self._client.receive()
+                self._checks.pop(answer.opaque)(answer)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _ask(self, code: int, ext: dict[str, Any], check: Callable[[Command], None]) -> None:
+        opaque = next(self._opaques)
+        self._checks[opaque] = check
+        self._requests += binary_request(code, ext, opaque=opaque)
+
+    def _look_for(self, queue_id: int, queue_offset: int, place: int, sent: Sent) -> None:
+        def pulled(answer: Command) -> None:
+            assert answer.code == 0, (queue_id, queue_offset, answer.code, answer.remark)
+            (record,) = decode_records(answer.body)
+            assert (record.queue_offset, record.physical_offset) == (queue_offset, place)
+            assert record.body == sent.body
+            for boundary, is_right in (
+                ("lower", lambda offset: offset <= queue_offset),
+                ("upper", lambda offset: offset >= queue_offset),
+            ):
+                ext = {
+                    "topic": TOPIC,
+                    "queueId": queue_id,
+                    "timestamp": record.store_timestamp,
+                    "boundaryType": boundary,
+                }
+                self._ask(SEARCH, ext, lambda found, is_right=is_right: at_time(found, is_right))  # type: ignore[misc]
+
+        def at_time(answer: Command, is_right: Callable[[int], bool]) -> None:
+            assert answer.code == 0
+            assert is_right(int(answer.ext["offset"])), (queue_id, queue_offset, answer.ext)
+
+        def by_key(answer: Command) -> None:
+            assert answer.code == 0, (sent.key, answer.code, answer.remark)
+            assert place in [record.physical_offset for record in decode_records(answer.body)]
+
+        pull = pull_ext(TOPIC, queueId=queue_id, queueOffset=queue_offset, maxMsgNums=1)
+        self._ask(PULL, pull, pulled)
+        query = {"topic": TOPIC, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": EVER}
+        self._ask(QUERY, {**query, "key": sent.key}, by_key)
+        unique = {**query, "key": sent.unique_key, "_UNIQUE_KEY_QUERY": "true"}
+        self._ask(QUERY, unique, by_key)
 
 
 def configuration(directory: Path, flush: str) -> Path:
@@ -130,8 +229,10 @@ def configuration(directory: Path, flush: str) -> Path:
     return conf
 
 
-def look_up(root: Path, acknowledged: Acknowledged) -> int:
-    """Open the store as a start would and find everything; how many messages there were."""
+def look_at_everything(root: Path, acknowledged: Acknowledged, seen: int) -> None:
+    """Open the store as a start would. Of the first `seen` messages, found before, only the units
+    are looked at.
+    """
     config = StoreConfig(
         store_path_root_dir=root,
         mapped_file_size_commit_log=LOG_FILE,
@@ -141,24 +242,37 @@ def look_up(root: Path, acknowledged: Acknowledged) -> int:
     )
     store = MessageStore(config, clock=SYSTEM_CLOCK, store_host=bytes(8))
     store.open()
-    for (queue_id, queue_offset), (place, body) in acknowledged.items():
-        unit = store.queue("T", queue_id).unit(queue_offset)
-        assert unit is not None, f"queue {queue_id} has no offset {queue_offset}"
-        assert unit.physical_offset == place
-        data = store.record_at(place)
-        assert data is not None
-        record = decode_record(data, check_crc=True)
-        assert (record.queue_id, record.queue_offset, record.body) == (
-            queue_id,
-            queue_offset,
-            body,
-        )
-    store.index.catch_up(store.commit_log.end, DEADLINE_S)
+    assert store.index.catch_up(store.commit_log.end, DEADLINE_S)
+    expected = replayed(store)
+    for queue_id in range(QUEUES):
+        units = expected.get((TOPIC, queue_id), [])
+        assert not units or units[0][0] == 0
+        compare(store, TOPIC, queue_id, units)
+    for number, ((queue_id, queue_offset), (place, sent)) in enumerate(acknowledged.items()):
+        units = expected[TOPIC, queue_id]
+        assert units[queue_offset][:2] == (queue_offset, place), (queue_id, queue_offset)
+        if number >= seen:
+            find(store, queue_id, queue_offset, place, sent)
     store.close()
     _, report = check(config)
     assert report.is_sound, report.findings
     assert json.loads((root / "config" / "topics.json").read_text())
-    return len(acknowledged)
+
+
+def find(store: MessageStore, queue_id: int, queue_offset: int, place: int, sent: Sent) -> None:
+    """By offset, by both keys and by time."""
+    data = store.record_at(place)
+    assert data is not None
+    record = decode_record(data, check_crc=True)
+    found = (record.topic, record.queue_id, record.queue_offset, record.body)
+    assert found == (TOPIC, queue_id, queue_offset, sent.body)
+    at = record.store_timestamp
+    for key in (sent.key, sent.unique_key):
+        # The index knows whole seconds since its file's first message.
+        assert place in store.index.query(TOPIC, key, 32, at - 1000, at).offsets, key
+    assert store.offset_by_time(TOPIC, queue_id, at) <= queue_offset
+    assert store.offset_by_time(TOPIC, queue_id, at, Boundary.UPPER) >= queue_offset
+    assert store.offset_by_time(TOPIC, queue_id, at + 1) > queue_offset
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -170,17 +284,34 @@ def test_acknowledged_messages_survive_kills(
     conf = configuration(tmp_path, flush)
     acknowledged: Acknowledged = {}
     kills = KILLS // 2
+    before = asked = seen = 0
     for number in range(1, kills + 1):
         broker = Broker(conf)
         try:
-            load = Load(broker.port, rng, acknowledged)
-            load.run(rng.uniform(0.02, 0.3))
+            wanted = to_ask(acknowledged, before, rng)
+            if wanted:
+                with closing(Reader(broker)) as reader:
+                    reader.find(acknowledged, wanted)
+            asked += len(wanted)
+            before = len(acknowledged)
+            load = Load(broker, rng, acknowledged)
+            load.run(rng.uniform(0.01, 0.15))
         finally:
             broker.kill()
         load.drain()
         if number % LOOK_EVERY == 0 or number == kills:
-            count = look_up(tmp_path / "store", acknowledged)
+            look_at_everything(tmp_path / "store", acknowledged, seen)
+            seen = len(acknowledged)
     with capsys.disabled():
         sys.stdout.write(
-            f"\n{kills} kills, {flush}, {count} acknowledged messages found, seed {seed} "
+            f"\n{kills} kills, {flush}, {seen} acknowledged messages found by offset, keys and "
+            f"time, {asked} of them over the wire right after a kill, seed {seed} "
         )
+
+
+def to_ask(acknowledged: Acknowledged, before: int, rng: random.Random) -> list[tuple[int, int]]:
+    """Some of the last life's messages, its very last among them, and some of all."""
+    every = list(acknowledged)
+    last = every[before:]
+    asked = {*last[-10:], *rng.sample(last, min(len(last), ASKED))}
+    return sorted(asked | set(rng.sample(every, min(len(every), ASKED))))

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.client_faces import BlockingFace, Face, Received, eventually
+from tests.integration.client_faces import BlockingFace, Face, Received, eventually, open_face
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
 from tests.integration.test_cli import running
 
 from cometmq import ConsumeFromWhere, Message
+from cometmq.errors import IllegalArgumentError, RemoteError
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.testing import Cluster
 
@@ -115,6 +117,36 @@ def test_a_recalled_message_never_comes(client: RawClient, face: Face, name: str
     received.wait_for(2)
     assert received.bodies == [b"kept", b"last"]
     assert client.ask(RECALL, {"topic": name, "recallHandle": handles[1]}).code == 604
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_a_sender_takes_a_timed_message_back(cluster: Cluster, name: str, kind: str) -> None:
+    with open_face(kind, cluster.namesrv) as face:
+        received = Received()
+        face.consumer(name, name, received.handle, consume_from=FIRST)
+        producer = face.producer(name)
+        assert producer.send(Message(name, b"now")).recall_handle is None
+        assert producer.send(Message(name, b"level", delay_level=1)).recall_handle is None
+        # Far enough ahead for the recalls, which must come before they are due.
+        due_ms = int(time.time() * 1000) + 4_000
+        taken = producer.send(Message(name, b"taken back", deliver_at_ms=due_ms))
+        kept = producer.send(Message(name, b"kept", deliver_at_ms=due_ms))
+        soon = producer.send(Message(name, b"soon", delay_ms=1))
+        with pytest.raises(IllegalArgumentError, match="is for a message of topic"):
+            producer.recall("another", taken.recall_handle)
+        for _ in range(2):
+            assert producer.recall(name, taken.recall_handle) == taken.msg_id
+        messages = received.wait_for(4)
+        assert {message.body for message in messages} == {b"now", b"level", b"kept", b"soon"}
+        assert next(m for m in messages if m.body == b"kept").deliver_at_ms == due_ms
+        for result in (kept, soon):
+            with pytest.raises(RemoteError) as refusal:
+                producer.recall(name, result.recall_handle)
+            assert refusal.value.code == ResponseCode.ILLEGAL_OPERATION
+        # What is due later than the one that was taken back comes after it would have come.
+        producer.send(Message(name, b"later", delay_ms=1_001))
+        received.wait_for(5)
+        assert Counter(received.bodies)[b"taken back"] == 0
 
 
 @pytest.mark.parametrize(

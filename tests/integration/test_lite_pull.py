@@ -19,14 +19,14 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def namesrv() -> Iterator[str]:
     with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster
+        yield cluster.namesrv
 
 
 @pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
+def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
+    with open_face(request.param, namesrv) as face:
         yield face
 
 
@@ -265,14 +265,3 @@ def test_wrong_use_is_told(face: Face, name: str) -> None:
         consumer.poll()
     with pytest.raises(IllegalArgumentError, match="auto_commit_interval_ms is 1"):
         face.new_lite_pull_consumer(name, auto_commit_interval_ms=1)
-
-
-@pytest.mark.parametrize("face_name", ["blocking", "asyncio"])
-def test_polling_resumes_after_a_restart(face_name: str) -> None:
-    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
-        fill(face, "again", 3)
-        consumer = assigned(face, "again", 0)
-        assert poll_bodies(consumer, 3) == numbers(3)
-        cluster.call("restart_broker", 0)
-        fill(face, "again", 3)
-        assert poll_bodies(consumer, 3) == numbers(3)

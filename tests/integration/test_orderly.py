@@ -29,14 +29,14 @@ ORDERLY = {"orderly": True, "consume_from": FIRST, "suspend_current_queue_time_m
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def namesrv() -> Iterator[str]:
     with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster
+        yield cluster.namesrv
 
 
 @pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
+def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
+    with open_face(request.param, namesrv) as face:
         yield face
 
 
@@ -194,6 +194,28 @@ def test_members_that_come_and_go_never_share_a_queue(face: Face, name: str) -> 
     assert watch.steps_back() == []
 
 
+def test_two_members_share_queues_one_of_which_suspends(face: Face, name: str) -> None:
+    counts = fill(face, name, 100)
+    watch = Watch(0.002)
+    refused: set[int] = set()
+
+    def refuse_once(messages: list[MessageExt]) -> ConsumeResult:
+        (message,) = messages
+        if message.body == b"50" and message.queue_id not in refused:
+            refused.add(message.queue_id)
+            return ConsumeResult.SUSPEND
+        return watch.handle(messages)
+
+    first = face.consumer(name, name, refuse_once, **ORDERLY)
+    face.consumer(name, name, refuse_once, **ORDERLY)
+    eventually(lambda: any(watch.history.values()))
+    first.close()
+    eventually(lambda: watch.done(counts), 60)
+    assert watch.overlaps == []
+    assert refused == {0, 1, 2, 3}
+    assert all(watch.history[queue] == list(range(100)) for queue in counts)
+
+
 def test_a_slow_listener_keeps_its_queue_until_it_is_done(face: Face, name: str) -> None:
     fill(face, name, 2)
     go_on = threading.Event()
@@ -234,18 +256,3 @@ def test_a_closed_member_leaves_its_queues_unlocked(face: Face, name: str) -> No
         Message(name, b"more"), queue=MessageQueue(name, "broker-a", 3)
     )
     eventually(lambda: watch.history["broker-a", 3] == [0, 1, 2, 3, 4, 5])
-
-
-@pytest.mark.parametrize("face_name", FACES)
-def test_a_restarted_broker_does_not_mix_its_members(face_name: str) -> None:
-    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
-        topic = "restarted"
-        counts = fill(face, topic, 1000)
-        watch = Watch(0.001)
-        for _ in range(3):
-            face.consumer(topic, topic, watch.handle, **ORDERLY)
-        eventually(lambda: sum(map(len, watch.history.values())) > 300)
-        cluster.call("restart_broker", 0)
-        eventually(lambda: watch.done(counts), 60)
-        assert watch.overlaps == []
-        assert watch.gaps() == []

@@ -1,102 +1,25 @@
-"""Transactions through a real cluster: both faces of the client, and what bad peers are told."""
+"""Transactions at the broker: what it tells good and bad peers, and what it does by itself."""
 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import AsyncFace, BlockingFace, OnLoop, Received, eventually
+from tests.integration.client_faces import eventually
 from tests.integration.raw_client import ONEWAY, RawClient, properties, pull_ext, send_ext
+from tests.integration.transaction_faces import COMMIT, COMMITTED, QUICK, UNKNOWN, Face, unresolved
 
-import cometmq
-import cometmq.aio
-from cometmq import ConsumeFromWhere, LocalTransactionState, Message, MessageExt, SendStatus
-from cometmq.errors import IllegalArgumentError
+from cometmq import ConsumeFromWhere, Message
 from cometmq.model import names
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.testing import Cluster
 
-COMMIT, ROLLBACK, UNKNOWN = (
-    LocalTransactionState.COMMIT,
-    LocalTransactionState.ROLLBACK,
-    LocalTransactionState.UNKNOWN,
-)
 FIRST = ConsumeFromWhere.FIRST_OFFSET
-QUICK = {
-    "transactionTimeOut": "100",
-    "transactionCheckInterval": "150",
-    "transactionOpBatchInterval": "100",
-    "transactionCheckMax": "5",
-}
-COMMITTED, ROLLED_BACK = 8, 12
-
-
-class Listener:
-    """Says what it is told to say, and remembers what it was asked."""
-
-    def __init__(self, execute: Any = COMMIT, check: Any = UNKNOWN) -> None:
-        self.verdicts = {"execute": execute, "check": check}
-        self.executed: list[tuple[Message, Any, str]] = []
-        self.checked: list[MessageExt] = []
-        self.told = threading.Condition()
-
-    def execute(self, message: Message, arg: Any) -> Any:
-        self.executed.append((message, arg, threading.current_thread().name))
-        return self._say("execute")
-
-    def check(self, message: MessageExt) -> Any:
-        with self.told:
-            self.checked.append(message)
-            self.told.notify_all()
-        return self._say("check")
-
-    def _say(self, what: str) -> Any:
-        verdict = self.verdicts[what]
-        if isinstance(verdict, Exception):
-            raise verdict
-        return verdict
-
-    def wait_checked(self, count: int = 1) -> None:
-        with self.told:
-            assert self.told.wait_for(lambda: len(self.checked) >= count, 15)
-
-
-class CoroutineListener(Listener):
-    async def execute(self, message: Message, arg: Any) -> Any:
-        return super().execute(message, arg)
-
-    async def check(self, message: MessageExt) -> Any:
-        return super().check(message)
-
-
-class Face:
-    """Transaction producers and consumers of one face, closed at the end."""
-
-    def __init__(self, name: str, namesrv: str) -> None:
-        self.namesrv = namesrv
-        self.face = AsyncFace(namesrv) if name == "asyncio" else BlockingFace(namesrv)
-        self.listener: type[Listener] = CoroutineListener if name == "asyncio" else Listener
-
-    def producer(self, group: str, listener: Listener, **options: Any) -> Any:
-        options = {"namesrv": self.namesrv, **options}
-        client: Any
-        if isinstance(self.face, AsyncFace):
-            client = OnLoop(
-                cometmq.aio.TransactionProducer(group, listener, **options), self.face._thread
-            )
-        else:
-            client = cometmq.TransactionProducer(group, listener, **options)
-        return self.face.started(client)
-
-    def received(self, topic: str) -> Received:
-        received = Received()
-        self.face.consumer(f"{topic}-group", topic, received.handle, consume_from=FIRST)
-        return received
+ROLLED_BACK = 12
 
 
 @pytest.fixture(scope="module")
@@ -126,122 +49,9 @@ def raw(cluster: Cluster) -> Iterator[RawClient]:
         yield raw
 
 
-def unresolved(cluster: Cluster) -> int:
-    service = cluster.brokers[0]._transactions
-    assert service is not None
-    return service.unresolved_count
-
-
 def records(raw: RawClient, topic: str) -> list[StoredRecord]:
     answer = raw.ask(RequestCode.PULL_MESSAGE, pull_ext(topic, maxMsgNums=1000))
     return list(decode_records(answer.body)) if answer.code == 0 else []
-
-
-def test_what_is_committed_is_consumed_and_what_is_rolled_back_is_not(
-    face: Face, name: str, cluster: Cluster
-) -> None:
-    listener = face.listener()
-    producer = face.producer(name, listener)
-    message = Message(name, b"kept", tags="paid", keys="k1", properties={"own": "value"}, flag=3)
-    result = producer.send_in_transaction(message, {"an": "argument"})
-    assert (result.status, result.state) == (SendStatus.SEND_OK, COMMIT)
-    assert result.transaction_id == result.msg_id == message.transaction_id == message.unique_id
-    executed, arg, _ = listener.executed[0]
-    assert executed is message
-    assert arg == {"an": "argument"}
-    listener.verdicts["execute"] = ROLLBACK
-    assert producer.send_in_transaction(Message(name, b"dropped")).state is ROLLBACK
-    listener.verdicts["execute"] = COMMIT
-    producer.send_in_transaction(Message(name, b"z" * 20_000))
-    producer.send(Message(name, b"ordinary"))
-    received = face.received(name)
-    received.wait_for(3)
-    kept = next(m for m in received.messages if m.body == b"kept")
-    assert {m.body[:8] for m in received.messages} == {b"kept", b"z" * 8, b"ordinary"}
-    assert (kept.tags, kept.keys, kept.flag) == ("paid", ("k1",), 3)
-    assert kept.msg_id == result.msg_id
-    properties = kept.properties
-    assert (properties["own"], properties["PGROUP"]) == ("value", name)
-    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == (name, str(kept.queue_id))
-    assert kept.sys_flag & 12 == COMMITTED
-    half_offset = int(result.offset_msg_id[16:], 16)
-    assert kept.prepared_transaction_offset == half_offset < kept.commit_log_offset
-    eventually(lambda: unresolved(cluster) == 0)
-    assert listener.checked == []
-
-
-@pytest.mark.parametrize(
-    "verdict", [UNKNOWN, ValueError("no database"), None], ids=["unknown", "raises", "none"]
-)
-def test_what_is_unknown_is_asked_for_until_somebody_knows(
-    face: Face, name: str, cluster: Cluster, verdict: Any
-) -> None:
-    listener = face.listener(execute=verdict)
-    producer = face.producer(name, listener)
-    sent = Message(name, b"x" * 5000, properties={"order": "7"})
-    result = producer.send_in_transaction(sent)
-    assert result.state is UNKNOWN
-    listener.wait_checked(2)
-    listener.verdicts["check"] = COMMIT
-    received = face.received(name)
-    assert received.wait_for(1)[0].body == sent.body
-    asked = listener.checked[0]
-    assert (asked.topic, asked.body, asked.queue_id) == (name, sent.body, result.queue.queue_id)
-    assert asked.msg_id == asked.transaction_id == result.msg_id
-    assert asked.properties["order"] == "7"
-    times = [int(message.properties["TRANSACTION_CHECK_TIMES"]) for message in listener.checked]
-    assert times == list(range(1, len(times) + 1))
-    eventually(lambda: unresolved(cluster) == 0)
-    assert len(received.messages) == 1
-
-
-def test_a_member_of_the_group_answers_for_one_that_died(
-    face: Face, name: str, cluster: Cluster
-) -> None:
-    died = face.producer(name, face.listener(execute=UNKNOWN), instance_name="died")
-    died.send_in_transaction(Message(name, b"orphan"))
-    died.send_in_transaction(Message(name, b"second"))
-    died.close()
-    survivor = face.listener(check=COMMIT)
-    # It never sent anything, and never heard of the topic.
-    face.producer(name, survivor, instance_name="survivor")
-    assert sorted(face.received(name).wait_for(2), key=lambda m: m.body)[0].body == b"orphan"
-    eventually(lambda: unresolved(cluster) == 0)
-
-
-def test_listeners_may_be_slow_and_many_run_at_once(face: Face, name: str) -> None:
-    begun = threading.Barrier(4, timeout=15)
-
-    class Slow(Listener):
-        def execute(self, message: Message, arg: Any) -> Any:
-            begun.wait()
-            return COMMIT
-
-    producer = face.producer(name, Slow(), concurrency=4)
-    results: list[Any] = []
-    threads = [
-        threading.Thread(
-            target=lambda: results.append(producer.send_in_transaction(Message(name, b"slow")))
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(15)
-    assert [result.state for result in results] == [COMMIT] * 4
-
-
-def test_refused_before_anything_is_sent(face: Face, name: str) -> None:
-    listener = face.listener()
-    producer = face.producer(name, listener)
-    with pytest.raises(IllegalArgumentError, match="cannot be delayed"):
-        producer.send_in_transaction(Message(name, b"x", properties={"DELAY": "3"}))
-    with pytest.raises(IllegalArgumentError, match="PGROUP belong"):
-        producer.send_in_transaction(Message(name, b"x", properties={"PGROUP": "g"}))
-    with pytest.raises(IllegalArgumentError, match="has no method execute"):
-        cometmq.TransactionProducer(name, object(), namesrv="h:1")  # type: ignore[arg-type]
-    assert listener.executed == []
 
 
 def send_half(

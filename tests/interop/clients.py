@@ -4,14 +4,17 @@ All programs understand the same scenarios and print JSON lines (`{"event": ...}
 
 | scenario | arguments | events |
 | --- | --- | --- |
-| produce | namesrv topic mode (sync, async, oneway, batch) count first size tags prefix queue | sent, summary |
-| consume | namesrv topic group expression expected members member delay-ms until-stdin from | started, message, summary |
+| produce | namesrv topic mode (sync, async, oneway, batch) count first size tags prefix queue delays recall | sent, recalled, summary |
+| consume | namesrv topic group expression expected members member delay-ms until-stdin from fail-times max-reconsume-times reply | started, message, summary |
+| request | namesrv topic count first ttl-ms | replied, failed, summary (Java, ours) |
 | transact | namesrv topic group member count first size verdicts (commit, rollback, unknown, raise) check | started, sent, state, all-sent, checked, summary (Java, ours) |
 | offsets | namesrv topic (`a,b`) group timestamp | queue, summary (Java) |
 | pull | namesrv topic (`a,b`) expression | pulled, message, summary (Java) |
 
 A produced message of index i has the key `<prefix>-<i>`, the tag `tags[i % len(tags)]`, the user
-property `index`, a non-ASCII user property `note`, and `body_pattern(i, size)` as its body.
+property `index`, a non-ASCII user property `note`, and `body_pattern(i, size)` as its body. Its
+delay is `delays[i % len(delays)]` (`level:2`, `sec:1`, `ms:1500`, `at:2000` for so many ms from then,
+or nothing), and it fails its consumer `fail-times[i % len(fail-times)]` times.
 """
 
 from __future__ import annotations

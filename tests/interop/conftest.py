@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 
 Namesrv = str
 
+# What the scenarios ask of a broker: selection by SQL92, retries and checks of transactions that
+# come soon, and new groups that begin where they say also in young queues.
+JAVA_BROKER_CONF = {
+    "enablePropertyFilter": "true",
+    "messageDelayLevel": "1s 1s 1s 1s 1s 1s",
+    "transactionTimeOut": "100",
+    "transactionCheckInterval": "150",
+    "transactionCheckMax": "5",
+    "accessMessageInMemoryMaxRatio": "0",
+}
+
 
 def need(*tools: str) -> None:
     """Skip the test, naming what is missing; in CI, where nothing may be missing, fail it."""
@@ -44,7 +55,10 @@ def comet_namesrv() -> Iterator[Namesrv]:
 def java_servers() -> Iterator[Namesrv]:
     """The Java name server and broker, its heap capped at 512 MiB."""
     need("java", "mvn")
-    with JavaNamesrv() as namesrv, JavaBroker(namesrv.address) as broker:
+    with (
+        JavaNamesrv() as namesrv,
+        JavaBroker(namesrv.address, conf=JAVA_BROKER_CONF) as broker,
+    ):
         assert broker.heap_mib == 512
         yield namesrv.address
         # A clean stop takes a Java broker ten seconds, and nothing is read from this store.

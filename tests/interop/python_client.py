@@ -1,7 +1,7 @@
 """Client program of the interop suite over CometMQ's own blocking clients.
 
 `python python_client.py <scenario> --name=value ...`, JSON lines on standard output; scenarios
-(produce, consume) and events are those of the Java program.
+(produce, consume, request, transact) and events are those of the Java program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from cometmq import (
     PushConsumer,
     SendResult,
     TransactionProducer,
+    create_reply_message,
 )
+from cometmq.errors import CometMQError
 
 ANSWER_TIMEOUT_S = 30.0
 
@@ -73,6 +75,12 @@ def produce(args: dict[str, str]) -> None:
                 emit_sent(start, len(batch), producer.send_batch(batch))
         else:
             raise ValueError(f"unknown mode {mode}")
+        for index in (int(text) for text in args.get("recall", "").split(",") if text):
+            emit(
+                "recalled",
+                index=index,
+                msgId=producer.recall(args["topic"], _recall_handles[index]),
+            )
     emit("summary", sent=count, failed=0)
 
 
@@ -97,7 +105,8 @@ def message(args: dict[str, str], index: int) -> Message:
     """Message `index` of the run."""
     prefix = args.get("prefix", "m")
     tags = args.get("tags", "").split(",")
-    return Message(
+    delays = args.get("delays", "").split(",")
+    one = Message(
         args["topic"],
         body(index, int(args.get("size", "64"))),
         tags=tags[index % len(tags)] or None,
@@ -105,10 +114,30 @@ def message(args: dict[str, str], index: int) -> Message:
         flag=index % 7,
         properties={"index": str(index), "note": "grün € 😀"},
     )
+    delay(one, delays[index % len(delays)])
+    return one
+
+
+def delay(one: Message, wanted: str) -> None:
+    """`level:2`, `sec:1`, `ms:1500`, `at:2000` for so many ms from now, or nothing."""
+    kind, _, value = wanted.partition(":")
+    if kind == "level":
+        one.delay_level = int(value)
+    elif kind == "sec":
+        one.properties["TIMER_DELAY_SEC"] = value
+    elif kind == "ms":
+        one.delay_ms = int(value)
+    elif kind == "at":
+        one.deliver_at_ms = int(time.time() * 1000) + int(value)
+
+
+_recall_handles: dict[int, str] = {}
 
 
 def emit_sent(index: int, count: int, result: SendResult) -> None:
     """Print the result of one send."""
+    if result.recall_handle is not None:
+        _recall_handles[index] = result.recall_handle
     emit(
         "sent",
         index=index,
@@ -120,7 +149,24 @@ def emit_sent(index: int, count: int, result: SendResult) -> None:
         brokerName=result.queue.broker_name,
         queueId=result.queue.queue_id,
         queueOffset=result.queue_offset,
+        recallHandle=result.recall_handle,
     )
+
+
+def ask(args: dict[str, str]) -> None:
+    """Send `count` requests, one after the other; print the reply to each, or the failure."""
+    first, count = int(args.get("first", "0")), int(args.get("count", "10"))
+    timeout_ms = int(args.get("ttl-ms", "10000"))
+    failed = 0
+    with Producer(args.get("group", "interop-requester"), namesrv=args["namesrv"]) as producer:
+        for index in range(first, first + count):
+            try:
+                reply = producer.request(message(args, index), timeout_ms=timeout_ms)
+                emit("replied", index=index, **described(reply))
+            except CometMQError as error:
+                failed += 1
+                emit("failed", index=index, error=str(error))
+    emit("summary", sent=count - failed, failed=failed)
 
 
 def transact(args: dict[str, str]) -> None:
@@ -170,9 +216,14 @@ def state(verdict: str) -> LocalTransactionState:
 
 def consume(args: dict[str, str]) -> None:
     """Consumers of one group, printing every message, until the run's end."""
-    received = Received(args)
     members = int(args.get("members", "1"))
     with ExitStack() as stack:
+        replier = None
+        if args.get("reply") == "true":
+            replier = stack.enter_context(
+                Producer(f"{args['group']}-replies", namesrv=args["namesrv"])
+            )
+        received = Received(args, replier)
         for number in range(members):
             name = args.get("member", "member") + (f"-{number}" if members > 1 else "")
             consumer = PushConsumer(
@@ -180,6 +231,7 @@ def consume(args: dict[str, str]) -> None:
                 received.listener(name),
                 namesrv=args["namesrv"],
                 instance_name=name,
+                max_reconsume_times=int(args.get("max-reconsume-times", "-1")),
                 consume_from=(
                     ConsumeFromWhere.LAST_OFFSET
                     if args.get("from") == "last"
@@ -199,27 +251,45 @@ def consume(args: dict[str, str]) -> None:
 class Received:
     """Counts what the listeners got; `done` is set when it is all that was expected."""
 
-    def __init__(self, args: dict[str, str]) -> None:
+    def __init__(self, args: dict[str, str], replier: Producer | None) -> None:
         self.count = 0
+        self._replier = replier
         self.done = threading.Event()
         self._expected = int(args.get("expected", str(1 << 31)))
         self._delay_s = int(args.get("delay-ms", "0")) / 1000
+        self._fail_times = [int(text) for text in args.get("fail-times", "0").split(",")]
         self._lock = threading.Lock()
 
     def listener(self, member: str) -> Any:
         """A blocking listener for one member."""
 
         def listen(messages: list[MessageExt]) -> ConsumeResult:
+            failed = False
             for one in messages:
                 emit("message", member=member, **described(one))
+                self._reply(one)
+                failed |= self._fails(one)
                 time.sleep(self._delay_s)
             with self._lock:
                 self.count += len(messages)
                 if self.count >= self._expected:
                     self.done.set()
-            return ConsumeResult.SUCCESS
+            return ConsumeResult.RECONSUME_LATER if failed else ConsumeResult.SUCCESS
 
         return listen
+
+    def _reply(self, one: MessageExt) -> None:
+        if self._replier is None:
+            return
+        index = int(one.properties["index"])
+        try:
+            self._replier.send(create_reply_message(one, body(index + 1, 64)))
+        except CometMQError as error:
+            emit("reply-failed", index=index, error=str(error))
+
+    def _fails(self, one: MessageExt) -> bool:
+        index = int(one.properties.get("index", "0"))
+        return one.reconsume_times < self._fail_times[index % len(self._fail_times)]
 
 
 def described(one: MessageExt) -> dict[str, Any]:
@@ -248,7 +318,8 @@ def described(one: MessageExt) -> dict[str, Any]:
 def main(argv: list[str]) -> None:
     """Run the scenario that the command line names."""
     args = dict(argument.removeprefix("--").split("=", 1) for argument in argv[1:])
-    {"produce": produce, "consume": consume, "transact": transact}[argv[0]](args)
+    scenarios = {"produce": produce, "consume": consume, "request": ask, "transact": transact}
+    scenarios[argv[0]](args)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ RULES: dict[str, frozenset[str]] = {
         {"store", "replication", "remoting", "filtering", "protocol", "runtime", "model"}
     ),
     "admin": frozenset({"client.instance", "remoting", "protocol", "runtime", "model"}),
+    "idempotent": frozenset({"client", "runtime", "model"}),
     "spark": frozenset({"client", "protocol.record", "model"}),
     "console": frozenset({"admin", "runtime", "model"}),
 }
@@ -32,8 +33,8 @@ RULES: dict[str, frozenset[str]] = {
 ABOVE = frozenset({"testing", "cli"})
 # These lie below all rooms.
 FOR_ALL = frozenset({"errors", "_version"})
-# Modules beside the rooms that only re-export.
-FACADES = frozenset({"__init__", "aio", "__main__"})
+# Modules beside the rooms: those that only re-export, and the loader of compiled modules.
+FACADES = frozenset({"__init__", "aio", "__main__", "_compiled"})
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "misc"})
 # Tasks have owners: only `runtime` starts them.
 TASK_STARTERS = frozenset({"create_task", "ensure_future"})

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Self
 
-from cometmq.errors import RemoteError, RemotingError, RouteNotFoundError
+from cometmq.admin.servers import TIMEOUT_S, AdminClient, master_of, refusal
 from cometmq.model.queue import MessageQueue
-from cometmq.model.route import TopicRouteData
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.command import request
 from cometmq.protocol.header import Header
 from cometmq.protocol.headers import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
-    GetRouteInfoRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
 )
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.remoting.client import RemotingClient
-
-TIMEOUT_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +38,20 @@ class QueueOffsets:
         return max(0, self.max_offset - begin)
 
 
-class OffsetsAdmin:
+class OffsetsAdmin(AdminClient):
     """Asks the brokers themselves, each time anew. An asynchronous context manager; for its loop.
 
     Calls raise RouteNotFoundError when the topic does not exist, RemotingError when a server does
     not answer, RemoteError when it refuses.
     """
 
-    def __init__(self, namesrv: Sequence[str]) -> None:
-        self._namesrv = list(namesrv)
-        self._remoting = RemotingClient()
-
     async def topic_offsets(self, topic: str, group: str | None = None) -> list[QueueOffsets]:
         """The offsets of every readable queue of `topic`, in the order of the queues."""
         route = await self._route(topic)
-        addresses: dict[MessageQueue, str] = {}
-        for queue in route.subscribe_queues(topic):
-            broker = route.broker(queue.broker_name)
-            master = broker.master() if broker is not None else None
-            if master is None:
-                raise RouteNotFoundError(
-                    f"the route of topic {topic} names no master of broker {queue.broker_name}"
-                )
-            addresses[queue] = master
+        addresses = {
+            queue: master_of(route, topic, queue.broker_name)
+            for queue in route.subscribe_queues(topic)
+        }
         return list(
             await asyncio.gather(
                 *(
@@ -76,15 +60,6 @@ class OffsetsAdmin:
                 )
             )
         )
-
-    async def close(self) -> None:
-        await self._remoting.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        await self.close()
 
     async def _queue_offsets(
         self, address: str, queue: MessageQueue, group: str | None
@@ -126,43 +101,10 @@ class OffsetsAdmin:
         ):
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise _refusal(answer, address, what)
+            raise refusal(answer, address, what)
         return answer.header(OffsetResponseHeader).offset
-
-    async def _route(self, topic: str) -> TopicRouteData:
-        """The route as the first name server that answers knows it."""
-        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        failure: RemotingError | None = None
-        for address in self._namesrv:
-            command: RemotingCommand = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            try:
-                answer = await self._remoting.call(address, command, TIMEOUT_S)
-            except RemotingError as error:
-                failure = error
-                continue
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise RouteNotFoundError(
-                    f"the name server {address} knows no route of topic {topic}",
-                    code=answer.code,
-                    remark=answer.remark,
-                    address=address,
-                )
-            if answer.code != ResponseCode.SUCCESS:
-                raise _refusal(answer, address, f"the route of topic {topic}")
-            return decode_body(bytes(answer.body), TopicRouteData)
-        assert failure is not None, "there is at least one name server"
-        raise failure
 
 
 def stored(offsets: Iterable[QueueOffsets]) -> int:
     """How many messages these queues have taken since they exist."""
     return sum(queue.max_offset for queue in offsets)
-
-
-def _refusal(answer: RemotingCommand, address: str, what: str) -> RemoteError:
-    return RemoteError(
-        f"{what} was refused by {address} with code {answer.code}: {answer.remark}",
-        code=answer.code,
-        remark=answer.remark,
-        address=address,
-    )

@@ -38,9 +38,12 @@ class CleaningTimer:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="clean-store")
 
     def start(self) -> None:
-        period_s = self._store.config.clean_resource_interval / 1000
         # Java waits a minute; a disk that is full at the start should be known sooner.
-        self._tasks.every(period_s, self.run, "clean-store", first_s=min(_FIRST_RUN_S, period_s))
+        first_s = min(_FIRST_RUN_S, self._period_s())
+        self._tasks.every(self._period_s, self.run, "clean-store", first_s=first_s)
+
+    def _period_s(self) -> float:
+        return self._store.config.clean_resource_interval / 1000
 
     async def run(self) -> None:
         """One run of the cleaner."""
@@ -95,8 +98,7 @@ class CleaningHandlers:
     def clean_unused_topic(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Remove the queues of topics that have no configuration."""
         unused = self._store.topics().keys() - self._retained()
-        for topic in unused:
-            self._store.delete_topic(topic)
+        self._store.delete_topics(unused)
         self._tell(connection, unused)
         return response(ResponseCode.SUCCESS)
 

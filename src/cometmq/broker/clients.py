@@ -43,8 +43,9 @@ class ConsumerGroup:
     def broadcasting(self) -> bool:
         return self.message_model == "BROADCASTING"
 
-    def update_subscriptions(self, subscriptions: list[SubscriptionData]) -> bool:
-        """Take over a heartbeat's subscriptions; True when a topic came or went.
+    def update_subscriptions(self, subscriptions: list[SubscriptionData]) -> tuple[bool, list[str]]:
+        """Take over a heartbeat's subscriptions; tells whether a topic came or went, and the topics
+        of which something else is selected now.
 
         A newer version of a known subscription replaces it; topics that are no longer named go.
         """
@@ -52,11 +53,14 @@ class ConsumerGroup:
         changed = wanted.keys() != self.subscriptions.keys()
         for topic in self.subscriptions.keys() - wanted.keys():
             del self.subscriptions[topic]
+        reselected = []
         for topic, data in wanted.items():
             known = self.subscriptions.get(topic)
             if known is None or data.sub_version > known.sub_version:
                 self.subscriptions[topic] = data
-        return changed
+                if known is not None and known.sub_string != data.sub_string:
+                    reselected.append(topic)
+        return changed, reselected
 
 
 class ClientManager:
@@ -64,13 +68,15 @@ class ClientManager:
 
     The functions in `on_members_changed` are called with a consumer group's name and its remaining
     members whenever somebody joins or leaves or the set of topics changes; those in
-    `on_subscriptions` with a group's name and its subscriptions at each of its heartbeats. For the
-    loop's thread only.
+    `on_subscriptions` with a group's name and its subscriptions at each of its heartbeats; those in
+    `on_reselected` with a topic of which a group selects something else now. For the loop's thread
+    only.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.on_members_changed: list[Callable[[str, list[Member]], None]] = []
         self.on_subscriptions: list[Callable[[str, list[SubscriptionData]], None]] = []
+        self.on_reselected: list[Callable[[str], None]] = []
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Member]] = {}
@@ -107,7 +113,11 @@ class ClientManager:
         joined = self._join(group.members, member, data.group_name)
         for callback in self.on_subscriptions:
             callback(data.group_name, data.subscription_data_set)
-        if group.update_subscriptions(data.subscription_data_set) or joined:
+        changed, reselected = group.update_subscriptions(data.subscription_data_set)
+        for topic in reselected:
+            for tell in self.on_reselected:
+                tell(topic)
+        if changed or joined:
             self._members_changed(group)
 
     def register_producer(self, member: Member, group: str) -> None:

@@ -60,6 +60,7 @@ class BrokerConfig:
     short_polling_time_mills: int = field(default=1_000, metadata={"min": 1})
     lite_pull_message_enable: bool = True
     slave_read_enable: bool = False
+    use_server_side_reset_offset: bool = True
     notify_consumer_ids_changed_enable: bool = True
     enable_property_filter: bool = False
     filter_support_retry: bool = False
@@ -67,6 +68,9 @@ class BrokerConfig:
     filter_data_clean_time_span: int = field(default=86_400_000, metadata={"min": 0})
     expect_consumer_num_use_filter: int = field(default=32, metadata={"min": 1})
     max_error_rate_of_bloom_filter: int = field(default=20, metadata={"min": 1, "max": 99})
+    # CometMQ's own: functions that select messages, and the ms that one may take for a message.
+    filter_predicate_modules: str = ""
+    filter_predicate_time_limit: int = field(default=50, metadata={"min": 1})
     reject_transaction_message: bool = False
     transaction_time_out: int = field(default=6_000, metadata={"min": 0})
     transaction_check_max: int = field(default=15, metadata={"min": 0})

@@ -18,7 +18,7 @@ from cometmq.filtering.sql92 import compile_sql
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import is_tag_type
 from cometmq.model.ranges import Int32, Int64
-from cometmq.model.subscription import EXPRESSION_SQL92, SubscriptionData
+from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, SubscriptionData
 from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.clock import Clock
 from cometmq.store.consume_queue_ext import ExtUnit
@@ -122,7 +122,11 @@ class ConsumerFilterManager:
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic)
-            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+            if (
+                not is_tag_type(subscription.expression_type)
+                and subscription.expression_type != EXPRESSION_CLASS  # a name, nothing to compile
+                and subscription.sub_string
+            ):
                 self._register(group, subscription)
         if group in self._topics_of:
             self._die(group, self._topics_of[group] - topics)

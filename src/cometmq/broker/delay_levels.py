@@ -145,15 +145,23 @@ class DelayLevels:
     def _deliver_level(self, index: int, now_ms: int, limit: int) -> int:
         """Deliver from a level whose head is due, until one is not."""
         offset = self._offsets[index]
-        units = self._queue(index).units(offset, limit)
-        count = 0
-        for physical_offset, size, due_ms in units or ():
+        due: list[tuple[int, int]] = []
+        for physical_offset, size, due_ms in self._queue(index).units(offset, limit) or ():
             # The head is due, or nobody would be here; see its own rule in `deliver_due`.
-            if count and due_ms > now_ms:
+            if due and due_ms > now_ms:
                 break
-            if size != PLACEHOLDER_SIZE and not self._deliver(index, physical_offset, size, now_ms):
-                return count
-            count += 1
+            due.append((physical_offset, size))
+        count = 0
+        while count < len(due):
+            done = self._delivery.deliver_many(due[count:] if count else due)
+            if not done:
+                physical_offset, size = due[count]
+                if size != PLACEHOLDER_SIZE and not self._deliver(
+                    index, physical_offset, size, now_ms
+                ):
+                    return count
+                done = 1
+            count += done
             self._offsets[index] = offset + count
         self._look_at_head(index, now_ms)
         return count

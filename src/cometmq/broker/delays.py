@@ -29,8 +29,10 @@ from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
-# Messages delivered between two turns of the loop: a few milliseconds of work, so that a hundred
-# thousand that are due at once delay nobody's send for long.
+# So long the loop delivers before it serves others, so that a hundred thousand messages that are due
+# at once delay nobody's send for long, nor are they delayed by it. Looked at after each batch: about
+# a millisecond of work.
+_SLICE_S: Final = 0.01
 _BATCH: Final = 256
 # While anything waits, the time is looked at so often: the system's clock may be set.
 _LONGEST_SLEEP_MS: Final = 1_000
@@ -144,8 +146,12 @@ class Delays:
         self._timer = None
         self._armed_for_ms = NEVER_MS
         now_ms = self._clock.now_ms()
+        until = self._clock.monotonic() + _SLICE_S
         try:
-            count = self.messages.run(now_ms, _BATCH)
+            while count := self.messages.run(now_ms, _BATCH):
+                if self._clock.monotonic() >= until:
+                    break
+                now_ms = self._clock.now_ms()
         except Exception:
             # The outermost edge of a callback: without it a fault would end all deliveries.
             log.exception("delayed messages could not be delivered")

@@ -10,6 +10,7 @@ alone, whatever a kill left of the files that record progress (see `delay_replay
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cometmq.errors import CometMQError, ProtocolError
@@ -74,6 +75,17 @@ class Delivery:
         except ProtocolError as error:
             raise UndeliverableError(f"the record at {physical_offset}: {error}") from error
 
+    def deliver_many(self, places: Sequence[tuple[int, int]], suffix: bytes = b"") -> int:
+        """Deliver the waiting messages at `places` (commit-log offset, size); returns how many.
+
+        Ends in front of one that is out of the ordinary, perhaps because the store takes none now:
+        `read` and `deliver` do that one, or say what is wrong with it. `suffix` is that of
+        `RecordCopier.append_copies`.
+        """
+        count = self._store.append_copies(places, suffix)
+        self.delivered_count += count
+        return count
+
     def deliver(self, waiting: WaitingMessage, more_properties: bytes = b"") -> None:
         """Append the message to its real topic; `more_properties` are left out if too long.
 
@@ -115,6 +127,8 @@ class Delivery:
 
 def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
     """As `decode_record` for a record that the store holds, without copying its body."""
+    if len(record) < MIN_RECORD_SIZE:
+        raise ProtocolError(f"it is no record: {len(record)} bytes")
     (
         size, magic, _crc, _queue_id, flag, _queue_offset, own_offset, sys_flag, born_timestamp,
         born_host, store_timestamp, _store_host, reconsume_times, _prepared, body_length,

@@ -65,25 +65,25 @@ class FlushTimers:
     def start(self) -> None:
         config = self._store.config
         self._every(
-            config.flush_interval_commit_log,
+            lambda: config.flush_interval_commit_log,
             self._flusher.flush,
-            config.flush_commit_log_least_pages,
-            config.flush_commit_log_thorough_interval,
+            lambda: config.flush_commit_log_least_pages,
+            lambda: config.flush_commit_log_thorough_interval,
             "flush-commit-log",
         )
         self._every(
-            config.flush_interval_consume_queue,
+            lambda: config.flush_interval_consume_queue,
             self._flush_consume_queues,
-            config.flush_consume_queue_least_pages,
-            config.flush_consume_queue_thorough_interval,
+            lambda: config.flush_consume_queue_least_pages,
+            lambda: config.flush_consume_queue_thorough_interval,
             "flush-consume-queues",
         )
         if config.uses_transient_pool:
             self._every(
-                config.commit_interval_commit_log,
+                lambda: config.commit_interval_commit_log,
                 self._commit,
-                config.commit_commit_log_least_pages,
-                config.commit_commit_log_thorough_interval,
+                lambda: config.commit_commit_log_least_pages,
+                lambda: config.commit_commit_log_thorough_interval,
                 "commit-commit-log",
             )
         self._tasks.every(_CHECKPOINT_PERIOD_S, self._flush_checkpoint, "flush-checkpoint")
@@ -132,12 +132,13 @@ class FlushTimers:
 
     def _every(
         self,
-        interval_ms: int,
+        interval_ms: Callable[[], int],
         flush: Callable[[int], Awaitable[object]],
-        least_pages: int,
-        thorough_interval_ms: int,
+        least_pages: Callable[[], int],
+        thorough_interval_ms: Callable[[], int],
         name: str,
     ) -> None:
+        """All three are asked anew each time: operators may change them."""
         last_thorough = self._clock.monotonic()
 
         async def run() -> None:
@@ -145,9 +146,9 @@ class FlushTimers:
             if self._store.failure is not None:  # said when it happened
                 return
             now = self._clock.monotonic()
-            pages = least_pages
-            if now - last_thorough >= thorough_interval_ms / 1000:
+            pages = least_pages()
+            if now - last_thorough >= thorough_interval_ms() / 1000:
                 last_thorough, pages = now, 0
             await flush(pages)
 
-        self._tasks.every(interval_ms / 1000, run, name)
+        self._tasks.every(lambda: interval_ms() / 1000, run, name)

@@ -42,6 +42,7 @@ class LongPolling:
         self._held: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
         self._woken: list[HeldPull] = []
+        self._postponed: list[HeldPull] = []
 
     @property
     def count(self) -> int:
@@ -93,8 +94,12 @@ class LongPolling:
         """Answer what has waited long enough; `now` is a time of the loop.
 
         Forgets the pulls of closed connections too: looking for them when each of many clients goes
-        would take far longer than one round for them all.
+        would take far longer than one round for them all. Comes back to those whose peer did not take
+        the answers before them.
         """
+        postponed, self._postponed = self._postponed, []
+        for pull in postponed:
+            self._wake(pull)
         self._release(lambda pull: pull.deadline <= now or pull.connection.closed)
 
     def release_all(self) -> None:
@@ -130,5 +135,9 @@ class LongPolling:
     def _answer_woken(self) -> None:
         woken, self._woken = self._woken, []
         for pull in woken:
-            if not pull.connection.closed:
+            if pull.connection.closed:
+                continue
+            if pull.connection.congested:
+                self._postponed.append(pull)
+            else:
                 pull.answer()

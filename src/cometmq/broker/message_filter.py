@@ -22,18 +22,20 @@ class MessageFilter:
     """Tests that a message must pass; None where all do.
 
     `matches` sees the tags code, `matches_properties` the properties; `matches_ext` sorts out before
-    that what cannot match, by the bit map beside the consume queue.
+    that what cannot match, by the bit map beside the consume queue. `matches_whole` sees all of a
+    record; what waits with it is woken by every message.
     """
 
     matches: TagMatcher | None = None
     matches_properties: PropertiesMatcher | None = None
     matches_ext: Callable[[ExtUnit], bool] | None = None
+    matches_whole: Callable[[memoryview], bool] | None = None
 
     def matches_record(self) -> Callable[[memoryview], bool] | None:
-        """The test of the properties for a whole record in the log."""
+        """The test for a whole record in the log."""
         matches = self.matches_properties
         if matches is None:
-            return None
+            return self.matches_whole
         return lambda record: matches(properties_of(record))
 
 

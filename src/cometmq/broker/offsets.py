@@ -12,15 +12,41 @@ class ConsumerOffsetManager:
 
     An offset is that of the next message to consume. A smaller offset than the stored one is taken,
     as Java takes it: a client may have been reset.
+
+    A reset is stored at once and kept in `resets` too until the next pull of the queue was told of
+    it: what its consumer commits before it knows counts for nothing.
     """
 
     def __init__(self, table: ConsumerOffsetSerializeWrapper | None = None) -> None:
         self.table = table or ConsumerOffsetSerializeWrapper()
         self.changed = False
+        self.resets: dict[str, dict[int, int]] = {}
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        self.table.offset_table.setdefault(_key(topic, group), {})[queue_id] = offset
+        key = _key(topic, group)
+        if self.resets and queue_id in self.resets.get(key, ()):
+            return
+        self.table.offset_table.setdefault(key, {})[queue_id] = offset
         self.changed = True
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Have the group go on at `offset` (Java: assignResetOffset)."""
+        key = _key(topic, group)
+        self.table.offset_table.setdefault(key, {})[queue_id] = offset
+        self.resets.setdefault(key, {})[queue_id] = offset
+        self.changed = True
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset of a reset that no pull has been told of; told now (Java:
+        queryThenEraseResetOffset)."""
+        key = _key(topic, group)
+        pending = self.resets.get(key)
+        if pending is None:
+            return None
+        offset = pending.pop(queue_id, None)
+        if not pending:
+            del self.resets[key]
+        return offset
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The stored offset, -1 if there is none."""
@@ -44,6 +70,7 @@ class ConsumerOffsetManager:
 
     def _remove(self, keys: list[str]) -> None:
         for key in keys:
+            self.resets.pop(key, None)
             del self.table.offset_table[key]
             self.changed = True
 

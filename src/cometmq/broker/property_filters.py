@@ -15,6 +15,7 @@ from cometmq.broker.consumer_filters import (
     ConsumerFilterTable,
     compile_expression,
 )
+from cometmq.broker.predicates import FilterPredicates, by_class
 from cometmq.broker.pull import check_property_filter
 from cometmq.broker.state import StateWriter
 from cometmq.filtering.bloom import BloomFilter
@@ -40,9 +41,15 @@ class PropertyFilters:
     """
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, file: JsonFile, state: StateWriter
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        file: JsonFile,
+        state: StateWriter,
+        predicates: FilterPredicates,
     ) -> None:
         self._config = config
+        self._predicates = predicates
         self._file = file
         self._state = state
         self.manager = ConsumerFilterManager(
@@ -81,7 +88,9 @@ class PropertyFilters:
     def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Would this broker serve the subscription? FilterExpressionError carries code 23."""
         subscription = decode_body(call.body, CheckClientRequestBody).subscription_data
-        if not is_tag_type(subscription.expression_type):
+        if by_class(subscription):
+            self._predicates.find(subscription.sub_string)
+        elif not is_tag_type(subscription.expression_type):
             check_property_filter(self._config, subscription.expression_type)
             compile_expression(subscription.sub_string, subscription.expression_type)
         return response(ResponseCode.SUCCESS)

@@ -19,6 +19,7 @@ from cometmq.broker.groups import GroupManager
 from cometmq.broker.long_polling import HeldPull, LongPolling
 from cometmq.broker.message_filter import EVERYTHING, MessageFilter, retry_filter, sql_filter
 from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.predicates import FilterPredicates, by_class
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
 from cometmq.errors import FilterExpressionError, IllegalArgumentError
@@ -74,6 +75,7 @@ class PullHandler:
         offsets: ConsumerOffsetManager,
         long_polling: LongPolling,
         filters: ConsumerFilterManager,
+        predicates: FilterPredicates,
     ) -> None:
         self._config = config
         self._store = store
@@ -83,6 +85,7 @@ class PullHandler:
         self._offsets = offsets
         self._long_polling = long_polling
         self._filters = filters
+        self._predicates = predicates
 
     def register(self, handlers: Handlers) -> None:
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
@@ -99,6 +102,10 @@ class PullHandler:
         assert header is not None
         group, topic = self._check(request.code, header)
         wanted = self._filter(header, group)
+        if self._offsets.resets:
+            moved = self._moved(header, group, topic)
+            if moved is not None:
+                return moved
         result = self._store.get(
             header.topic,
             header.queue_id,
@@ -134,6 +141,26 @@ class PullHandler:
                 next_begin_offset=result.next_begin_offset,
                 min_offset=result.min_offset,
                 max_offset=result.max_offset,
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
+            ),
+        )
+
+    def _moved(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, topic: TopicConfig
+    ) -> RemotingCommand | None:
+        """The answer to the first pull of a queue after its offset was reset."""
+        offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            return None
+        return response(
+            ResponseCode.PULL_OFFSET_MOVED,
+            "OFFSET_RESET",
+            header=PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=offset,
+                min_offset=self._store.min_offset(header.topic, header.queue_id),
+                max_offset=self._store.max_offset(header.topic, header.queue_id),
                 topic_sys_flag=topic.topic_sys_flag,
                 group_sys_flag=group.group_sys_flag,
             ),
@@ -255,6 +282,8 @@ class PullHandler:
                 subscription = build_subscription(
                     header.topic, header.subscription, header.expression_type
                 )
+                if by_class(subscription):
+                    return self._predicates.message_filter(subscription)
                 if not is_tag_type(subscription.expression_type):
                     check_property_filter(self._config, subscription.expression_type)
                     # Java lets every message through a text that does not parse.
@@ -268,6 +297,8 @@ class PullHandler:
                 ) from error
         else:
             subscription = self._known_subscription(header, group)
+            if by_class(subscription):
+                return self._predicates.message_filter(subscription)
             if not is_tag_type(subscription.expression_type):
                 data = self._known_data(header, subscription)
                 check_property_filter(self._config, subscription.expression_type)

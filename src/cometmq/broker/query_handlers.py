@@ -7,7 +7,7 @@ from typing import Final
 from cometmq.broker.indexing import Indexing
 from cometmq.broker.refusal import Refused
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.headers import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
@@ -45,7 +45,7 @@ class QueryHandlers:
         header = request.header
         assert header is not None
         limit = header.max_num
-        if request.ext().get(_UNIQUE_KEY_QUERY) == "true":
+        if ext_of(request).get(_UNIQUE_KEY_QUERY) == "true":
             limit = self._store.config.default_query_max_num
         answer = await self._indexing.query(
             header.topic, header.key, limit, header.begin_timestamp, header.end_timestamp

@@ -1,14 +1,12 @@
 """Recalling timed messages before they are delivered: code 370.
 
-Java: RecallMessageProcessor, RecallMessageHandle. A handle, given to the sender of a timed message,
-is the URL-safe Base64 of `v1 <topic> <broker name> <time, ms> <unique id>`.
+Java: RecallMessageProcessor. The sender of a timed message is given a handle, see
+`protocol.recall_handle`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-from typing import Final, NamedTuple
+from typing import Final
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.incoming import IncomingMessage
@@ -16,45 +14,20 @@ from cometmq.broker.put import MessagePut
 from cometmq.broker.refusal import Refused
 from cometmq.broker.timer import recall_key
 from cometmq.broker.topics import TopicManager
+from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import PERM_WRITE
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
+from cometmq.protocol.recall_handle import RecallHandle
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 
-_VERSION: Final = "v1"
 _TAG: Final = "_RECALL_TAG_"
 _BODY: Final = b"0"
-
-
-class RecallHandle(NamedTuple):
-    """`time_ms` lies in the slot of the message."""
-
-    topic: str
-    broker_name: str
-    time_ms: int
-    unique_id: str
-
-    def encode(self) -> str:
-        text = " ".join((_VERSION, *map(str, self)))
-        return base64.urlsafe_b64encode(text.encode()).decode()
-
-    @classmethod
-    def decode(cls, handle: str) -> RecallHandle:
-        """Raises Refused for a text that is no handle."""
-        try:
-            items = base64.b64decode(handle, altchars=b"-_", validate=True).decode().split(" ")
-            version, topic, broker_name, time_text, unique_id = items[:5]
-            time_ms = int(time_text)
-        except (binascii.Error, ValueError) as error:
-            raise _invalid(handle) from error
-        if version != _VERSION:
-            raise _invalid(handle)
-        return cls(topic, broker_name, time_ms, unique_id)
 
 
 def recall_handle(message: IncomingMessage, broker_name: str) -> str | None:
@@ -91,7 +64,7 @@ class RecallHandler:
         header = call.header
         assert header is not None
         self._check_service(header.topic)
-        handle = RecallHandle.decode(header.recall_handle)
+        handle = _decoded(header.recall_handle)
         if handle.topic != header.topic:
             raise _illegal(f"topic not match: the handle is for {handle.topic}")
         if handle.broker_name != self._config.broker_name:
@@ -141,8 +114,11 @@ class RecallHandler:
         return IncomingMessage(handle.topic, 0, _BODY, properties, now_ms, connection.packed_peer)
 
 
-def _invalid(handle: str) -> Refused:
-    return _illegal(f"recall handle is invalid: {handle[:80]!r}")
+def _decoded(handle: str) -> RecallHandle:
+    try:
+        return RecallHandle.decode(handle)
+    except ProtocolError as error:
+        raise _illegal(str(error)) from error
 
 
 def _illegal(reason: str) -> Refused:

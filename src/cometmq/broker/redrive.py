@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -29,6 +30,7 @@ from cometmq.protocol.ids import encode_offset_id, parse_offset_id
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.store.store import MessageStore
@@ -38,7 +40,6 @@ log = structlog.get_logger(__name__)
 MAX_REDRIVES: Final = 10_000
 MAX_ID_LENGTH: Final = 120
 REDRIVE_ID: Final = "REDRIVE_ID"
-_NO_END: Final = 2**63 - 1
 # Letters looked at between two turns of the loop.
 _BATCH: Final = 128
 # Records of the log looked at between two turns of the loop.
@@ -60,31 +61,6 @@ _LEFT_OUT: Final = (
     p.RECONSUME_TIME,
     p.MAX_RECONSUME_TIMES,
 )
-
-
-class LetterSelection(msgspec.Struct, rename="camel", frozen=True):
-    """Which letters: every condition that is given holds.
-
-    `ids` are unique ids or offset ids, of the letter or of its first record. Times are those at
-    which letters were stored, ms, both included.
-    """
-
-    ids: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    begin_ms: Int64 = 0
-    end_ms: Int64 = _NO_END
-
-    def has(self, record: StoredRecord, properties: dict[str, str]) -> bool:
-        if not self.begin_ms <= record.store_timestamp <= self.end_ms:
-            return False
-        if self.keys and not set(self.keys) & set(properties.get(p.KEYS, "").split()):
-            return False
-        own_id = encode_offset_id(record.store_host, record.physical_offset)
-        return not self.ids or not {
-            own_id,
-            properties.get(p.UNIQ_CLIENT_MESSAGE_ID, own_id),
-            properties.get(p.ORIGIN_MESSAGE_ID, own_id),
-        }.isdisjoint(self.ids)
 
 
 class RedriveState(msgspec.Struct, rename="camel"):
@@ -109,16 +85,24 @@ class RedriveState(msgspec.Struct, rename="camel"):
 class Redrives:
     """All redrives of a broker, kept in config/redrives.json. For the loop's thread only.
 
-    `open` when the store is open.
+    `flush` has the disk take all of the log. `open` when the store is open.
     """
 
-    def __init__(self, store: MessageStore, clock: Clock, topics: TopicManager) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        topics: TopicManager,
+        flush: Callable[[], Awaitable[object]],
+    ) -> None:
         self._store = store
         self._clock = clock
         self._topics = topics
+        self._flush = flush
         self._file = JsonFile(store.config.store_path_root_dir / "config" / "redrives.json")
         self._states: dict[str, RedriveState] = {}
-        self._running: set[str] = set()
+        # Of those under way: what they have done, apart from what is on disk until it is true there.
+        self._running: dict[str, RedriveState] = {}
 
     def open(self) -> None:
         """Read what is known. Raises ConfigError for an unreadable file."""
@@ -126,7 +110,20 @@ class Redrives:
         self._states = found or {}
 
     def get(self, redrive_id: str) -> RedriveState | None:
-        return self._states.get(redrive_id)
+        """How far a redrive is; None for an id that is not known."""
+        return self._running.get(redrive_id) or self._states.get(redrive_id)
+
+    def check(
+        self, redrive_id: str, group: str, selection: LetterSelection, *, only_group: bool
+    ) -> None:
+        """Raise Refused if the id is in use for something else."""
+        state = self._states.get(redrive_id)
+        asked = (group, selection, only_group)
+        if state is not None and (state.group, state.selection, state.only_group) != asked:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"redrive {redrive_id} has sent other letters (group {state.group}); choose a new id",
+            )
 
     async def redrive(
         self,
@@ -144,29 +141,23 @@ class Redrives:
         Raises Refused for an id that is in use for something else, a group without dead letters, or
         too many redrives; StoreError when the store fails, after which the same call goes on.
         """
+        self.check(redrive_id, group, selection, only_group=only_group)
         state = self._states.get(redrive_id)
         if state is None:
             state = self._new(redrive_id, group, selection, only_group)
-        elif (state.group, state.selection, state.only_group) != (group, selection, only_group):
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"redrive {redrive_id} has sent other letters (group {state.group}); choose a new id",
-            )
         if redrive_id in self._running:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"redrive {redrive_id} is running already")
         if state.finished:
             return state
-        self._running.add(redrive_id)
+        working = self._running[redrive_id] = msgspec.structs.replace(state)
         try:
             await self._save()
-            # Apart from what is on disk until it is true there.
-            working = msgspec.structs.replace(state)
             await self._catch_up(working)
             await self._run(working)
             self._states[redrive_id] = working
             await self._save()
         finally:
-            self._running.discard(redrive_id)
+            del self._running[redrive_id]
         return working
 
     def _new(
@@ -221,7 +212,7 @@ class Redrives:
                 await asyncio.sleep(0)
         end = self._store.commit_log.end
         # Only what the disk has is done: after a power failure the rest is sent again.
-        await asyncio.get_running_loop().run_in_executor(None, self._store.flush_commit_log)
+        await self._flush()
         state.commit_log_offset = end
         state.finished = True
         log.info(
@@ -234,7 +225,7 @@ class Redrives:
 
     def _deal_with(self, state: RedriveState, letter: StoredRecord) -> None:
         properties = decode_properties(letter.properties)
-        if not state.selection.has(letter, properties):
+        if not _selects(state.selection, letter, properties):
             return
         message = self._message(state, letter, properties)
         if message is None:
@@ -314,3 +305,16 @@ class Redrives:
             await self._file.save(pretty(self._states))
         except OSError as error:
             raise StoreError(f"{self._file.path} cannot be written: {error}") from error
+
+
+def _selects(selection: LetterSelection, letter: StoredRecord, properties: dict[str, str]) -> bool:
+    if not selection.begin_ms <= letter.store_timestamp <= selection.end_ms:
+        return False
+    if selection.keys and set(properties.get(p.KEYS, "").split()).isdisjoint(selection.keys):
+        return False
+    own_id = encode_offset_id(letter.store_host, letter.physical_offset)
+    return not selection.ids or not {
+        own_id,
+        properties.get(p.UNIQ_CLIENT_MESSAGE_ID, own_id),
+        properties.get(p.ORIGIN_MESSAGE_ID, own_id),
+    }.isdisjoint(selection.ids)

@@ -124,12 +124,14 @@ class Registration:
         if self._closing:  # it would undo what `close` just said
             return
         body = RegisterBrokerBody(
+            # Java's consumers pull with a class filter from filter servers only: this broker is one.
+            [self._address] if self._config.filter_predicate_modules.strip() else [],
             topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
                 data_version=self._topics.data_version,
                 topic_config_table={
                     topic.topic_name: self._topics.registered(topic) for topic in topics
                 },
-            )
+            ),
         )
         compressed = self._config.compressed_register
         data = encode_register_body(body, compressed=compressed)

@@ -14,8 +14,10 @@ import structlog
 
 from cometmq.broker.cleaning import CleaningHandlers, CleaningTimer
 from cometmq.broker.client_handlers import ClientHandlers
+from cometmq.broker.client_relay import ClientRelay
 from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.config_handlers import NOTHING_GIVEN, ConfigHandlers, GivenConfig
 from cometmq.broker.delays import Delays
 from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
 from cometmq.broker.group_commit import GroupCommit
@@ -25,6 +27,7 @@ from cometmq.broker.lock_handlers import LockHandlers
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offset_handlers import OffsetHandlers
 from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.predicates import FilterPredicates
 from cometmq.broker.property_filters import PropertyFilters
 from cometmq.broker.pull import PullHandler
 from cometmq.broker.put import MessagePut
@@ -32,9 +35,11 @@ from cometmq.broker.query_handlers import QueryHandlers
 from cometmq.broker.queue_locks import QueueLocks
 from cometmq.broker.recall import RecallHandler
 from cometmq.broker.redrive import Redrives
+from cometmq.broker.redrive_handlers import RedriveHandlers
 from cometmq.broker.registration import Registration
 from cometmq.broker.reply import ReplyHandler
 from cometmq.broker.retry import RetryHandler
+from cometmq.broker.runtime_info import RuntimeInfo
 from cometmq.broker.send import SendHandler
 from cometmq.broker.state import StateWriter
 from cometmq.broker.topics import TopicManager
@@ -69,7 +74,10 @@ _LONG_POLLING_SWEEP_PERIOD_S = 0.5
 
 
 class Broker:
-    """A broker on the running loop. `start` once, `close` once; for that loop's thread only."""
+    """A broker on the running loop. `start` once, `close` once; for that loop's thread only.
+
+    `given` is where the settings come from, for those who ask and who change them.
+    """
 
     def __init__(
         self,
@@ -78,8 +86,10 @@ class Broker:
         *,
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
+        given: GivenConfig = NOTHING_GIVEN,
     ) -> None:
         self.config = config
+        self._given = given
         self.store_config = store_config
         self._clock = clock
         self._disk = disk or Disk()
@@ -172,8 +182,13 @@ class Broker:
         check_usable(self.store_config, self._disk)
         packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
         # Before the store: what is recovered gets bit maps too.
+        self.predicates = FilterPredicates(self.config)
         self._filters = PropertyFilters(
-            self.config, self._clock, self._table_file("consumerFilter.json"), self._state
+            self.config,
+            self._clock,
+            self._table_file("consumerFilter.json"),
+            self._state,
+            self.predicates,
         )
         store = MessageStore(
             self.store_config,
@@ -200,9 +215,10 @@ class Broker:
         await asyncio.get_running_loop().run_in_executor(None, delays.open)
         self._delays = delays
         self.delayed = delays.messages
-        self.redrives = Redrives(store, self._clock, self.topics)
+        self._flusher = flusher = CommitLogFlusher(store)
+        self.redrives = Redrives(store, self._clock, self.topics, lambda: flusher.flush(0))
         self.redrives.open()
-        self._flusher = CommitLogFlusher(store)
+        RedriveHandlers(self.config, self.redrives, self._tasks).register(self._handlers)
         self._register_handlers(store, delays, packed_host, self._group_commit(self._flusher))
         self._indexing = Indexing(store, self._tasks)
         QueryHandlers(store, self._indexing, self.config.max_frame_length).register(self._handlers)
@@ -270,6 +286,8 @@ class Broker:
             group_commit,
         )
         self.clients = ClientManager(self._clock)
+        # What waits with the old selection must not wait on: Java looks after it every 5 s.
+        self.clients.on_reselected.append(self._long_polling.release_topic)
         self._filters.watch(self.clients, self._long_polling.release_topic)
         self._filters.register(self._handlers)
         client_handlers = ClientHandlers(
@@ -287,7 +305,9 @@ class Broker:
             self.offsets,
             self._long_polling,
             self._filters.manager,
+            self.predicates,
         ).register(self._handlers)
+        self.predicates.register(self._handlers)
         client_handlers.register(self._handlers)
         transactions.register(self._handlers)
         self._transactions = TransactionService(
@@ -297,7 +317,20 @@ class Broker:
             self.config, store, self._send, self.clients, self._clock, packed_host
         ).register(self._handlers)
         OffsetHandlers(store, self.topics, self.groups, self.offsets).register(self._handlers)
+        ClientRelay(
+            self.config,
+            store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self._long_polling.release_topic,
+        ).register(self._handlers)
         CleaningHandlers(store, self.topics, self._topic_removed).register(self._handlers)
+        ConfigHandlers(
+            self.config, store, self._clock, self._given, self.topics.permission_changed
+        ).register(self._handlers)
+        RuntimeInfo(store, self._disk, self._clock, self._long_polling).register(self._handlers)
 
     def _start_timers(self) -> None:
         loop = asyncio.get_running_loop()

@@ -39,7 +39,11 @@ SCAN_UNITS: Final = 2048
 _FLOOR_UNITS: Final = 16_384
 _MAX_SLOT_DIGITS: Final = 18
 
+# Of a delivered message: when its record was stored, and when it was delivered.
+_SUFFIX: Final = b"TIMER_ENQUEUE_MS\x01%%d\x02TIMER_DEQUEUE_MS\x01%d\x02"
+
 _find_out_ms: Final = property_finder(p.TIMER_OUT_MS)
+_find_roll_times: Final = property_finder(p.TIMER_ROLL_TIMES)
 _find_recall_key: Final = property_finder(p.TIMER_DEL_UNIQKEY)
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
 _find_real_topic: Final = property_finder(p.REAL_TOPIC)
@@ -187,17 +191,49 @@ class TimerQueue:
     def _deliver_slot(self, slot: _Slot, now_ms: int, limit: int) -> int:
         count = 0
         while slot.position < len(slot.messages) and count < limit:
-            offset = slot.messages[slot.position]
-            if not self._deliver(slot, offset, now_ms):
-                return count
-            slot.position += 1
-            self.pending -= 1
-            self.progress.advance(slot.slot, offset)
-            count += 1
+            offsets = slot.messages[slot.position : slot.position + limit - count]
+            done = self._deliver_many(slot, offsets, now_ms)
+            if not done:
+                if not self._deliver(slot, offsets[0], now_ms):
+                    return count
+                done = 1
+            slot.position += done
+            self.pending -= done
+            self.progress.advance_all(slot.slot, offsets[:done])
+            count += done
         if slot.position == len(slot.messages):
             self._current = None
             self.progress.finish(slot.slot)
         return count or 1
+
+    def _deliver_many(self, slot: _Slot, offsets: list[int], now_ms: int) -> int:
+        """Deliver the messages up to one that is recalled, or otherwise needs a closer look."""
+        places: list[tuple[int, int]] = []
+        for place in self._places(offsets):
+            if slot.recalled and self._is_recalled_at(place, slot.recalled):
+                break
+            places.append(place)
+        return self._delivery.deliver_many(places, _SUFFIX % now_ms)
+
+    def _places(self, offsets: list[int]) -> list[tuple[int, int]]:
+        """Where the messages at these queue offsets lie, or at the first ones of them."""
+        queue = self._queue()
+        if offsets[-1] - offsets[0] == len(offsets) - 1:
+            units = queue.units(offsets[0], len(offsets))
+            return [(physical_offset, size) for physical_offset, size, _ in units or ()]
+        places: list[tuple[int, int]] = []
+        for offset in offsets:
+            unit = queue.unit(offset)
+            if unit is None:
+                break
+            places.append((unit.physical_offset, unit.size))
+        return places
+
+    def _is_recalled_at(self, place: tuple[int, int], recalled: frozenset[str]) -> bool:
+        try:
+            return _is_recalled(self._delivery.read(*place), recalled)
+        except UndeliverableError:
+            return True  # a closer look will tell
 
     def _deliver(self, slot: _Slot, offset: int, now_ms: int) -> bool:
         """Deliver one message unless it is recalled; False when it is to be tried again."""
@@ -205,11 +241,7 @@ class TimerQueue:
             waiting = self._read(offset)
             if slot.recalled and _is_recalled(waiting, slot.recalled):
                 return True
-            self._delivery.deliver(
-                waiting,
-                b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d\x02"
-                % (waiting.store_timestamp, now_ms),
-            )
+            self._delivery.deliver(waiting, _SUFFIX % now_ms % waiting.store_timestamp)
         except (UndeliverableError, MessageIllegalError) as error:
             log.error(  # noqa: TRY400 - the reason says it all
                 "timed message dropped", queue_offset=offset, reason=str(error)
@@ -219,6 +251,56 @@ class TimerQueue:
             self._retry_at_ms = now_ms + RETRY_MS
             return False
         return True
+
+    # -- before a file of the log goes --
+
+    def roll(self, end_place: int, limit: int) -> int:
+        """Copy up to `limit` messages that wait in front of the commit-log offset `end_place` to the
+        end of the queue, and look no further than that; returns how many were looked at, 0 when none
+        waits there.
+
+        Java: TimerMessageStore does so with every message each timerRollWindowSlot. Raises as the
+        store does. The copies are made in the order of the queue, and each names what it is a copy
+        of: the last one says that nothing in front of its original waits.
+        """
+        if self._current is not None:
+            self._give_back(self._current)
+        queue = self._queue()
+        count = 0
+        while count < limit:
+            unit = queue.unit(self.window.raise_floor(limit))
+            if unit is None or unit.physical_offset >= end_place:
+                break
+            if code := self.window.waiting_code(self.window.floor):
+                self._roll(self.window.floor, code)
+            count += 1
+        return count
+
+    def _roll(self, offset: int, code: int) -> None:
+        try:
+            waiting = self._read(offset)
+        except UndeliverableError as error:
+            log.error("timed message dropped", queue_offset=offset, reason=str(error))  # noqa: TRY400
+            self.pending -= code > 0
+        else:
+            rolled = int(_find_roll_times(waiting.text) or 0) + 1
+            self._append_again(waiting, code, b"TIMER_ROLL_TIMES\x01%d\x02" % rolled)
+        self.window.floor = offset + 1
+
+    def take_over(self, waiting: WaitingMessage, due_ms: int) -> None:
+        """Let a message of a delay level wait here, until `due_ms`. Raises as the store does."""
+        slot = self.slot_of(due_ms)
+        self._append_again(waiting, slot, b"TIMER_OUT_MS\x01%d\x02" % slot)
+        self.pending += 1
+
+    def _append_again(self, waiting: WaitingMessage, code: int, more_properties: bytes) -> None:
+        offset, _ = self._delivery.append(
+            waiting, self._queue(), code, more_properties, needed=True
+        )
+        slot = abs(code)
+        self.progress.arrived(slot, offset)
+        self.window.add(slot, offset, recall=code < 0)
+        self._on_due(slot + self._precision_ms)
 
     # -- opening --
 

@@ -10,7 +10,7 @@ time has caught up and the segments are one again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -58,6 +58,14 @@ class TimerProgress:
             self.finish(slot - 1)
         done = self._segment(offset)
         done.slot, done.offset = max((done.slot, done.offset), (slot, offset))
+
+    def advance_all(self, slot: int, offsets: Sequence[int]) -> None:
+        """`advance` for messages that were done in this order; there is at least one."""
+        if len(self.segments) == 1:
+            self.advance(slot, offsets[-1])
+            return
+        for offset in offsets:
+            self.advance(slot, offset)
 
     def finish(self, slot: int) -> None:
         """Every message of `slot` and of all slots before it that has arrived is done."""

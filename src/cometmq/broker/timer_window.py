@@ -84,8 +84,10 @@ class TimerWindow:
         entries = self._slots.pop(slot)
         self.loaded -= len(entries)
         self._drained = True
-        messages = sorted(entry for entry in entries if entry >= 0)
-        return slot, messages, [~entry for entry in entries if entry < 0]
+        # Below the floor is what was rolled: it is in the window once more, further up the queue.
+        floor = self.floor
+        messages = sorted(entry for entry in entries if entry >= floor)
+        return slot, messages, [~entry for entry in entries if entry < 0 and ~entry >= floor]
 
     def add(self, slot: int, offset: int, *, recall: bool) -> None:
         """A message came at the end of the queue, or one that was scanned is in the window."""
@@ -126,7 +128,7 @@ class TimerWindow:
         queue = self._queue()
         if not self.beyond and self.known_to:
             self.known_to = high
-            self.floor = self._first_offset(queue.next_offset)
+            self.floor = max(self.floor, self._first_offset(queue.next_offset))
             return
         at = max(self.floor, queue.min_offset)
         self._scan = _Scan(at, queue.next_offset, self.known_to, high)
@@ -139,7 +141,7 @@ class TimerWindow:
             return 0
         pending = 0
         queue = self._queue()
-        scan.at = max(scan.at, queue.min_offset)
+        scan.at = max(scan.at, self.floor, queue.min_offset)
         units = queue.units(scan.at, min(count, scan.end - scan.at)) if scan.at < scan.end else None
         for physical_offset, size, tags_code in units or ():
             offset = scan.at
@@ -185,6 +187,14 @@ class TimerWindow:
                 floor += 1
         self.floor = floor
         return floor
+
+    def waiting_code(self, offset: int) -> int:
+        """The tags code of the message at a queue offset if it waits, else 0."""
+        unit = self._queue().unit(offset)
+        if unit is None or unit.size == PLACEHOLDER_SIZE:
+            return 0
+        code = self._code(*unit)
+        return 0 if self._is_done(code, offset) else code
 
     def _code(self, physical_offset: int, size: int, tags_code: int) -> int:
         if -MIN_TIME_CODE < tags_code < MIN_TIME_CODE:

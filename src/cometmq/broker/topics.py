@@ -125,6 +125,11 @@ class TopicManager:
             return topic
         return msgspec.structs.replace(topic, perm=topic.perm & self._config.broker_permission)
 
+    def permission_changed(self) -> None:
+        """Tell name servers what the broker's new permission leaves of the topics' ones."""
+        self.data_version.next(self._clock.now_ms())
+        self._on_change([])
+
     def _add_system_topics(self) -> frozenset[str]:
         """Make the built-in topics that are missing; what a file changed in them is kept."""
         config = self._config

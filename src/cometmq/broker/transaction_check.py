@@ -58,7 +58,6 @@ class TransactionChecker:
         self._transactions = transactions
         self._table = transactions.table
         self._max_times = config.transaction_check_max
-        self._max_age_ms = store.config.file_reserved_time * _HOUR_MS
         self._timeout_ms = config.transaction_time_out
         self._busy = busy
         self._ask = ask
@@ -112,7 +111,8 @@ class TransactionChecker:
             return half.fault
         if half.check_times >= self._max_times:
             return f"checked {half.check_times} times, the limit is transactionCheckMax"
-        if now_ms - half.record.born_timestamp > self._max_age_ms:
+        max_age_ms = self._store.config.file_reserved_time * _HOUR_MS
+        if now_ms - half.record.born_timestamp > max_age_ms:
             return "older than fileReservedTime"
         return None
 

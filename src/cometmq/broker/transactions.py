@@ -35,7 +35,12 @@ from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.route import MASTER_ID
-from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from cometmq.model.sysflag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NOT,
+    TRANSACTION_ROLLBACK,
+)
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import (
@@ -55,6 +60,7 @@ log = structlog.get_logger(__name__)
 Put = Callable[[IncomingMessage], tuple[int, int]]
 
 _GROUP: Final = names.TRANSACTION_GROUP
+_VERDICTS: Final = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, TRANSACTION_NOT)
 _DELAYS: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
 # After a kill the log is read from the last op record on. So much of it takes about a second.
 _MAX_UNMARKED_BYTES: Final = 256 * 1024 * 1024
@@ -391,8 +397,15 @@ class Transactions:
         assert header is not None
         if self._config.broker_id != MASTER_ID:
             raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions")
-        if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            # No verdict yet, which Java does not answer.
+        if header.commit_or_rollback not in _VERDICTS:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"commitOrRollback field wrong: {header.commit_or_rollback} is none of "
+                f"{TRANSACTION_COMMIT} (commit), {TRANSACTION_ROLLBACK} (rollback), "
+                f"{TRANSACTION_NOT} (not known yet)",
+            )
+        if header.commit_or_rollback == TRANSACTION_NOT:
+            # Java does not answer this.
             log.info(
                 "transaction pending",
                 peer=connection.peer,

@@ -75,6 +75,7 @@ def broker(
         typer.echo(format_properties(shown), nl=False)
         return
 
+    from cometmq.broker.config_handlers import GivenConfig
     from cometmq.broker.server import Broker
     from cometmq.runtime.logging import configure_logging
     from cometmq.runtime.loop import run
@@ -83,7 +84,7 @@ def broker(
     report_unknown_keys(properties, BrokerConfig, StoreConfig)
 
     async def main() -> None:
-        server = Broker(config, store_config)
+        server = Broker(config, store_config, given=GivenConfig(properties, config_file))
 
         def say_ready() -> None:
             ready = (

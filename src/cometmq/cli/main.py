@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from cometmq import _compiled
 from cometmq._version import __version__
 from cometmq.cli import bench, broker, dev, namesrv, store
 from cometmq.errors import (
@@ -35,7 +36,10 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"cometmq {__version__}")
+        why_not = _compiled.state()
+        typer.echo(
+            f"cometmq {__version__} ({'interpreted: ' + why_not if why_not else 'compiled'})"
+        )
         raise typer.Exit
 
 

@@ -36,6 +36,8 @@ from cometmq.protocol.headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
     SearchOffsetRequestHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -171,14 +173,18 @@ class BrokerApi:
         message: MessageExt,
         max_reconsume_times: int,
         delay_level: int = 0,
+        topic: str | None = None,
     ) -> None:
-        """Have the broker deliver `message` to the group again later, or give it up (code 36)."""
+        """Have the broker deliver `message` to the group again later, or give it up (code 36).
+
+        `topic` is the message's on the wire, where users see another one.
+        """
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.commit_log_offset,
             group=group,
             delay_level=delay_level,
             origin_msg_id=message.msg_id,
-            origin_topic=message.topic,
+            origin_topic=topic or message.topic,
             unit_mode=False,
             max_reconsume_times=max_reconsume_times,
         )
@@ -186,6 +192,15 @@ class BrokerApi:
         answer = await self._remoting.call(address, command, SEND_BACK_TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:
             raise refusal(answer, address, f"sending back to {retry_topic(group)}")
+
+    async def recall(
+        self, address: str, group: str, topic: str, handle: str, timeout_s: float
+    ) -> str:
+        """Have the broker not deliver a timed message (code 370); its unique id."""
+        header = RecallMessageRequestHeader(topic=topic, recall_handle=handle, producer_group=group)
+        command = request(RequestCode.RECALL_MESSAGE, header)
+        answer = await self._call(address, command, f"the recall from {topic}", timeout_s)
+        return answer.header(RecallMessageResponseHeader).msg_id
 
     async def lock_queues(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from cometmq.client.consume_hooks import ConsumeHooks
 from cometmq.client.consume_stats import ConsumeStats
 from cometmq.client.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
 from cometmq.client.offset_store import OffsetStore
@@ -87,6 +88,7 @@ class Consumption:
         local_retry_s: float = LOCAL_RETRY_S,
         consume_timeout_s: float = CONSUME_TIMEOUT_S,
         stats: ConsumeStats | None = None,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         self._group = group
         self._stats = stats or ConsumeStats()
@@ -100,7 +102,7 @@ class Consumption:
         self._sending_back: set[asyncio.Task[None]] = set()
         self._closed = False
         self.runner: ListenerRunner = listener_runner(
-            listener, concurrency, f"listener-{group}", self._on_done
+            listener, concurrency, f"listener-{group}", self._on_done, hooks
         )
         if send_back is not None:
             self._owner.every(consume_timeout_s, self._give_up_expired, "expire")

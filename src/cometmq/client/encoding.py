@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_properties_text
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import Message
@@ -21,6 +22,9 @@ from cometmq.protocol.ids import UniqueIdGenerator
 from cometmq.protocol.properties import encode_properties
 
 COMPRESS_OVER_BYTES: Final = 4096
+# The message type of replies to requests (Java: MixAll.REPLY_MESSAGE_FLAG); they have a request
+# code of their own.
+REPLY: Final = "reply"
 # A body this large is compressed in a thread, so that the loop stays free (zlib and its kin release
 # the interpreter lock); below it the way to the thread costs more than the work.
 _COMPRESS_IN_THREAD_BYTES: Final = 128 * 1024
@@ -30,21 +34,38 @@ _ADDED_PROPERTIES_BYTES: Final = len(p.UNIQ_CLIENT_MESSAGE_ID) + 2 + 56 + len(_W
 
 
 class Outgoing:
-    """A message or batch ready to be addressed to a queue; the same for every attempt."""
+    """A message or batch ready to be addressed to a queue; the same for every attempt.
 
-    __slots__ = ("body", "code", "ext", "topic", "unique_id")
+    `topic` is the name on the wire; `messages` are what the user gave, several only for a batch.
+    """
 
-    def __init__(self, topic: str, code: int, ext: dict[str, str], body: bytes, uid: str) -> None:
+    __slots__ = ("body", "code", "ext", "messages", "topic", "unique_id")
+
+    def __init__(
+        self,
+        topic: str,
+        code: int,
+        ext: dict[str, str],
+        body: bytes,
+        uid: str,
+        messages: Sequence[Message],
+    ) -> None:
         self.topic = topic
         self.code = code
         self.ext = ext
         self.body = body
         self.unique_id = uid
+        self.messages = messages
 
     def command(self, queue: MessageQueue) -> RemotingCommand:
         ext = self.ext.copy()
         ext["e"] = str(queue.queue_id)
         return RemotingCommand(self.code, ext=ext, body=self.body)
+
+    def renew_properties(self) -> None:
+        """Take over what a hook did to the properties of a message; a batch keeps its own."""
+        if self.code != RequestCode.SEND_BATCH_MESSAGE:
+            self.ext["i"] = _properties_text(self.messages[0])
 
 
 class MessageEncoder:
@@ -62,7 +83,9 @@ class MessageEncoder:
         default_topic_queue_nums: int = 4,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         compression: CompressionType = CompressionType.ZLIB,
+        namespace: Namespace = NO_NAMESPACE,
     ) -> None:
+        self._namespace = namespace
         self._unique_ids = unique_ids
         self._compress_over_bytes = compress_over_bytes
         self._compression = compression
@@ -83,10 +106,14 @@ class MessageEncoder:
         sys_flag = 0
         if len(body) >= self._compress_over_bytes:
             body, sys_flag = await self._compress(body)
-        ext = self._ext(message.topic, text, message.flag, sys_flag)
+        topic = self._namespace.wrap(message.topic) if self._namespace else message.topic
+        ext = self._ext(topic, text, message.flag, sys_flag)
         if extra:
             ext.update(extra)
-        return Outgoing(message.topic, RequestCode.SEND_MESSAGE_V2, ext, body, unique_id)
+        code = RequestCode.SEND_MESSAGE_V2
+        if message.properties.get(p.MESSAGE_TYPE) == REPLY:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+        return Outgoing(topic, code, ext, body, unique_id, (message,))
 
     def encode_batch(self, messages: Sequence[Message]) -> Outgoing:
         """A batch; never compressed. Its messages are told apart by their own unique ids."""
@@ -97,11 +124,13 @@ class MessageEncoder:
             for message in messages
         )
         wait = "true" if first.wait_store_ok else "false"
-        properties = {p.WAIT_STORE_MSG_OK: wait, p.UNIQ_CLIENT_MESSAGE_ID: self._unique_ids.next()}
-        ext = self._ext(first.topic, encode_properties(properties), 0, 0)
+        # No unique id, as a Java 4.x client sends it: a Java 5.3 broker would append it to the
+        # properties of every message, whose own id it then hides.
+        topic = self._namespace.wrap(first.topic)
+        ext = self._ext(topic, encode_properties({p.WAIT_STORE_MSG_OK: wait}), 0, 0)
         ext["m"] = "true"
         return Outgoing(
-            first.topic, RequestCode.SEND_BATCH_MESSAGE, ext, body, ",".join(unique_ids)
+            topic, RequestCode.SEND_BATCH_MESSAGE, ext, body, ",".join(unique_ids), messages
         )
 
     def _identify(self, message: Message) -> str:
@@ -109,6 +138,8 @@ class MessageEncoder:
         unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if unique_id is None:
             unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._unique_ids.next()
+        if self._namespace:
+            properties[p.INSTANCE_ID] = self._namespace.name
         return unique_id
 
     def _ext(self, topic: str, properties: str, flag: int, sys_flag: int) -> dict[str, str]:

@@ -61,6 +61,11 @@ class Heartbeats:
         """One heartbeat to every broker; those that fail are revived in the background."""
         await asyncio.gather(*(self._try_beat(address) for address in self._targets()))
 
+    async def introduce(self) -> None:
+        """One heartbeat to every broker that heard none on its present connection."""
+        strangers = self._targets() - self._reached
+        await asyncio.gather(*(self._try_beat(address) for address in strangers))
+
     async def settle(self) -> None:
         """Wait for heartbeats that are on their way.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from cometmq.client.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
 from cometmq.client.identity import client_id, local_address, unique_ids
 from cometmq.client.inspection import InspectedMember, Inspection
 from cometmq.client.namesrv_api import NamesrvApi
+from cometmq.client.requests import Replies, reply_topic
 from cometmq.client.routes import REFRESH_INTERVAL_S, RouteCache
 from cometmq.errors import (
     ClientStateError,
@@ -24,6 +26,7 @@ from cometmq.errors import (
     RouteNotFoundError,
 )
 from cometmq.model import properties as p
+from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.subscription import ConsumerData, ProducerData
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.protocol.codes import RequestCode
@@ -37,6 +40,7 @@ from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.forks import PROCESS
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -76,6 +80,7 @@ class ClientInstance:
         new_remoting: Callable[..., RemotingClient] = RemotingClient,
     ) -> None:
         self._inspected: dict[str, InspectedMember] = {}
+        self.replies = Replies()
         self.client_id = name
         self.unique_ids = unique_ids(address)
         self.namesrv = list(namesrv)
@@ -136,6 +141,22 @@ class ClientInstance:
         self._inspected.pop(group, None)
         await self._unregister(consumer_group=group)
 
+    async def introduce(self, topic: str) -> None:
+        """Have all brokers know this client that may get the reply to a request to `topic`: those of
+        its clusters, since a replier sends to any of them.
+
+        The route of `topic`, or of the topics that brokers create on demand, is known already.
+        """
+        route = self.routes.route(topic) or self.routes.route(AUTO_CREATE_TOPIC)
+        clusters = {data.cluster for data in route.broker_datas} if route is not None else set()
+        for name in map(reply_topic, sorted(clusters)):
+            if self.routes.route(name) is None:
+                try:
+                    await self.routes.refresh(name)
+                except CometMQError as error:
+                    log.info("replies may be lost", topic=name, reason=str(error))
+        await self.heartbeats.introduce()
+
     # What went wrong
 
     def report_failure(self, error: CometMQError, topic: str, address: str | None) -> None:
@@ -169,6 +190,7 @@ class ClientInstance:
             self._on_check_transaction,
         )
         Inspection(self._inspected, self.namesrv).register(handlers)
+        self.replies.register(handlers)
         return handlers
 
     def _on_check_transaction(
@@ -248,6 +270,16 @@ class ClientInstance:
 _instances: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientInstance]] = (
     weakref.WeakKeyDictionary()
 )
+
+
+def _leave_to_parent() -> None:
+    """In a child: the instances stay the parent's, whose sockets they hold."""
+    global _instances  # noqa: PLW0603 - the parent's may be locked in the middle of a change
+    PROCESS.keep(_instances)
+    _instances = weakref.WeakKeyDictionary()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def acquire_instance(

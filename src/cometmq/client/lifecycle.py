@@ -8,13 +8,20 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
-from typing import Self
+from typing import ClassVar, Self
 
+from cometmq.client.hooks import Hook, HookList
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
-from cometmq.client.limits import check_client_group, parse_addresses
+from cometmq.client.limits import check_client_group, check_name, parse_addresses
 from cometmq.client.logs import use_standard_logging
-from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.client.namespaces import Namespace, namespace_of
+from cometmq.client.options import NamesOptions
+from cometmq.client.trace_dispatcher import TraceDispatcher
+from cometmq.errors import ClientStateError, ForkedClientError, IllegalArgumentError
+from cometmq.model.names import check_group, check_topic
+from cometmq.remoting.hooks import RpcHook
+from cometmq.runtime.forks import PROCESS
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 
@@ -26,12 +33,21 @@ class _State(Enum):
     CLOSED = "is closed; create a new one"
 
 
-class AsyncClient(ABC):
+class AsyncClient(NamesOptions, ABC):
     """Base of the asyncio producers and consumers.
 
-    A client belongs to the loop on which it was started. `start` may be tried again after it
-    failed; a closed client stays closed. `close` is idempotent.
+    A client belongs to the loop on which it was started, and to the process: in a forked child its
+    methods raise ForkedClientError, except `close`, which leaves to the parent what is the parent's.
+    `start` may be tried again after it failed; a closed client stays closed. `close` is idempotent.
+
+    With a `namespace`, topics and groups have other names on the wire than here; name-server
+    addresses of hosted instances (`MQ_INST_….`) bring theirs along. `enable_trace` has what the
+    client does written to `trace_topic` (RMQ_SYS_TRACE_TOPIC), in the background.
     """
+
+    _hook_kinds: ClassVar[tuple[type, ...]] = ()
+    _trace_kind: ClassVar[str] = ""
+    _state = _State.NEW  # here, for __del__ of an object whose arguments are refused
 
     def __init__(
         self,
@@ -40,13 +56,16 @@ class AsyncClient(ABC):
         namesrv: str | Sequence[str] | None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
+        namespace: str | None = None,
+        enable_trace: bool = False,
+        trace_topic: str | None = None,
     ) -> None:
-        self._state = _State.NEW  # first, for __del__ of an object whose arguments are refused
         self._unique_client_id = True
+        self._generation = PROCESS.generation
         self._loop: asyncio.AbstractEventLoop | None = None
         self._instance: ClientInstance | None = None
         check_client_group(group)
-        self._group = group
+        self._visible_group = group
         addresses = namesrv if namesrv is not None else os.environ.get(NAMESRV_VARIABLE)
         if addresses is None:
             raise IllegalArgumentError(
@@ -54,12 +73,25 @@ class AsyncClient(ABC):
                 f"variable {NAMESRV_VARIABLE}"
             )
         self._namesrv = parse_addresses(addresses)
+        self._namespace = Namespace(namespace or namespace_of(self._namesrv))
+        self._visible_group = self._namespace.unwrap(group)
+        self._group = self._namespace.wrap(group)  # as brokers know it
+        check_group(self._group)
+        if trace_topic is not None:
+            check_topic(trace_topic)
+        self._enable_trace = enable_trace
+        self._trace_topic = trace_topic
+        self._tracer: TraceDispatcher | None = None
+        self._hooks = HookList(*self._hook_kinds)
+        check_name("instance_name", instance_name)
+        if unit_name:
+            check_name("unit_name", unit_name)
         self._instance_name = instance_name
         self._unit_name = unit_name
 
     @property
     def group(self) -> str:
-        return self._group
+        return self._visible_group
 
     @property
     def client_id(self) -> str:
@@ -71,6 +103,7 @@ class AsyncClient(ABC):
 
         Raises ClientStateError when started before.
         """
+        self._check_process()
         if self._state is not _State.NEW:
             raise ClientStateError(f"{self._name()} {self._state.value}; it can be started once")
         self._check_ready()
@@ -84,19 +117,25 @@ class AsyncClient(ABC):
                 unique=self._unique_client_id,
             )
             try:
+                self._add_rpc_hooks(instance)
+                self._begin_trace()
                 await self._open(instance)
             except BaseException:
-                await release_instance(instance)
+                await self._leave(instance)
                 raise
         except BaseException:
             self._state = _State.NEW
             raise
         self._loop = asyncio.get_running_loop()
+        self._generation = PROCESS.generation
         self._instance = instance
         self._state = _State.RUNNING
 
     async def close(self) -> None:
         """Leave the cluster. Idempotent; raises ClientStateError on another loop than start's."""
+        if self.inherited:
+            self.abandon()
+            return
         if self._state in (_State.NEW, _State.CLOSED):
             self.close_unstarted()
             return
@@ -106,7 +145,32 @@ class AsyncClient(ABC):
         try:
             await self._shut(instance)
         finally:
-            await release_instance(instance)
+            await self._leave(instance)
+
+    def add_hook(self, hook: Hook) -> None:
+        """Have `hook` called from now on; see `cometmq.client.hooks` for the kinds.
+
+        Raises IllegalArgumentError for what is no hook that this client calls.
+        """
+        if self._state is not _State.NEW:
+            instance = self._running()
+            if isinstance(hook, RpcHook):
+                instance.remoting.rpc_hooks.add(hook)
+        self._hooks.add(hook)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether the client was started by the process that this one was forked from."""
+        return (
+            self._state in (_State.STARTING, _State.RUNNING)
+            and self._generation != PROCESS.generation
+        )
+
+    def abandon(self) -> None:
+        """Forget, in a child, what the parent goes on with."""
+        PROCESS.keep((self._instance, self._loop))
+        self._instance = None
+        self._state = _State.CLOSED
 
     def close_unstarted(self) -> None:
         """Close a client that was never started; without effect on a closed one."""
@@ -121,7 +185,7 @@ class AsyncClient(ABC):
         await self.close()
 
     def __del__(self) -> None:
-        if self._state is _State.RUNNING:
+        if self._state is _State.RUNNING and not self.inherited:
             warnings.warn(
                 f"unclosed {self._name()}; call close() or use it in a with statement",
                 ResourceWarning,
@@ -131,11 +195,20 @@ class AsyncClient(ABC):
 
     def check_started(self) -> ClientInstance:
         """The shared instance. Raises ClientStateError unless started and not closed."""
+        if self._generation != PROCESS.generation:
+            self._check_process()
         if self._instance is None:
             raise ClientStateError(f"{self._name()} {self._state.value}")
         return self._instance
 
-    def _check_ready(self) -> None:  # noqa: B027 - most need nothing more
+    def _check_process(self) -> None:
+        if self.inherited:
+            raise ForkedClientError(
+                f"{self._name()} was started before the fork and belongs to the parent process; "
+                "create and start a client in the child (os.fork, multiprocessing: in the worker)"
+            )
+
+    def _check_ready(self) -> None:
         """Raise when something needed for the start is missing."""
 
     @abstractmethod
@@ -145,6 +218,40 @@ class AsyncClient(ABC):
     @abstractmethod
     async def _shut(self, instance: ClientInstance) -> None:
         """End what `_open` began; the instance is released afterwards."""
+
+    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
+        """The hook that traces what this client does."""
+        raise NotImplementedError
+
+    def _begin_trace(self) -> None:
+        if self._enable_trace:
+            tracer = TraceDispatcher(
+                self._visible_group,
+                self._trace_kind,
+                self._namesrv,
+                topic=self._trace_topic,
+                rpc_hooks=self._hooks.rpc,
+            )
+            tracer.start()
+            self._tracer = tracer
+            self._trace_hook = self._trace(tracer)
+            self._hooks.add(self._trace_hook)
+
+    def _add_rpc_hooks(self, instance: ClientInstance) -> None:
+        for hook in self._hooks.rpc:
+            instance.remoting.rpc_hooks.add(hook)
+
+    async def _leave(self, instance: ClientInstance) -> None:
+        """Undo what `start` did beside `_open`."""
+        tracer, self._tracer = self._tracer, None
+        try:
+            if tracer is not None:
+                self._hooks.remove(self._trace_hook)
+                await tracer.close()
+        finally:
+            for hook in self._hooks.rpc:
+                instance.remoting.rpc_hooks.remove(hook)
+            await release_instance(instance)
 
     def _running(self) -> ClientInstance:
         """The instance, for a call on the right loop between start and close."""
@@ -162,7 +269,7 @@ class AsyncClient(ABC):
         return self._state in (_State.NEW, _State.STARTING)
 
     def _name(self) -> str:
-        group = getattr(self, "_group", "?")
+        group = getattr(self, "_visible_group", "?")
         return f"{type(self).__name__}({group!r})"
 
 

@@ -20,6 +20,8 @@ from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 
 MAX_MESSAGE_SIZE_BYTES: Final = 4 * 1024 * 1024
 MAX_ADDRESSES: Final = 64
+# Of instance and unit names: a broker keeps client ids in its tables, brokers' logs show them.
+MAX_NAME_LENGTH: Final = 200
 
 # The producer sets the unique id itself, and a message sent twice carries it already.
 _NOT_FOR_USERS: Final = p.RESERVED - {p.UNIQ_CLIENT_MESSAGE_ID}
@@ -41,6 +43,12 @@ class MessageChecks:
 
     def check(self, message: Message) -> None:
         """Raise IllegalArgumentError naming the value, the limit and the remedy."""
+        if not isinstance(message, Message):
+            raise IllegalArgumentError(
+                f"{message!r:.80} is a {type(message).__name__}; send a Message(topic, body)"
+            )
+        if not isinstance(message.topic, str):
+            check_topic(message.topic)
         if message.topic not in self._legal_topics:
             self._check_topic(message.topic)
         self.check_body(message.body, message.topic)
@@ -124,14 +132,39 @@ def check_client_group(group: str) -> None:
 
 
 def check_range(name: str, value: int, low: int, high: int) -> None:
-    """Raise IllegalArgumentError unless `low` ≤ `value` ≤ `high`."""
+    """Raise IllegalArgumentError unless `value` is a whole number, `low` ≤ `value` ≤ `high`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise IllegalArgumentError(
+            f"{name} is {value!r}, a {type(value).__name__}; it must be a whole number in {low}..{high}"
+        )
     if not low <= value <= high:
         raise IllegalArgumentError(f"{name} is {value}, it must lie in {low}..{high}")
+
+
+def check_name(name: str, value: object) -> None:
+    """Raise IllegalArgumentError unless `value` may stand in a client id: text without blanks."""
+    if not isinstance(value, str):
+        raise IllegalArgumentError(f"{name} is {value!r}, a {type(value).__name__}; pass text")
+    if not value or len(value) > MAX_NAME_LENGTH or any(character.isspace() for character in value):
+        raise IllegalArgumentError(
+            f"{name} is {value[:80]!r}; it must have 1 to {MAX_NAME_LENGTH} characters and no blanks"
+        )
+
+
+def check_callable(name: str, value: object, what: str) -> None:
+    """Raise IllegalArgumentError unless `value` can be called."""
+    if not callable(value):
+        raise IllegalArgumentError(f"{name} is {value!r}, which cannot be called; pass {what}")
 
 
 def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
     """Name-server addresses `host:port`, given as a list or as text joined by `;` or `,`."""
     parts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else namesrv
+    for part in parts:
+        if not isinstance(part, str):
+            raise IllegalArgumentError(
+                f"{part!r} is a {type(part).__name__}, no name-server address of the form host:port"
+            )
     addresses = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if not addresses:
         raise IllegalArgumentError("no name-server address given; pass namesrv='host:9876'")

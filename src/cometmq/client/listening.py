@@ -19,6 +19,8 @@ from typing import Final, Protocol, cast
 
 import structlog
 
+from cometmq.client.consume_hooks import ConsumeHooks
+from cometmq.client.hooks import ConsumeContext
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -99,14 +101,24 @@ class ListenerRunner(Protocol):
 OnDone = Callable[[list[ConsumeJob]], None]
 
 
-def listener_runner(
-    listener: Listener, concurrency: int, name: str, on_done: OnDone
-) -> ListenerRunner:
-    """The runner for a function, or for a coroutine function (also an object with such a call)."""
+def takes_await(listener: object) -> bool:
+    """Whether calling it gives something to await: a coroutine function, or an object with one."""
     call = getattr(listener, "__call__", None)  # noqa: B004 - its kind is asked, not its presence
-    if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call):
-        return TaskRunner(cast("CoroutineListener", listener), concurrency, name, on_done)
-    return ThreadRunner(cast("FunctionListener", listener), concurrency, name, on_done)
+    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
+
+
+def listener_runner(
+    listener: Listener,
+    concurrency: int,
+    name: str,
+    on_done: OnDone,
+    hooks: ConsumeHooks | None = None,
+) -> ListenerRunner:
+    """The runner for a function, or for a coroutine function (also an object with such a call);
+    `hooks` are called around it."""
+    if takes_await(listener):
+        return TaskRunner(cast("CoroutineListener", listener), concurrency, name, on_done, hooks)
+    return ThreadRunner(cast("FunctionListener", listener), concurrency, name, on_done, hooks)
 
 
 def _prepare(job: ConsumeJob) -> list[MessageExt]:
@@ -115,6 +127,15 @@ def _prepare(job: ConsumeJob) -> list[MessageExt]:
     for message in job.messages:
         message.properties[p.CONSUME_START_TIMESTAMP] = started_ms
     return list(job.messages)
+
+
+def _before(hooks: ConsumeHooks | None, job: ConsumeJob) -> ConsumeContext | None:
+    return hooks.before(job.process_queue.queue, job.messages) if hooks else None
+
+
+def _after(hooks: ConsumeHooks | None, context: ConsumeContext | None, job: ConsumeJob) -> None:
+    if hooks is not None and context is not None and job.begun_at is not None:
+        hooks.after(context, job, time.monotonic() - job.begun_at)
 
 
 def _judge(job: ConsumeJob, returned: object) -> None:
@@ -153,9 +174,15 @@ class ThreadRunner:
     """
 
     def __init__(
-        self, listener: FunctionListener, concurrency: int, name: str, on_done: OnDone
+        self,
+        listener: FunctionListener,
+        concurrency: int,
+        name: str,
+        on_done: OnDone,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         self.concurrency = concurrency
+        self._hooks = hooks
         self._listener = listener
         self._name = name
         self._on_done = on_done
@@ -272,6 +299,7 @@ class ThreadRunner:
     def _run(self, job: ConsumeJob, ident: int) -> None:
         started = job.begun_at = time.monotonic()
         self._running[ident] = job
+        context = _before(self._hooks, job)
         try:
             _judge(job, self._listener(_prepare(job)))
         except Exception as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
@@ -283,6 +311,7 @@ class ThreadRunner:
         # interpreter lock to another thread says nothing about the others.
         typical = max(self._typical_s, 1e-6)
         self._typical_s = min(max(taken, typical / 2), typical * 2)
+        _after(self._hooks, context, job)
 
     def _report(self, job: ConsumeJob) -> None:
         self._done.append(job)
@@ -301,9 +330,15 @@ class TaskRunner:
     """Tasks that end when no job is left; each begins another one before it waits."""
 
     def __init__(
-        self, listener: CoroutineListener, concurrency: int, name: str, on_done: OnDone
+        self,
+        listener: CoroutineListener,
+        concurrency: int,
+        name: str,
+        on_done: OnDone,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         self.concurrency = concurrency
+        self._hooks = hooks
         self._listener = listener
         self._name = name
         self._on_done = on_done
@@ -352,6 +387,7 @@ class TaskRunner:
     async def _run(self, job: ConsumeJob, task: asyncio.Task[None] | None) -> None:
         started = job.begun_at = time.monotonic()
         self._running[task] = job
+        context = _before(self._hooks, job)
         try:
             _judge(job, await self._listener(_prepare(job)))
         except Exception as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
@@ -359,6 +395,7 @@ class TaskRunner:
         finally:
             del self._running[task]
             job.seconds = time.monotonic() - started
+        _after(self._hooks, context, job)
 
     def _report(self, job: ConsumeJob) -> None:
         if not self._done:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
-from cometmq.client.limits import check_range
+from cometmq.client.limits import check_callable, check_range
 from cometmq.client.lite_pull_member import LitePullMember, LitePullOptions
 from cometmq.client.offset_store import local_directory
+from cometmq.client.options import choice
 from cometmq.client.process_queue import FlowLimits
 from cometmq.client.pulling import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
 from cometmq.client.subscribing import message_selector
+from cometmq.client.trace_dispatcher import TraceDispatcher
+from cometmq.client.trace_hooks import ConsumeTrace
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
@@ -51,6 +58,9 @@ class LitePullConsumer(AsyncClient):
     (and one answer more) wait to be polled. The other options are those of PushConsumer.
     """
 
+    _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
+    _trace_kind = "CONSUME"
+
     def __init__(
         self,
         group: str,
@@ -58,6 +68,9 @@ class LitePullConsumer(AsyncClient):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
+        namespace: str | None = None,
+        enable_trace: bool = False,
+        trace_topic: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         message_model: MessageModel = MessageModel.CLUSTERING,
@@ -72,7 +85,15 @@ class LitePullConsumer(AsyncClient):
         pull_threshold_for_all: int = 10_000,
         consume_max_span: int = 2000,
     ) -> None:
-        super().__init__(group, namesrv=namesrv, instance_name=instance_name, unit_name=unit_name)
+        super().__init__(
+            group,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            namespace=namespace,
+            enable_trace=enable_trace,
+            trace_topic=trace_topic,
+        )
         # Java refuses an autoCommitIntervalMillis below 1000.
         check_range("auto_commit_interval_ms", auto_commit_interval_ms, 1000, 24 * 3600 * 1000)
         check_range("poll_timeout_ms", poll_timeout_ms, 0, 24 * 3600 * 1000)
@@ -84,21 +105,27 @@ class LitePullConsumer(AsyncClient):
         check_range("consume_max_span", consume_max_span, 1, 65535)
         if consume_timestamp_ms is None:
             consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
-        message_model = MessageModel(message_model)
+        check_range("consume_timestamp_ms", consume_timestamp_ms, 0, 2**63 - 1)
+        check_callable("allocation", allocation, "an allocation strategy, allocate_averagely say")
+        message_model = choice("message_model", message_model, MessageModel)
         # The offset file of a broadcasting consumer is found again by its client id.
         self._unique_client_id = message_model is MessageModel.CLUSTERING
         flow = FlowLimits(pull_threshold_for_queue, size_bytes, consume_max_span)
         self._options = LitePullOptions(
             message_model=message_model,
             offset_directory=local_directory(local_offset_dir),
-            consume_from=ConsumeFromWhere(consume_from),
+            consume_from=choice("consume_from", consume_from, ConsumeFromWhere),
             consume_timestamp_ms=consume_timestamp_ms,
             auto_commit=auto_commit,
             auto_commit_interval_s=auto_commit_interval_ms / 1000,
             allocation=allocation,
             pull=PullOptions(pull_batch_size, flow=flow, lite=True),
             pull_threshold_for_all=pull_threshold_for_all,
+            namespace=self._namespace,
+            hooks=self._hooks,
         )
+        self._admit = Admission(self._hooks, self.group, self._namespace)
+        self._consume_hooks = ConsumeHooks(self._hooks, self.group, self._namespace, math.inf)
         self._poll_timeout_ms = poll_timeout_ms
         self._subscriptions: dict[str, MessageSelector] = {}
         self._wanted: list[MessageQueue] | None = None
@@ -106,20 +133,24 @@ class LitePullConsumer(AsyncClient):
 
     # Which queues
 
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
-        """Share the queues of `topic` with the group; for `tags` and `sql` see PushConsumer.
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
+        """Share the queues of `topic` with the group; for the selection see PushConsumer.
 
         Raises ClientStateError after `assign`.
         """
         if self._wanted is not None:
             raise ClientStateError(f"{self._name()} has assigned queues; it cannot subscribe too")
-        selector = message_selector(topic, tags, sql)
+        selector = message_selector(topic, tags, sql, predicate)
+        topic = self._namespace.wrap(topic)
         if not self._unstarted:
             self._running_member().subscribe(topic, selector)
         self._subscriptions[topic] = selector
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic`; without one, nothing happens."""
+        topic = self._namespace.wrap(topic)
         if not self._unstarted:
             self._running_member().unsubscribe(topic)
         self._subscriptions.pop(topic, None)
@@ -133,7 +164,7 @@ class LitePullConsumer(AsyncClient):
             raise ClientStateError(
                 f"{self._name()} has subscriptions; it cannot be assigned queues"
             )
-        wanted = sorted(set(queues))
+        wanted = sorted(self._wrapped(queues))
         if not wanted:
             raise IllegalArgumentError("no queue is given to assign")
         for queue in wanted:
@@ -144,15 +175,17 @@ class LitePullConsumer(AsyncClient):
 
     def assigned_queues(self) -> list[MessageQueue]:
         """The queues of this consumer at present."""
-        return sorted(self._running_member().assigned())
+        return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """All queues of `topic` that may be read. Raises RouteNotFoundError, RemotingError."""
         check_topic(topic)
+        topic = self._namespace.wrap(topic)
         routes = self._running().routes
         await routes.refresh(topic)
         route = routes.route(topic)
-        return route.subscribe_queues(topic) if route is not None else []
+        queues = route.subscribe_queues(topic) if route is not None else []
+        return [self._namespace.unwrap_queue(queue) for queue in queues]
 
     # Messages
 
@@ -162,7 +195,13 @@ class LitePullConsumer(AsyncClient):
         if timeout_ms is None:
             timeout_ms = self._poll_timeout_ms
         check_range("timeout_ms", timeout_ms, 0, 24 * 3600 * 1000)
-        return await self._running_member().poll(timeout_ms / 1000)
+        messages = await self._running_member().poll(timeout_ms / 1000)
+        if messages and self._consume_hooks:
+            first = messages[0]
+            self._consume_hooks.polled(
+                MessageQueue(first.topic, first.broker_name, first.queue_id), messages
+            )
+        return messages
 
     async def pull(
         self,
@@ -172,6 +211,7 @@ class LitePullConsumer(AsyncClient):
         tags: str = "*",
         *,
         sql: str | None = None,
+        predicate: str | None = None,
         suspend_ms: int = 0,
     ) -> PullResult:
         """Read a queue at `offset` without regard to assignments and positions (Java:
@@ -182,8 +222,9 @@ class LitePullConsumer(AsyncClient):
         check_range("max_messages", max_messages, 1, 1024)
         check_range("suspend_ms", suspend_ms, 0, SUSPEND_LITE_MS)
         check_range("offset", offset, 0, 2**63 - 1)
-        selector = message_selector(queue.topic, tags, sql)
-        return await pull_once(
+        selector = message_selector(queue.topic, tags, sql, predicate)
+        queue = self._namespace.wrap_queue(queue)
+        pulled = await pull_once(
             self._running(),
             self._group,
             queue,
@@ -193,16 +234,17 @@ class LitePullConsumer(AsyncClient):
             suspend_ms,
             PULL_TIMEOUT_S,
         )
+        return replace(pulled, messages=self._admit(queue, pulled.messages))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Pull nothing more of these queues until `resume`; what waits is still polled."""
-        self._running_member().pause(queues)
+        self._running_member().pause(self._wrapped(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        self._running_member().resume(queues)
+        self._running_member().resume(self._wrapped(queues))
 
     def paused_queues(self) -> list[MessageQueue]:
-        return sorted(self._running_member().paused())
+        return sorted(map(self._namespace.unwrap_queue, self._running_member().paused()))
 
     # Positions and offsets
 
@@ -212,31 +254,33 @@ class LitePullConsumer(AsyncClient):
         Raises ClientStateError for a queue that is not assigned, IllegalArgumentError for an offset
         outside of what the queue holds.
         """
-        await self._running_member().seek(queue, offset)
+        await self._running_member().seek(self._namespace.wrap_queue(queue), offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on at the oldest message that the broker still has."""
-        await self._running_member().seek_to(queue, end=False)
+        await self._running_member().seek_to(self._namespace.wrap_queue(queue), end=False)
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Go on behind the newest message."""
-        await self._running_member().seek_to(queue, end=True)
+        await self._running_member().seek_to(self._namespace.wrap_queue(queue), end=True)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset whose message was stored at or after `timestamp_ms`."""
-        return await self._running_member().offset_for_timestamp(queue, timestamp_ms)
+        return await self._running_member().offset_for_timestamp(
+            self._namespace.wrap_queue(queue), timestamp_ms
+        )
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The lowest offset whose message the broker still has."""
-        return await self._running_member().min_offset(queue)
+        return await self._running_member().min_offset(self._namespace.wrap_queue(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
-        return await self._running_member().max_offset(queue)
+        return await self._running_member().max_offset(self._namespace.wrap_queue(queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset, None when there is none."""
-        return await self._running_member().committed(queue)
+        return await self._running_member().committed(self._namespace.wrap_queue(queue))
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None, *, wait: bool = True
@@ -245,14 +289,22 @@ class LitePullConsumer(AsyncClient):
 
         Without `wait` they are only sent; a failure is logged and mended by the next commit.
         """
+        if offsets is not None and self._namespace:
+            offsets = {self._namespace.wrap_queue(queue): at for queue, at in offsets.items()}
         await self._running_member().commit(offsets, wait=wait)
 
-    # Life
+    # Inside
+
+    def _wrapped(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        return {self._namespace.wrap_queue(queue) for queue in queues}
 
     def _running_member(self) -> LitePullMember:
         self._running()
         assert self._member is not None, "set by start"
         return self._member
+
+    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
+        return ConsumeTrace(dispatcher)
 
     async def _open(self, instance: ClientInstance) -> None:
         self._member = LitePullMember(

@@ -13,13 +13,17 @@ from typing import Final
 import structlog
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.consume_hooks import Admission
+from cometmq.client.expressions import check_expression
+from cometmq.client.hooks import HookList
 from cometmq.client.inspected import process_queue_info
 from cometmq.client.instance import ClientInstance
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.pulling import PullOptions, QueuePuller
 from cometmq.client.rebalance import Rebalancer, first_offset
-from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
+from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError, RemoteError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -48,6 +52,8 @@ class LitePullOptions:
     allocation: AllocationStrategy = allocate_averagely
     pull: PullOptions = field(default_factory=PullOptions)
     pull_threshold_for_all: int = 10_000
+    namespace: Namespace = NO_NAMESPACE
+    hooks: HookList = field(default_factory=HookList)
 
 
 @dataclass(slots=True)
@@ -88,6 +94,8 @@ class LitePullMember:
         self._ready: deque[tuple[ProcessQueue, list[MessageExt]]] = deque()
         self._ready_count = 0
         self._arrived = asyncio.Event()
+        visible_group = options.namespace.unwrap(group)
+        self._admit = Admission(options.hooks, visible_group, options.namespace)
         self._rebalancer = Rebalancer(
             instance,
             group,
@@ -324,6 +332,7 @@ class LitePullMember:
             except CometMQError as error:
                 log.info("no route yet", group=self._group, topic=topic, reason=str(error))
                 self._instance.routes.refresh_soon(topic)
+        await self._check_expressions()
         await self._instance.heartbeats.beat_all()
         if self._manual:
             self.assign(self._wanted)
@@ -343,8 +352,17 @@ class LitePullMember:
     async def _tell_subscriptions(self, topic: str | None) -> None:
         if topic is not None and self._instance.routes.route(topic) is None:
             self._instance.routes.refresh_soon(topic)
+        try:
+            await self._check_expressions()
+        except RemoteError as error:
+            # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
+            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400
         await self._instance.heartbeats.beat_all()
         self._rebalancer.soon()
+
+    async def _check_expressions(self) -> None:
+        for subscription in list(self._subscriptions.values()):
+            await check_expression(self._instance, self._group, subscription)
 
     async def _address(self, queue: MessageQueue) -> str:
         if self._instance.routes.master_address(queue.broker_name) is None:
@@ -388,6 +406,7 @@ class LitePullMember:
             on_offset_moved=self._offset_moved,
             gate=self._gate(queue),
             overfull=self._overfull,
+            admit=self._admit,
         )
         await puller.run()
 

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
 from cometmq.client.consumption import (
     CONSUME_TIMEOUT_S,
@@ -20,9 +21,11 @@ from cometmq.client.consumption import (
     QueueConsumption,
 )
 from cometmq.client.expressions import check_expression
+from cometmq.client.hooks import HookList
 from cometmq.client.inspected import direct_result, process_queue_info
 from cometmq.client.instance import ClientInstance
 from cometmq.client.listening import ConsumeJob, Listener
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
 from cometmq.client.orderly import SUSPEND_MS, UNLIMITED_RECONSUME_TIMES, OrderlyConsumption
 from cometmq.client.process_queue import ProcessQueue
@@ -45,6 +48,8 @@ log = structlog.get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
 START_TIMEOUT_S: Final = 3.0
+# A broker has taken the offset that a pull carries so long after the pull was sent.
+PULL_SERVED_S: Final = 0.5
 # Java: DefaultMQPushConsumerImpl.getMaxReconsumeTimes, where -1 means 16.
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 
@@ -66,11 +71,14 @@ class ConsumerOptions:
     allocation: AllocationStrategy = allocate_averagely
     pull: PullOptions = field(default_factory=PullOptions)
     local_retry_s: float = LOCAL_RETRY_S
+    namespace: Namespace = NO_NAMESPACE
+    hooks: HookList = field(default_factory=HookList)
 
 
 @dataclass(slots=True)
 class _Assignment:
     process_queue: ProcessQueue
+    puller: QueuePuller
     task: asyncio.Task[None]
 
 
@@ -101,6 +109,11 @@ class GroupMember:
         self._locks: QueueLocks | None = None
         if options.orderly and self._clustering:
             self._locks = QueueLocks(instance, group, self._lock_lost, self._still_current)
+        visible_group = options.namespace.unwrap(group)
+        self._admit = Admission(options.hooks, visible_group, options.namespace)
+        self._consume_hooks = ConsumeHooks(
+            options.hooks, visible_group, options.namespace, options.consume_timeout_s
+        )
         self._consumption = self._new_consumption(listener)
         self._rebalancer = Rebalancer(
             instance,
@@ -154,6 +167,11 @@ class GroupMember:
 
     async def close(self, timeout_s: float) -> None:
         """Stop pulling, let running listeners finish, commit, leave the group."""
+        if self._locks is not None:
+            for assignment in self._assignments.values():
+                assignment.process_queue.dropped = True
+            for assignment in list(self._assignments.values()):
+                await self._end_pulls(assignment)
         await self._owner.close()
         await self._consumption.close(timeout_s)
         try:
@@ -211,26 +229,26 @@ class GroupMember:
 
     async def give_up(self, queue: MessageQueue) -> None:
         assignment = self._drop(queue)
-        process_queue = assignment.process_queue
         if self._consumption.busy(queue):
             # It may take long until the listener is done; the other queues do not wait for it.
-            self._leaving[queue] = process_queue
-            self._owner.spawn(self._hand_over(process_queue), f"hand-over-{queue}")
+            self._leaving[queue] = assignment.process_queue
+            self._owner.spawn(self._hand_over(assignment), f"hand-over-{queue}")
         else:
-            await self._hand_over(process_queue)
+            await self._hand_over(assignment)
 
     # What brokers ask
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """See InspectedMember. What listeners still run with comes again or not as it may."""
-        queues = [queue for queue in offsets if queue in self._assignments]
-        for queue in queues:
-            process_queue = self._drop(queue).process_queue
-            process_queue.forfeited = True
-            self._leaving[queue] = process_queue  # not to be begun before its offset is stored
-        for queue in queues:
+        dropped = {queue: self._drop(queue) for queue in offsets if queue in self._assignments}
+        for queue, assignment in dropped.items():
+            assignment.process_queue.forfeited = True
+            # Not to be begun before its offset is stored.
+            self._leaving[queue] = assignment.process_queue
+        for queue, assignment in dropped.items():
             try:
-                await self._consumption.release(self._leaving[queue])
+                await self._end_pulls(assignment)
+                await self._consumption.release(assignment.process_queue)
                 self._offsets.update(queue, offsets[queue], increase_only=False)
                 await self._offsets.persist([queue])
             finally:
@@ -255,6 +273,7 @@ class GroupMember:
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        message.topic = self._options.namespace.unwrap(message.topic)
         job = ConsumeJob(ProcessQueue(queue), [message])
         await self._consumption.consume(job)
         return direct_result(job, orderly=self._options.orderly)
@@ -298,7 +317,7 @@ class GroupMember:
         times = options.max_reconsume_times
         if options.orderly:
             max_times = UNLIMITED_RECONSUME_TIMES if times < 0 else times
-            returns = Returns(self._instance, self._group, max_times)
+            returns = Returns(self._instance, self._group, max_times, options.namespace)
             return OrderlyConsumption(
                 self._group,
                 listener,
@@ -309,9 +328,10 @@ class GroupMember:
                 max_reconsume_times=max_times,
                 suspend_ms=options.suspend_ms,
                 stats=self._stats,
+                hooks=self._consume_hooks,
             )
         max_times = DEFAULT_MAX_RECONSUME_TIMES if times < 0 else times
-        returns = Returns(self._instance, self._group, max_times)
+        returns = Returns(self._instance, self._group, max_times, options.namespace)
         return Consumption(
             self._group,
             listener,
@@ -322,6 +342,7 @@ class GroupMember:
             local_retry_s=options.local_retry_s,
             consume_timeout_s=options.consume_timeout_s,
             stats=self._stats,
+            hooks=self._consume_hooks,
         )
 
     async def _first_offset(self, queue: MessageQueue) -> int:
@@ -348,9 +369,10 @@ class GroupMember:
             on_offset_moved=self._offset_moved,
             queue_count=self._queue_count,
             gate=self._gate,
+            admit=self._admit,
         )
         task = self._owner.spawn(puller.run(), f"pull-{queue}")
-        self._assignments[queue] = _Assignment(process_queue, task)
+        self._assignments[queue] = _Assignment(process_queue, puller, task)
 
     def _deliver(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         self._stats.pulled(process_queue.queue.topic, len(messages), process_queue.last_pull_s)
@@ -359,9 +381,14 @@ class GroupMember:
     def _queue_count(self, topic: str) -> int:
         return sum(queue.topic == topic for queue in self._assignments)
 
-    async def _hand_over(self, process_queue: ProcessQueue) -> None:
+    async def _hand_over(self, assignment: _Assignment) -> None:
         """Commit and unlock a dropped queue when no listener has messages of it any more."""
+        process_queue = assignment.process_queue
         queue = process_queue.queue
+        if self._locks is None:
+            assignment.task.cancel()
+        else:
+            await self._end_pulls(assignment)
         await self._consumption.release(process_queue)
         if not process_queue.forfeited:
             await self._offsets.persist([queue])
@@ -369,6 +396,20 @@ class GroupMember:
         if self._locks is not None:
             await self._locks.unlock([queue])
         self._leaving.pop(queue, None)
+
+    async def _end_pulls(self, assignment: _Assignment) -> None:
+        """End the pulling of a dropped queue, so that no pull's offset replaces the one committed next.
+
+        A Java broker serves pulls and commits of one connection in different threads, and takes
+        whichever offset comes last. A pull that was sent a moment ago is waited for; one that waits
+        at the broker for messages has been served.
+        """
+        sent_at = assignment.puller.asked_at
+        if sent_at is not None:
+            rest_s = sent_at + PULL_SERVED_S - time.monotonic()
+            if rest_s > 0:
+                await asyncio.wait((assignment.task,), timeout=rest_s)
+        assignment.task.cancel()
 
     async def _hand_over_all(self) -> None:
         leaving = [q for q, process_queue in self._leaving.items() if not process_queue.forfeited]
@@ -390,6 +431,7 @@ class GroupMember:
             leaving.forfeited = True
         if queue in self._assignments:
             assignment = self._drop(queue)
+            assignment.task.cancel()
             assignment.process_queue.forfeited = True
             self._offsets.remove(queue)
             self._owner.spawn(self._begin_lost_again(assignment), f"lock-lost-{queue}")
@@ -433,7 +475,6 @@ class GroupMember:
     def _drop(self, queue: MessageQueue) -> _Assignment:
         assignment = self._assignments.pop(queue)
         assignment.process_queue.dropped = True
-        assignment.task.cancel()
         return assignment
 
     def _offset_moved(self, queue: MessageQueue, next_offset: int) -> None:

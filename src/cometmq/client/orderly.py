@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.client.consume_hooks import ConsumeHooks
 from cometmq.client.consume_stats import ConsumeStats
 from cometmq.client.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
 from cometmq.client.offset_store import OffsetStore
@@ -52,6 +53,7 @@ class OrderlyConsumption:
         max_reconsume_times: int = UNLIMITED_RECONSUME_TIMES,
         suspend_ms: int = SUSPEND_MS,
         stats: ConsumeStats | None = None,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         self._group = group
         self._stats = stats or ConsumeStats()
@@ -64,7 +66,7 @@ class OrderlyConsumption:
         self._workers: dict[MessageQueue, _QueueWorker] = {}
         self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
         self.runner: ListenerRunner = listener_runner(
-            listener, concurrency, f"listener-{group}", self._on_done
+            listener, concurrency, f"listener-{group}", self._on_done, hooks
         )
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypedDict, TypeVar
 
 import structlog
 
 from cometmq.client.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.client.hooks import (
+    CheckForbiddenHook,
+    CommunicationMode,
+    EndTransactionHook,
+    Hook,
+    SendMessageHook,
+)
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
+from cometmq.client.latency_faults import LatencyFaults, LatencyTables
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, MessageChecks, check_range
+from cometmq.client.oneways import Oneways
+from cometmq.client.options import choice
+from cometmq.client.requesting import request
 from cometmq.client.selectors import QueueSelector, select_queue
 from cometmq.client.sending import Sender, SendLimits
-from cometmq.errors import ClientStateError, IllegalArgumentError, TooManyRequestsError
-from cometmq.model.message import Message
+from cometmq.client.trace_dispatcher import TraceDispatcher
+from cometmq.client.trace_hooks import SendTrace
+from cometmq.errors import (
+    ClientStateError,
+    IllegalArgumentError,
+    TooManyRequestsError,
+)
+from cometmq.model.message import Message, MessageExt
+from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult
 from cometmq.protocol.compression import CompressionType
@@ -25,11 +43,41 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 SEND_TIMEOUT_MS: Final = 3000
+T = TypeVar("T")
+
 MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
 MAX_PENDING_SENDS: Final = 10_000
+# Java: backPressureForAsyncSendSize.
+MAX_PENDING_BYTES: Final = 100 * 1024 * 1024
+LATENCY_TABLES: Final = LatencyTables()
 
 # Gets the result and None, or None and the error, on the producer's loop.
 SendCallback = Callable[[SendResult | None, BaseException | None], None]
+RequestCallback = Callable[[MessageExt | None, BaseException | None], None]
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The options of Producer, for classes that hand them on."""
+
+    namesrv: str | Sequence[str] | None
+    instance_name: str
+    unit_name: str | None
+    namespace: str | None
+    vip_channel_enabled: bool
+    send_timeout_ms: int
+    retry_times: int
+    retry_times_async: int
+    retry_another_broker_when_not_store_ok: bool
+    send_latency_fault_enable: bool
+    latency_tables: LatencyTables
+    max_message_size_bytes: int
+    compress_over_bytes: int
+    compression: CompressionType
+    default_topic_queue_nums: int
+    max_pending_sends: int
+    max_pending_bytes: int
+    enable_trace: bool
+    trace_topic: str | None
 
 
 class Producer(AsyncClient):
@@ -43,7 +91,19 @@ class Producer(AsyncClient):
     sending raises IllegalArgumentError; what fails on the way RemotingError, RouteNotFoundError, or
     RemoteError when a broker refused. After a RequestTimeoutError or ConnectionLostError the message
     may be stored or not.
+
+    A failed `send` is repeated at another broker `retry_times` times, also after some refusals (Java:
+    retryResponseCodes), and, with `retry_another_broker_when_not_store_ok`, after any status but
+    SEND_OK; a failed `send_async` `retry_times_async` times, unless it was refused; a one-way send
+    never. With `send_latency_fault_enable`, brokers that are slow or fail are left alone for a while,
+    as `latency_tables` say. With `vip_channel_enabled`, messages go to the brokers' second port.
+
+    `max_pending_sends` and `max_pending_bytes` of bodies bound what `send_async` has under way.
+    `namespace` and the options of traces are those of AsyncClient.
     """
+
+    _hook_kinds = (SendMessageHook, CheckForbiddenHook, EndTransactionHook)
+    _trace_kind = "PRODUCE"
 
     def __init__(
         self,
@@ -52,30 +112,62 @@ class Producer(AsyncClient):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
+        namespace: str | None = None,
+        vip_channel_enabled: bool = False,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         retry_times: int = 2,
+        retry_times_async: int = 2,
+        retry_another_broker_when_not_store_ok: bool = False,
+        send_latency_fault_enable: bool = False,
+        latency_tables: LatencyTables = LATENCY_TABLES,
         max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         compression: CompressionType = CompressionType.ZLIB,
         default_topic_queue_nums: int = 4,
         max_pending_sends: int = MAX_PENDING_SENDS,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+        enable_trace: bool = False,
+        trace_topic: str | None = None,
     ) -> None:
-        super().__init__(group, namesrv=namesrv, instance_name=instance_name, unit_name=unit_name)
+        super().__init__(
+            group,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            namespace=namespace,
+            enable_trace=enable_trace,
+            trace_topic=trace_topic,
+        )
         check_range("send_timeout_ms", send_timeout_ms, 1, MAX_TIMEOUT_MS)
         check_range("retry_times", retry_times, 0, 100)
+        check_range("retry_times_async", retry_times_async, 0, 100)
         check_range("compress_over_bytes", compress_over_bytes, 0, 2**31 - 1)
         check_range("default_topic_queue_nums", default_topic_queue_nums, 1, 65536)
         check_range("max_pending_sends", max_pending_sends, 1, 10_000_000)
+        check_range("max_pending_bytes", max_pending_bytes, 1, 2**40)
         self._send_timeout_ms = send_timeout_ms
         self._max_pending_sends = max_pending_sends
+        self._max_pending_bytes = max_pending_bytes
+        self._pending_bytes = 0
+        self._latency_tables = latency_tables if send_latency_fault_enable else None
         self._checks = MessageChecks(max_message_size_bytes)
-        self._limits = SendLimits(retry_times, default_topic_queue_nums)
+        self._limits = SendLimits(
+            retry_times,
+            default_topic_queue_nums,
+            retry_times_async,
+            retry_another_broker_when_not_store_ok,
+            vip_channel_enabled,
+        )
         self._compress_over_bytes = compress_over_bytes
-        self._compression = CompressionType(compression)
+        self._compression = choice("compression", compression, CompressionType)
         self._encoder: MessageEncoder | None = None
         self._sender: Sender | None = None
         self._tasks: TaskOwner | None = None
-        self._pending: set[asyncio.Task[SendResult]] = set()
+        self._pending: set[asyncio.Task[Any]] = set()
+        self._oneways: Oneways | None = None
+        self._opened: ClientInstance | None = None
+        self._unsent: list[Message] = []
+        self._send_trace: SendTrace | None = None
 
     async def send(
         self,
@@ -92,9 +184,12 @@ class Producer(AsyncClient):
         at another broker (`retry_times`) within `timeout_ms`. `queue` sends to that queue,
         `selector(queues, message, key)` to the one it returns, `key` alone to the one its hash gives:
         then there is one attempt, since another queue would break the order that was asked for.
+        The queues that a key or a selector chooses from stay the same while brokers come and go: see
+        `cometmq.client.keyed_queues`.
         """
-        sender, encoder = self._ready()
-        return await self._send(sender, encoder, message, timeout_ms, queue, selector, key)
+        self._ready()
+        timeout_s = self._timeout_s(timeout_ms)
+        return await self._send(message, timeout_s, CommunicationMode.SYNC, queue, selector, key)
 
     def send_async(
         self,
@@ -108,26 +203,50 @@ class Producer(AsyncClient):
     ) -> asyncio.Future[SendResult]:
         """As `send`, without waiting: the future, and `callback(result, error)`, tell the outcome.
 
-        At most `max_pending_sends` may be under way; TooManyRequestsError beyond. `close` waits for
-        them.
+        At most `max_pending_sends` with `max_pending_bytes` of bodies may be under way, of this kind
+        and of `request_async`; TooManyRequestsError beyond. `close` waits for them.
         """
-        sender, encoder = self._ready()
-        if len(self._pending) >= self._max_pending_sends:
-            raise TooManyRequestsError(
-                f"{len(self._pending)} sends are under way, the limit is max_pending_sends; wait "
-                "for some of their futures, or raise it"
-            )
-        assert self._tasks is not None, "set by start"
-        task = self._tasks.spawn(
-            self._send(sender, encoder, message, timeout_ms, queue, selector, key),
-            "send",
-            log_failure=False,
-        )
-        self._pending.add(task)
-        task.add_done_callback(self._pending.discard)
-        if callback is not None:
-            task.add_done_callback(lambda done: _report(done, callback))
-        return task
+        self._ready()
+        timeout_s = self._timeout_s(timeout_ms)
+        sending = self._send(message, timeout_s, CommunicationMode.ASYNC, queue, selector, key)
+        return self._spawn(message, sending, callback)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply of whoever consumes it.
+
+        The consumer sends `create_reply_message(message, body)` with a producer of its own. Raises
+        RequestTimeoutError when no reply came within `timeout_ms`, and what `send_async` raises.
+        """
+        self._ready()
+        timeout_s = self._timeout_s(timeout_ms)
+        return await self._request(message, timeout_s, queue, selector, key)
+
+    def request_async(
+        self,
+        message: Message,
+        callback: RequestCallback | None = None,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> asyncio.Future[MessageExt]:
+        """As `request`, without waiting: the future, and `callback(reply, error)`, tell the outcome.
+
+        The limits of `send_async` hold.
+        """
+        self._ready()
+        timeout_s = self._timeout_s(timeout_ms)
+        asking = self._request(message, timeout_s, queue, selector, key)
+        return self._spawn(message, asking, callback)
 
     async def send_oneway(
         self,
@@ -137,13 +256,24 @@ class Producer(AsyncClient):
         selector: QueueSelector | None = None,
         key: Any = None,
     ) -> None:
-        """Send one message without an acknowledgement: it may be lost unnoticed."""
+        """Send one message without an acknowledgement: the broker may lose it unnoticed.
+
+        Waits, up to `send_timeout_ms`, while the broker does not read. `close` waits as long for what
+        has not left this process by then; see `unsent`.
+        """
         sender, encoder = self._ready()
+        assert self._oneways is not None, "set by start"
         self._checks.check(message)
         deadline = asyncio.get_running_loop().time() + self._send_timeout_ms / 1000
         outgoing = await encoder.encode(message)
-        target = await _target(sender, message, queue, selector, key, deadline)
-        await sender.send_oneway(outgoing, target)
+        target = await self._target(sender, message, queue, selector, key, deadline)
+        connection, size = await sender.send_oneway(outgoing, target, deadline)
+        self._oneways.sent(message, connection, size)
+
+    @property
+    def unsent(self) -> list[Message]:
+        """The one-way messages that `close` gave up: it is not known that they left this process."""
+        return list(self._unsent)
 
     async def send_batch(
         self,
@@ -166,41 +296,153 @@ class Producer(AsyncClient):
         if queue is None:
             return await sender.send(outgoing, timeout_s)
         deadline = asyncio.get_running_loop().time() + timeout_s
-        target = await _target(sender, batch[0], queue, None, None, deadline)
-        return await sender.send_to(outgoing, target, deadline)
+        target = await self._target(sender, batch[0], queue, None, None, deadline)
+        return await sender.send_fixed(outgoing, target, deadline)
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        """Have the broker not deliver a message that was sent with `delay_ms` or `deliver_at_ms`.
+
+        `recall_handle` is that of its SendResult; returns the message's unique id. There is one
+        attempt, at the broker that has the message, which does not tell a message that it does not
+        know from one that it will not deliver; repeating a recall does no harm.
+
+        Raises IllegalArgumentError for a handle that is none or belongs to another topic,
+        RouteNotFoundError when no name server knows the broker, RemoteError (ILLEGAL_OPERATION)
+        when the message is due, or recalls are forbidden (NO_PERMISSION; a Java broker wants
+        recallMessageEnable=true). Java: DefaultMQProducer.recallMessage.
+        """
+        sender, _ = self._ready()
+        check_topic(topic)
+        timeout_s, name = self._timeout_s(timeout_ms), self._namespace.wrap(topic)
+        msg_id = await sender.recall(self._group, name, recall_handle, timeout_s)
+        if self._send_trace is not None:
+            self._send_trace.recalled(self.group, topic, msg_id, success=True)
+        return msg_id
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that may be sent to, in order (Java: fetchPublishMessageQueues)."""
         sender, _ = self._ready()
+        check_topic(topic)
         deadline = asyncio.get_running_loop().time() + self._send_timeout_ms / 1000
-        return list((await sender.route(topic, deadline)).queues)
+        route = await sender.route(self._namespace.wrap(topic), deadline)
+        return [self._namespace.unwrap_queue(queue) for queue in route.queues]
 
     # Inside
 
     def _ready(self) -> tuple[Sender, MessageEncoder]:
         self._running()
+        return self._ready_inside()
+
+    def _ready_inside(self) -> tuple[Sender, MessageEncoder]:
+        """Also while the producer is being closed: what was begun before is finished."""
         assert self._sender is not None, "set by start"
         assert self._encoder is not None, "set by start"
         return self._sender, self._encoder
 
     async def _send(
         self,
-        sender: Sender,
-        encoder: MessageEncoder,
         message: Message,
-        timeout_ms: int | None,
+        timeout_s: float,
+        mode: CommunicationMode,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         key: Any,
     ) -> SendResult:
+        sender, encoder = self._ready_inside()
         self._checks.check(message)
-        timeout_s = self._timeout_s(timeout_ms)
         outgoing = await encoder.encode(message)
         if queue is None and selector is None and key is None:
-            return await sender.send(outgoing, timeout_s)
+            return await sender.send(outgoing, timeout_s, mode)
         deadline = asyncio.get_running_loop().time() + timeout_s
-        target = await _target(sender, message, queue, selector, key, deadline)
-        return await sender.send_to(outgoing, target, deadline)
+        target = await self._target(sender, message, queue, selector, key, deadline)
+        return await sender.send_fixed(outgoing, target, deadline, mode)
+
+    async def _request(
+        self,
+        message: Message,
+        timeout_s: float,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: Any,
+    ) -> MessageExt:
+        sender, _ = self._ready_inside()
+        self._checks.check(message)
+        topic = self._namespace.wrap(message.topic)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        await sender.route(topic, deadline)
+
+        def send(asking: Message, within_s: float) -> Awaitable[SendResult]:
+            return self._send(asking, within_s, CommunicationMode.ASYNC, queue, selector, key)
+
+        assert self._opened is not None, "set by start"
+        return await request(self._opened, message, topic, timeout_s, send)
+
+    def _spawn(
+        self,
+        message: Message,
+        work: Coroutine[Any, Any, T],
+        callback: Callable[[T | None, BaseException | None], None] | None,
+    ) -> asyncio.Task[T]:
+        """Have `work` done in the background, within the limits of what may be under way."""
+        size = len(message.body) if isinstance(message.body, bytes) else 0
+        fault = None
+        if len(self._pending) >= self._max_pending_sends:
+            fault = (
+                f"{len(self._pending)} sends are under way, the limit is max_pending_sends = "
+                f"{self._max_pending_sends}"
+            )
+        elif self._pending and self._pending_bytes + size > self._max_pending_bytes:
+            fault = (
+                f"sends with {self._pending_bytes} bytes are under way and {size} more are asked for, "
+                f"the limit is max_pending_bytes = {self._max_pending_bytes}"
+            )
+        if fault is not None:
+            work.close()
+            raise TooManyRequestsError(f"{fault}; wait for some of their futures, or raise it")
+        assert self._tasks is not None, "set by start"
+        task = self._tasks.spawn(work, "send", log_failure=False)
+        self._pending.add(task)
+        self._pending_bytes += size
+
+        def forget(done: asyncio.Task[Any]) -> None:
+            self._pending.discard(done)
+            self._pending_bytes -= size
+
+        task.add_done_callback(forget)
+        if callback is not None:
+            task.add_done_callback(lambda done: _report(done, callback))
+        return task
+
+    async def _target(
+        self,
+        sender: Sender,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: Any,
+        deadline: float,
+    ) -> MessageQueue:
+        """The queue to send to, named as on the wire; its route is known afterwards, even when the
+        caller named the queue."""
+        if queue is not None and (selector is not None or key is not None):
+            given = f"the selector {selector!r}" if selector is not None else f"the key {key!r}"
+            raise IllegalArgumentError(
+                f"a message is sent to the queue {queue} or to one chosen by {given}, not by both"
+            )
+        if queue is not None and queue.topic != message.topic:
+            raise IllegalArgumentError(
+                f"a message to {message.topic} cannot go to the queue {queue}"
+            )
+        topic = self._namespace.wrap(message.topic)
+        if queue is not None:
+            await sender.route(topic, deadline)
+            return self._namespace.wrap_queue(queue)
+        if selector is None and key is None:
+            return await sender.next_queue(topic, deadline)
+        queues = await sender.keyed_queues(topic, deadline)
+        if self._namespace:
+            queues = [self._namespace.unwrap_queue(queue) for queue in queues]
+        return self._namespace.wrap_queue(select_queue(selector, queues, message, key))
 
     def _timeout_s(self, timeout_ms: int | None) -> float:
         if timeout_ms is None:
@@ -218,15 +460,32 @@ class Producer(AsyncClient):
 
     async def _open(self, instance: ClientInstance) -> None:
         self._join(instance)
+        self._opened = instance
         self._tasks = TaskOwner(f"producer-{self._group}")
-        self._sender = Sender(instance, self._limits)
+        self._oneways = Oneways()
+        faults = None
+        if self._latency_tables is not None:
+            faults = LatencyFaults(self._latency_tables, asyncio.get_running_loop().time)
+        self._sender = Sender(
+            instance,
+            self._limits,
+            group=self.group,
+            namespace=self._namespace,
+            hooks=self._hooks,
+            faults=faults,
+        )
         self._encoder = MessageEncoder(
             self._group,
             instance.unique_ids,
             default_topic_queue_nums=self._limits.default_topic_queue_nums,
             compress_over_bytes=self._compress_over_bytes,
             compression=self._compression,
+            namespace=self._namespace,
         )
+
+    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
+        self._send_trace = SendTrace(dispatcher)
+        return self._send_trace
 
     def _join(self, instance: ClientInstance) -> None:
         instance.add_producer(self._group)
@@ -237,12 +496,26 @@ class Producer(AsyncClient):
             if self._pending:
                 # Each ends within its own timeout.
                 await asyncio.wait(self._pending)
+            await self._drain_oneways()
         finally:
             await self._tasks.close()
             await instance.remove_producer(self._group)
 
+    async def _drain_oneways(self) -> None:
+        assert self._oneways is not None, "set by start"
+        self._unsent = await self._oneways.drain(self._send_timeout_ms / 1000)
+        if self._unsent:
+            log.error(
+                "one-way messages did not leave before the producer was closed; see its `unsent`",
+                group=self.group,
+                count=len(self._unsent),
+                send_timeout_ms=self._send_timeout_ms,
+            )
 
-def _report(task: asyncio.Task[SendResult], callback: SendCallback) -> None:
+
+def _report(
+    task: asyncio.Task[T], callback: Callable[[T | None, BaseException | None], None]
+) -> None:
     try:
         if task.cancelled():
             callback(None, ClientStateError("the send was cancelled"))
@@ -252,22 +525,3 @@ def _report(task: asyncio.Task[SendResult], callback: SendCallback) -> None:
             callback(task.result(), None)
     except Exception:
         log.exception("a send callback failed")
-
-
-async def _target(
-    sender: Sender,
-    message: Message,
-    queue: MessageQueue | None,
-    selector: QueueSelector | None,
-    key: Any,
-    deadline: float,
-) -> MessageQueue:
-    """The queue to send to; the route is known afterwards, even when the caller named the queue."""
-    if queue is not None and queue.topic != message.topic:
-        raise IllegalArgumentError(f"a message to {message.topic} cannot go to the queue {queue}")
-    route = await sender.route(message.topic, deadline)
-    if queue is not None:
-        return queue
-    if selector is None and key is None:
-        return route.choose()
-    return select_queue(selector, route.queues, message, key)

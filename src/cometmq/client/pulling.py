@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from cometmq.client.broker_api import PullAnswer
+from cometmq.client.consume_hooks import Admission
 from cometmq.client.instance import ClientInstance
 from cometmq.client.offset_store import OffsetStore
 from cometmq.client.process_queue import FlowLimits, ProcessQueue
@@ -90,7 +91,8 @@ class QueuePuller:
     `subscription` gives the present subscription of the queue's topic, `deliver` takes the messages
     that were put into the process queue, `on_offset_moved` the queue whose offset the broker refused
     and the offset to go on from. `queue_count` tells how many queues of its topic are assigned;
-    while `gate` is not set, or `overfull` says so, no pull is begun.
+    while `gate` is not set, or `overfull` says so, no pull is begun. `admit` says what is seen of
+    what was pulled.
     """
 
     def __init__(
@@ -108,7 +110,9 @@ class QueuePuller:
         queue_count: Callable[[str], int] = lambda _: 1,
         gate: asyncio.Event | None = None,
         overfull: Callable[[], bool] = lambda: False,
+        admit: Admission | None = None,
     ) -> None:
+        self._admit = admit
         self._instance = instance
         self._group = group
         self._process_queue = process_queue
@@ -122,6 +126,8 @@ class QueuePuller:
         self._queue_count = queue_count
         self._gate = gate
         self._overfull = overfull
+        # When the pull was sent that is not answered yet, in seconds of the monotonic clock.
+        self.asked_at: float | None = None
         self._broker_id = MASTER_ID
         self._retry_s = RETRY_FIRST_S
 
@@ -138,9 +144,7 @@ class QueuePuller:
             if subscription is None:
                 return
             try:
-                asked_at = time.monotonic()
                 answer = await self._pull(subscription)
-                self._process_queue.last_pull_s = time.monotonic() - asked_at
                 self._retry_s = RETRY_FIRST_S
                 self._take(answer, subscription)
             except (RemotingError, RouteNotFoundError) as error:
@@ -169,11 +173,15 @@ class QueuePuller:
             )
         else:
             header = self._header(address, subscription)
+        asked_at = self.asked_at = time.monotonic()
         try:
             return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
         except CometMQError as error:
             error.address = error.address or address
             raise
+        finally:
+            self.asked_at = None
+            self._process_queue.last_pull_s = time.monotonic() - asked_at
 
     def _header(self, address: str, subscription: SubscriptionData) -> PullMessageRequestHeader:
         commit_offset = (self._offsets.get(self._queue) or 0) if self._offsets.remote else 0
@@ -212,6 +220,8 @@ class QueuePuller:
         messages: list[MessageExt] = []
         if answer.status is PullStatus.FOUND:
             messages = wanted_messages(answer, self._queue.broker_name, self._group, subscription)
+            if self._admit is not None:
+                messages = self._admit(self._queue, messages)
         self._next_offset = header.next_begin_offset
         if messages:
             self._process_queue.put(messages)

@@ -9,17 +9,21 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
-from cometmq.client.limits import check_range
+from cometmq.client.limits import check_callable, check_range
 from cometmq.client.listening import Listener
 from cometmq.client.member import ConsumerOptions, GroupMember
 from cometmq.client.offset_store import local_directory
+from cometmq.client.options import choice
 from cometmq.client.orderly import SUSPEND_MS
 from cometmq.client.process_queue import FlowLimits
 from cometmq.client.pulling import PullOptions
 from cometmq.client.subscribing import message_selector
+from cometmq.client.trace_dispatcher import TraceDispatcher
+from cometmq.client.trace_hooks import ConsumeTrace
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, MessageModel
@@ -65,7 +69,12 @@ class PushConsumer(AsyncClient):
     again. Offsets then lie in a file below `local_offset_dir` (default: the environment's
     ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR, else ~/.rocketmq_offsets), by client id; consumers of one
     group on one host need an `instance_name` each.
+
+    `namespace` and the options of traces are those of AsyncClient.
     """
+
+    _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
+    _trace_kind = "CONSUME"
 
     def __init__(
         self,
@@ -75,6 +84,9 @@ class PushConsumer(AsyncClient):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
+        namespace: str | None = None,
+        enable_trace: bool = False,
+        trace_topic: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         orderly: bool = False,
@@ -95,7 +107,15 @@ class PushConsumer(AsyncClient):
         consume_max_span: int = 2000,
         close_timeout_ms: int = CLOSE_TIMEOUT_MS,
     ) -> None:
-        super().__init__(group, namesrv=namesrv, instance_name=instance_name, unit_name=unit_name)
+        super().__init__(
+            group,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            namespace=namespace,
+            enable_trace=enable_trace,
+            trace_topic=trace_topic,
+        )
         # The ranges of DefaultMQPushConsumerImpl.checkConfig.
         check_range("concurrency", concurrency, 1, 1000)
         check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, 1024)
@@ -116,7 +136,9 @@ class PushConsumer(AsyncClient):
         check_range("close_timeout_ms", close_timeout_ms, 0, 24 * 3600 * 1000)
         if consume_timestamp_ms is None:
             consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
-        message_model = MessageModel(message_model)
+        check_range("consume_timestamp_ms", consume_timestamp_ms, 0, 2**63 - 1)
+        check_callable("allocation", allocation, "an allocation strategy, allocate_averagely say")
+        message_model = choice("message_model", message_model, MessageModel)
         # The offset file of a broadcasting consumer is found again by its client id.
         self._unique_client_id = message_model is MessageModel.CLUSTERING
         # In order nothing overtakes a slow message, so the span of what waits needs no bound.
@@ -127,10 +149,12 @@ class PushConsumer(AsyncClient):
             offset_directory=local_directory(local_offset_dir),
             suspend_ms=suspend_current_queue_time_ms,
             consume_timeout_s=consume_timeout_ms / 1000,
-            consume_from=ConsumeFromWhere(consume_from),
+            consume_from=choice("consume_from", consume_from, ConsumeFromWhere),
             consume_timestamp_ms=consume_timestamp_ms,
             concurrency=concurrency,
             batch_max_size=consume_message_batch_max_size,
+            namespace=self._namespace,
+            hooks=self._hooks,
             max_reconsume_times=max_reconsume_times,
             allocation=allocation,
             pull=PullOptions(
@@ -160,30 +184,36 @@ class PushConsumer(AsyncClient):
         self._listener = listener
         return listener
 
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
         """Consume `topic`, all of it or the messages with one of `tags` (`TagA || TagB`).
 
         With `sql`, the messages whose properties it selects: `sql="a > 5 AND b IS NOT NULL"`. The
-        brokers need enablePropertyFilter for it. One of them is asked at the start, which fails with
-        RemoteError if it refuses (code 23 and the place of the fault, or 1); later, with a log entry.
+        brokers need enablePropertyFilter for it. With `predicate`, the messages that a function of the
+        brokers selects, by its name in their filterPredicateModules. One of the brokers is asked at the
+        start, which fails with RemoteError if it refuses (code 23 and the place of the fault, or 1);
+        later, with a log entry.
 
         Replaces an earlier subscription to the topic. All members of a group must subscribe alike.
         While the consumer runs, the change takes effect in the background.
         """
-        selector = message_selector(topic, tags, sql)
+        selector = message_selector(topic, tags, sql, predicate)
+        topic = self._namespace.wrap(topic)
         if not self._unstarted:
             self._running_member().subscribe(topic, selector)
         self._subscriptions[topic] = selector
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic`; without one, nothing happens."""
+        topic = self._namespace.wrap(topic)
         if not self._unstarted:
             self._running_member().unsubscribe(topic)
         self._subscriptions.pop(topic, None)
 
     def assigned_queues(self) -> list[MessageQueue]:
         """The queues of this member at present, those of the group's retry topic included."""
-        return sorted(self._running_member().assigned())
+        return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
 
     def pause(self) -> None:
         """Pull nothing more until `resume`; what was pulled already is still consumed."""
@@ -212,6 +242,9 @@ class PushConsumer(AsyncClient):
             raise ClientStateError(
                 f"{self._name()} has no listener; pass one to the constructor or to listen()"
             )
+
+    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
+        return ConsumeTrace(dispatcher)
 
     async def _open(self, instance: ClientInstance) -> None:
         assert self._listener is not None, "checked before"

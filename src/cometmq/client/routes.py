@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.client.keyed_queues import KeyedQueues
 from cometmq.client.namesrv_api import NamesrvApi
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC
@@ -56,6 +57,16 @@ class PublishRoute:
         self._next = (self._next + 1) % count
         return queues[self._next]
 
+    def find(self, usable: Callable[[str], bool]) -> MessageQueue | None:
+        """The next queue in turn whose broker is `usable`, None when no broker is."""
+        queues = self.queues
+        for step in range(1, len(queues) + 1):
+            index = (self._next + step) % len(queues)
+            if usable(queues[index].broker_name):
+                self._next = index
+                return queues[index]
+        return None
+
     def has_other_broker(self, broker_name: str) -> bool:
         return any(queue.broker_name != broker_name for queue in self.queues)
 
@@ -79,6 +90,7 @@ class RouteCache:
         self._on_change = on_change
         self._routes: dict[str, TopicRouteData] = {}
         self._publish: dict[str, PublishRoute] = {}
+        self._keyed: dict[str, KeyedQueues] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._retrying: set[str] = set()
@@ -96,6 +108,11 @@ class RouteCache:
 
     def publish_route(self, topic: str) -> PublishRoute | None:
         return self._publish.get(topic)
+
+    def keyed_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues among which a key chooses; see `keyed_queues`. Needs a publish route."""
+        keyed = self._keyed.get(topic)
+        return self._publish[topic].queues if keyed is None else keyed.queues()
 
     def master_address(self, broker_name: str) -> str | None:
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
@@ -208,6 +225,9 @@ class RouteCache:
         for data in route.broker_datas:
             self._brokers[data.broker_name] = dict(data.broker_addrs)
         queues = route.publish_queues(topic)
+        if topic not in self._keyed:
+            self._keyed[topic] = KeyedQueues(asyncio.get_running_loop().time)
+        self._keyed[topic].take(route, queues)
         if queues:
             self._publish[topic] = PublishRoute(queues, self._choose_first(len(queues)))
         else:

@@ -8,6 +8,7 @@ import structlog
 
 from cometmq.client.encoding import MessageEncoder
 from cometmq.client.instance import ClientInstance
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.sending import Sender, SendLimits
 from cometmq.errors import CometMQError
 from cometmq.model import properties as p
@@ -25,7 +26,14 @@ _NOT_SENT: Final = (p.TRANSACTION_PREPARED, p.MIN_OFFSET, p.MAX_OFFSET, p.CONSUM
 class Returns:
     """What a group member gives back. Both ways raise CometMQError when the message stays here."""
 
-    def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        max_reconsume_times: int,
+        namespace: Namespace = NO_NAMESPACE,
+    ) -> None:
+        self._namespace = namespace
         self._instance = instance
         self._group = group
         self._max_reconsume_times = max_reconsume_times
@@ -37,7 +45,12 @@ class Returns:
         try:
             address = self._instance.need_master(message.broker_name, message.topic)
             await self._instance.brokers.send_back(
-                address, self._group, message, self._max_reconsume_times, delay_level
+                address,
+                self._group,
+                message,
+                self._max_reconsume_times,
+                delay_level,
+                self._namespace.wrap(message.topic),
             )
         except CometMQError as error:
             log.info(
@@ -57,7 +70,7 @@ class Returns:
         properties = retried.properties
         for name in _NOT_SENT:
             properties.pop(name, None)
-        properties.setdefault(p.RETRY_TOPIC, message.topic)
+        properties.setdefault(p.RETRY_TOPIC, self._namespace.wrap(message.topic))
         properties.setdefault(p.ORIGIN_MESSAGE_ID, message.msg_id)
         properties[p.DELAY_TIME_LEVEL] = str(3 + times)
         # The counts travel in the header; Java keeps them in properties until the producer sends.

@@ -5,21 +5,40 @@ from __future__ import annotations
 from cometmq.errors import IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.names import check_topic
-from cometmq.model.subscription import EXPRESSION_SQL92, SUB_ALL, MessageSelector
+from cometmq.model.subscription import (
+    EXPRESSION_CLASS,
+    EXPRESSION_SQL92,
+    SUB_ALL,
+    MessageSelector,
+)
 
 
-def message_selector(topic: str, tags: str, sql: str | None) -> MessageSelector:
-    """The selection by tags or by SQL that a user asks for.
+def message_selector(
+    topic: str, tags: str, sql: str | None, predicate: str | None = None
+) -> MessageSelector:
+    """The selection by tags, by SQL or by a predicate's name that a user asks for.
 
-    Raises IllegalArgumentError for a topic that cannot be, for both at once, and for tags that are no
-    expression.
+    Raises IllegalArgumentError for a topic that cannot be, for more than one of them, and for tags
+    that are no expression.
     """
     check_topic(topic)
-    if sql is not None and tags != SUB_ALL:
+    for name, value in (("tags", tags), ("sql", sql), ("predicate", predicate)):
+        if value is not None and not isinstance(value, str):
+            raise IllegalArgumentError(
+                f"{name} is {value!r}, a {type(value).__name__}; pass text"
+                + (", the name under which the broker has the function" * (name == "predicate"))
+            )
+    given = {"tags": None if tags == SUB_ALL else tags, "sql": sql, "predicate": predicate}
+    chosen = [f"{name} ({value!r})" for name, value in given.items() if value is not None]
+    if len(chosen) > 1:
         raise IllegalArgumentError(
-            f"a topic is selected by tags ({tags!r}) or by SQL ({sql!r}), not by both; TAGS is a "
-            "property that SQL can test"
+            f"a topic is selected by {' or '.join(chosen)}, not by both; tags are the property "
+            "TAGS, which SQL and predicates can test"
         )
-    selector = MessageSelector(tags) if sql is None else MessageSelector(sql, EXPRESSION_SQL92)
+    selector = MessageSelector(tags)
+    if sql is not None:
+        selector = MessageSelector(sql, EXPRESSION_SQL92)
+    elif predicate is not None:
+        selector = MessageSelector(predicate, EXPRESSION_CLASS)
     build_subscription(topic, *selector)  # refuses what is no expression
     return selector

@@ -14,11 +14,13 @@ import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.encoding import COMPRESS_OVER_BYTES
+from cometmq.client.hooks import Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.latency_faults import LatencyTables
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.listening import Listener
@@ -28,8 +30,17 @@ from cometmq.client.lite_pull_consumer import (
     PULL_THRESHOLD_SIZE_BYTES,
 )
 from cometmq.client.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
+from cometmq.client.options import NamesOptions
 from cometmq.client.orderly import SUSPEND_MS
-from cometmq.client.producer import MAX_PENDING_SENDS, SEND_TIMEOUT_MS, SendCallback
+from cometmq.client.producer import (
+    LATENCY_TABLES,
+    MAX_PENDING_BYTES,
+    MAX_PENDING_SENDS,
+    SEND_TIMEOUT_MS,
+    ProducerOptions,
+    RequestCallback,
+    SendCallback,
+)
 from cometmq.client.producer import Producer as AsyncProducer
 from cometmq.client.push_consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, ListenerT
 from cometmq.client.push_consumer import PushConsumer as AsyncPushConsumer
@@ -46,6 +57,7 @@ from cometmq.model.results import (
     TransactionSendResult,
 )
 from cometmq.protocol.compression import CompressionType
+from cometmq.runtime.forks import PROCESS
 from cometmq.runtime.portal import LoopThread
 
 P = ParamSpec("P")
@@ -63,7 +75,6 @@ class _SharedLoopThread:
     def borrow(self) -> LoopThread:
         with self._lock:
             if self._thread is None or not self._thread.running:
-                # A forked child inherits the object but not the thread: it gets one of its own.
                 self._thread = LoopThread("cometmq-client")
                 self._thread.start()
                 self._users = 0
@@ -78,6 +89,13 @@ class _SharedLoopThread:
                     self._thread = None
                     thread.stop()
 
+    def leave_to_parent(self) -> None:
+        """In a child, which has none of the threads: neither who held the lock nor the loop's."""
+        PROCESS.keep(self._thread)
+        self._lock = threading.Lock()
+        self._thread = None
+        self._users = 0
+
     def warn_unclosed(self) -> None:
         """At the interpreter's end: running threads hold what would warn when it is collected."""
         if self._thread is not None and self._thread.running:
@@ -91,9 +109,10 @@ class _SharedLoopThread:
 
 _shared = _SharedLoopThread()
 atexit.register(_shared.warn_unclosed)
+os.register_at_fork(after_in_child=_shared.leave_to_parent)
 
 
-class BlockingClient:
+class BlockingClient(NamesOptions):
     """Base of the blocking classes."""
 
     def __init__(self, asynchronous: AsyncClient) -> None:
@@ -117,8 +136,15 @@ class BlockingClient:
             raise
         self._thread = thread
 
+    def add_hook(self, hook: Hook) -> None:
+        self._apply(self._client.add_hook, hook)
+
     def close(self) -> None:
         thread, self._thread = self._thread, None
+        if self._client.inherited:
+            PROCESS.keep(thread)
+            self._client.abandon()
+            return
         if thread is None:
             self._client.close_unstarted()
             return
@@ -172,26 +198,44 @@ class Producer(BlockingClient):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
+        namespace: str | None = None,
+        vip_channel_enabled: bool = False,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         retry_times: int = 2,
+        retry_times_async: int = 2,
+        retry_another_broker_when_not_store_ok: bool = False,
+        send_latency_fault_enable: bool = False,
+        latency_tables: LatencyTables = LATENCY_TABLES,
         max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         compression: CompressionType = CompressionType.ZLIB,
         default_topic_queue_nums: int = 4,
         max_pending_sends: int = MAX_PENDING_SENDS,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+        enable_trace: bool = False,
+        trace_topic: str | None = None,
     ) -> None:
         self._async: AsyncProducer = AsyncProducer(
             group,
             namesrv=namesrv,
             instance_name=instance_name,
             unit_name=unit_name,
+            namespace=namespace,
+            vip_channel_enabled=vip_channel_enabled,
             send_timeout_ms=send_timeout_ms,
             retry_times=retry_times,
+            retry_times_async=retry_times_async,
+            retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
+            send_latency_fault_enable=send_latency_fault_enable,
+            latency_tables=latency_tables,
             max_message_size_bytes=max_message_size_bytes,
             compress_over_bytes=compress_over_bytes,
             compression=compression,
             default_topic_queue_nums=default_topic_queue_nums,
             max_pending_sends=max_pending_sends,
+            max_pending_bytes=max_pending_bytes,
+            enable_trace=enable_trace,
+            trace_topic=trace_topic,
         )
         super().__init__(self._async)
 
@@ -232,6 +276,43 @@ class Producer(BlockingClient):
             )
         )
 
+    def request(
+        self,
+        message: Message,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> MessageExt:
+        return self._call(
+            self._async.request(
+                message, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key
+            )
+        )
+
+    def request_async(
+        self,
+        message: Message,
+        callback: RequestCallback | None = None,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> Future[MessageExt]:
+        return self._submit(
+            _awaited(
+                self._async.request_async,
+                message,
+                callback,
+                timeout_ms=timeout_ms,
+                queue=queue,
+                selector=selector,
+                key=key,
+            )
+        )
+
     def send_oneway(
         self,
         message: Message,
@@ -242,6 +323,10 @@ class Producer(BlockingClient):
     ) -> None:
         self._call(self._async.send_oneway(message, queue=queue, selector=selector, key=key))
 
+    @property
+    def unsent(self) -> list[Message]:
+        return self._async.unsent
+
     def send_batch(
         self,
         messages: Iterable[Message],
@@ -250,6 +335,9 @@ class Producer(BlockingClient):
         queue: MessageQueue | None = None,
     ) -> SendResult:
         return self._call(self._async.send_batch(messages, timeout_ms=timeout_ms, queue=queue))
+
+    def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        return self._call(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         return self._call(self._async.queues(topic))
@@ -263,36 +351,18 @@ class TransactionProducer(Producer):
         group: str,
         listener: TransactionListener,
         *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
         topics: Sequence[str] = (),
         concurrency: int = 20,
         max_pending_checks: int = MAX_PENDING_CHECKS,
-        send_timeout_ms: int = SEND_TIMEOUT_MS,
-        retry_times: int = 2,
-        max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
-        compress_over_bytes: int = COMPRESS_OVER_BYTES,
-        compression: CompressionType = CompressionType.ZLIB,
-        default_topic_queue_nums: int = 4,
-        max_pending_sends: int = MAX_PENDING_SENDS,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         self._transactional = AsyncTransactionProducer(
             group,
             listener,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
             topics=topics,
             concurrency=concurrency,
             max_pending_checks=max_pending_checks,
-            send_timeout_ms=send_timeout_ms,
-            retry_times=retry_times,
-            max_message_size_bytes=max_message_size_bytes,
-            compress_over_bytes=compress_over_bytes,
-            compression=compression,
-            default_topic_queue_nums=default_topic_queue_nums,
-            max_pending_sends=max_pending_sends,
+            **options,
         )
         self._async = self._transactional
         BlockingClient.__init__(self, self._transactional)
@@ -316,6 +386,9 @@ class PushConsumer(BlockingClient):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
+        namespace: str | None = None,
+        enable_trace: bool = False,
+        trace_topic: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         orderly: bool = False,
@@ -342,6 +415,9 @@ class PushConsumer(BlockingClient):
             namesrv=namesrv,
             instance_name=instance_name,
             unit_name=unit_name,
+            namespace=namespace,
+            enable_trace=enable_trace,
+            trace_topic=trace_topic,
             consume_from=consume_from,
             consume_timestamp_ms=consume_timestamp_ms,
             orderly=orderly,
@@ -367,8 +443,10 @@ class PushConsumer(BlockingClient):
     def listen(self, listener: ListenerT) -> ListenerT:
         return self._async.listen(listener)
 
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
-        self._apply(self._async.subscribe, topic, tags, sql=sql)
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
+        self._apply(self._async.subscribe, topic, tags, sql=sql, predicate=predicate)
 
     def unsubscribe(self, topic: str) -> None:
         self._apply(self._async.unsubscribe, topic)
@@ -400,6 +478,9 @@ class LitePullConsumer(BlockingClient):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
+        namespace: str | None = None,
+        enable_trace: bool = False,
+        trace_topic: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         message_model: MessageModel = MessageModel.CLUSTERING,
@@ -419,6 +500,9 @@ class LitePullConsumer(BlockingClient):
             namesrv=namesrv,
             instance_name=instance_name,
             unit_name=unit_name,
+            namespace=namespace,
+            enable_trace=enable_trace,
+            trace_topic=trace_topic,
             consume_from=consume_from,
             consume_timestamp_ms=consume_timestamp_ms,
             message_model=message_model,
@@ -435,8 +519,10 @@ class LitePullConsumer(BlockingClient):
         )
         super().__init__(self._async)
 
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
-        self._apply(self._async.subscribe, topic, tags, sql=sql)
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
+        self._apply(self._async.subscribe, topic, tags, sql=sql, predicate=predicate)
 
     def unsubscribe(self, topic: str) -> None:
         self._apply(self._async.unsubscribe, topic)
@@ -461,10 +547,19 @@ class LitePullConsumer(BlockingClient):
         tags: str = "*",
         *,
         sql: str | None = None,
+        predicate: str | None = None,
         suspend_ms: int = 0,
     ) -> PullResult:
         return self._call(
-            self._async.pull(queue, offset, max_messages, tags, sql=sql, suspend_ms=suspend_ms)
+            self._async.pull(
+                queue,
+                offset,
+                max_messages,
+                tags,
+                sql=sql,
+                predicate=predicate,
+                suspend_ms=suspend_ms,
+            )
         )
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:

@@ -13,15 +13,14 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Unpack
 
 import structlog
 
-from cometmq.client.encoding import COMPRESS_OVER_BYTES
-from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.hooks import EndTransactionContext
 from cometmq.client.instance import ClientInstance
-from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_range
-from cometmq.client.producer import MAX_PENDING_SENDS, SEND_TIMEOUT_MS, Producer
+from cometmq.client.limits import check_range
+from cometmq.client.producer import Producer, ProducerOptions
 from cometmq.client.received import decompress_body
 from cometmq.client.routes import REFRESH_INTERVAL_S
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
@@ -43,7 +42,6 @@ from cometmq.model.sysflag import (
 )
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
-from cometmq.protocol.compression import CompressionType
 from cometmq.protocol.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
@@ -87,7 +85,7 @@ class TransactionProducer(Producer):
     `listener` has `execute(message, arg)` and `check(message)`; see TransactionListener. At most
     `concurrency` of its functions run at once, and `max_pending_checks` questions of brokers wait.
     Brokers ask the producers that are connected to them: those of the topics sent to, of `topics`,
-    and all that create topics on demand.
+    and all that create topics on demand. `options` are those of Producer.
     """
 
     def __init__(
@@ -95,33 +93,12 @@ class TransactionProducer(Producer):
         group: str,
         listener: TransactionListener,
         *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
         topics: Sequence[str] = (),
         concurrency: int = 20,
         max_pending_checks: int = MAX_PENDING_CHECKS,
-        send_timeout_ms: int = SEND_TIMEOUT_MS,
-        retry_times: int = 2,
-        max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
-        compress_over_bytes: int = COMPRESS_OVER_BYTES,
-        compression: CompressionType = CompressionType.ZLIB,
-        default_topic_queue_nums: int = 4,
-        max_pending_sends: int = MAX_PENDING_SENDS,
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        super().__init__(
-            group,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            send_timeout_ms=send_timeout_ms,
-            retry_times=retry_times,
-            max_message_size_bytes=max_message_size_bytes,
-            compress_over_bytes=compress_over_bytes,
-            compression=compression,
-            default_topic_queue_nums=default_topic_queue_nums,
-            max_pending_sends=max_pending_sends,
-        )
+        super().__init__(group, **options)
         check_range("concurrency", concurrency, 1, 10_000)
         check_range("max_pending_checks", max_pending_checks, 1, 1_000_000)
         for name in ("execute", "check"):
@@ -176,7 +153,7 @@ class TransactionProducer(Producer):
             message.transaction_id,
             result.region_id,
             result.trace_on,
-            state,
+            state=state,
         )
 
     # Inside
@@ -185,7 +162,7 @@ class TransactionProducer(Producer):
         await super()._open(instance)
         self._threads = ThreadPoolExecutor(self._concurrency, f"transaction-{self._group}")
         assert self._tasks is not None, "set just now"
-        for topic in (AUTO_CREATE_TOPIC, *self._topics):
+        for topic in (AUTO_CREATE_TOPIC, *map(self._namespace.wrap, self._topics)):
             self._tasks.spawn(self._reach(instance, topic), f"reach-{topic}")
 
     def _join(self, instance: ClientInstance) -> None:
@@ -249,13 +226,14 @@ class TransactionProducer(Producer):
             commit_log_offset=parse_offset_id(result.offset_msg_id).commit_log_offset,
             commit_or_rollback=_VERDICTS[state],
             msg_id=result.msg_id,
-            topic=message.topic,
+            topic=self._namespace.wrap(message.topic),
             transaction_id=result.transaction_id,
             broker_name=result.queue.broker_name,
         )
         try:
             instance = self._running()
             address = instance.need_master(result.queue.broker_name, message.topic)
+            self._tell_hooks(message, result.msg_id, address, state, from_check=False)
             await instance.remoting.send_oneway(address, _verdict(header, remark))
         except CometMQError as error:
             log.warning(
@@ -264,6 +242,21 @@ class TransactionProducer(Producer):
                 unique_id=result.msg_id,
                 reason=str(error),
             )
+
+    def _tell_hooks(
+        self,
+        message: Message,
+        msg_id: str,
+        address: str,
+        state: LocalTransactionState,
+        *,
+        from_check: bool,
+    ) -> None:
+        if self._hooks.end_transaction:
+            context = EndTransactionContext(
+                self.group, message, msg_id, message.transaction_id, address, state, from_check
+            )
+            self._hooks.on_end_transaction(context)
 
     def _on_check(
         self,
@@ -294,6 +287,7 @@ class TransactionProducer(Producer):
             if message.sys_flag & COMPRESSED:
                 decompress_body(message)
             message.transaction_id = header.transaction_id or message.unique_id
+            topic, message.topic = message.topic, self._namespace.unwrap(message.topic)
             state, remark = await self._ask_listener("check", message)
             answer = EndTransactionRequestHeader(
                 producer_group=self._group,
@@ -302,11 +296,15 @@ class TransactionProducer(Producer):
                 commit_or_rollback=_VERDICTS[state],
                 msg_id=message.msg_id,
                 from_transaction_check=True,
-                topic=message.topic,
+                topic=topic,
                 transaction_id=header.transaction_id,
                 broker_name=header.broker_name,
             )
-            connection.send_oneway(_verdict(answer, remark))
+            peer, command = connection.peer, _verdict(answer, remark)
+            self._tell_hooks(message, message.msg_id, peer, state, from_check=True)
+            assert self._opened is not None, "set by start"
+            self._opened.remoting.rpc_hooks.before(peer, command)
+            connection.send_oneway(command)
         except CometMQError as error:
             log.warning("a broker's question is not answered", reason=str(error))
         finally:

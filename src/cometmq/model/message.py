@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Final, Self
 
+from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
+
+_DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
 
 
 class Message:
@@ -14,6 +19,10 @@ class Message:
     `body` are the bytes to carry; `tags` one tag by which consumers select; `keys` business keys by
     which the message can be looked up; `properties` further text the consumer will see. Tags, keys
     and all else that travels beside the body live in the one `properties` dict, as on the wire.
+
+    At most one of `delay_level`, `delay_ms` and `deliver_at_ms` has the broker deliver the message
+    later; see the properties of these names. IllegalArgumentError for two of them, or a number that
+    is out of range.
     """
 
     __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
@@ -28,6 +37,9 @@ class Message:
         flag: int = 0,
         properties: Mapping[str, str] | None = None,
         wait_store_ok: bool = True,
+        delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -40,6 +52,8 @@ class Message:
             self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
         if not wait_store_ok:
             self.properties[p.WAIT_STORE_MSG_OK] = "false"
+        if delay_level or delay_ms is not None or deliver_at_ms is not None:
+            self._delay(delay_level, delay_ms, deliver_at_ms)
 
     @property
     def tags(self) -> str | None:
@@ -63,9 +77,77 @@ class Message:
         return self.properties.get(p.WAIT_STORE_MSG_OK, "true") != "false"
 
     @property
+    def delay_level(self) -> int:
+        """The delay level with which the broker delivers the message, 1 for the first; 0: at once.
+
+        How long each level is the broker says (messageDelayLevel: 18 levels from 1 s to 2 h as it is
+        shipped); a level above its highest counts as that. Setting a level takes back `delay_ms` and
+        `deliver_at_ms`. Java: setDelayTimeLevel.
+        """
+        return _number(self.properties.get(p.DELAY_TIME_LEVEL)) or 0
+
+    @delay_level.setter
+    def delay_level(self, level: int) -> None:
+        _check("delay_level", level, _INT32_MAX)
+        self._undelayed()
+        if level:
+            self.properties[p.DELAY_TIME_LEVEL] = str(level)
+
+    @property
+    def delay_ms(self) -> int | None:
+        """After how many ms the broker delivers the message, None without such a wish.
+
+        Counted from its arrival there and kept to the second, 3 days at most as brokers are shipped
+        (timerMaxDelaySec); what brokers before 5.0 do not know, they deliver at once. Setting it
+        takes back `delay_level` and `deliver_at_ms`. Java: setDelayTimeMs, setDelayTimeSec.
+        """
+        seconds = _number(self.properties.get(p.TIMER_DELAY_SEC))
+        if seconds is not None:
+            return seconds * 1000
+        return _number(self.properties.get(p.TIMER_DELAY_MS))
+
+    @delay_ms.setter
+    def delay_ms(self, delay_ms: int) -> None:
+        _check("delay_ms", delay_ms, _INT64_MAX)
+        self._undelayed()
+        self.properties[p.TIMER_DELAY_MS] = str(delay_ms)
+
+    @property
+    def deliver_at_ms(self) -> int | None:
+        """When the broker delivers the message, ms since the epoch; None without such a wish.
+
+        A moment that is over means at once; else as `delay_ms`, which setting this takes back.
+        Java: setDeliverTimeMs.
+        """
+        return _number(self.properties.get(p.TIMER_DELIVER_MS))
+
+    @deliver_at_ms.setter
+    def deliver_at_ms(self, deliver_at_ms: int) -> None:
+        _check("deliver_at_ms", deliver_at_ms, _INT64_MAX)
+        self._undelayed()
+        self.properties[p.TIMER_DELIVER_MS] = str(deliver_at_ms)
+
+    @property
     def unique_id(self) -> str | None:
         """The id the producer gave the message when it was sent, else None."""
         return self.properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
+
+    def _delay(self, level: int, delay_ms: int | None, deliver_at_ms: int | None) -> None:
+        if bool(level) + (delay_ms is not None) + (deliver_at_ms is not None) > 1:
+            raise IllegalArgumentError(
+                f"delay_level={level}, delay_ms={delay_ms}, deliver_at_ms={deliver_at_ms}: a message "
+                "is delayed in one way; give one of them"
+            )
+        if level:
+            self.delay_level = level
+        elif delay_ms is not None:
+            self.delay_ms = delay_ms
+        elif deliver_at_ms is not None:
+            self.deliver_at_ms = deliver_at_ms
+
+    def _undelayed(self) -> None:
+        for name in _DELAYS:
+            self.properties.pop(name, None)
 
     def copy(self) -> Self:
         """A message with its own properties dict; the body is shared."""
@@ -155,3 +237,16 @@ class MessageExt(Message):
             f"queue_offset={self.queue_offset}, body=<{len(self.body)} bytes>, "
             f"reconsume_times={self.reconsume_times}, properties={self.properties!r})"
         )
+
+
+def _number(text: str | None) -> int | None:
+    """A received property may be any text; one that is no number says nothing."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _check(name: str, value: int, limit: int) -> None:
+    if not isinstance(value, int) or not 0 <= value <= limit:
+        raise IllegalArgumentError(f"{name} is {value!r}, it must be a whole number in 0..{limit}")

@@ -101,6 +101,8 @@ def is_system_group(group: str) -> bool:
 
 def topic_fault(topic: str) -> str | None:
     """Why `topic` is no legal topic name, or None if it is one (Java: TopicValidator)."""
+    if not isinstance(topic, str):
+        return f"the topic name {topic!r} is a {type(topic).__name__}; give text"
     if not topic or topic.isspace():
         return "the topic name is blank; give 1 to 127 characters"
     limit = (
@@ -111,6 +113,8 @@ def topic_fault(topic: str) -> str | None:
 
 def group_fault(group: str) -> str | None:
     """Why `group` is no legal group name, or None if it is one (Java: Validators.checkGroup)."""
+    if not isinstance(group, str):
+        return f"the group name {group!r} is a {type(group).__name__}; give text"
     if not group or group.isspace():
         return f"the group name is blank; give 1 to {MAX_GROUP_LENGTH} characters"
     return _name_fault("group", group, MAX_GROUP_LENGTH)

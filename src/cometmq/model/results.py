@@ -23,7 +23,8 @@ class SendResult:
     """The broker's acknowledgement of one message or one batch.
 
     `msg_id` is the unique id (comma-separated for a batch), `queue_offset` the offset of the first
-    message in `queue`.
+    message in `queue`. `recall_handle` takes a message with `delay_ms` or `deliver_at_ms` back before
+    it is delivered (`Producer.recall`); None for any other, and from brokers older than 5.3.2.
     """
 
     status: SendStatus
@@ -34,6 +35,7 @@ class SendResult:
     transaction_id: str | None = None
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    recall_handle: str | None = None
 
 
 class LocalTransactionState(Enum):

@@ -11,10 +11,14 @@ from cometmq.model.ranges import Int32, Int64
 SUB_ALL: Final = "*"
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"
+# Not Java's, whose class filters say TAG and set `class_filter_mode`: a Java broker would take that
+# for a subscription to everything, and refuses what it does not know.
+EXPRESSION_CLASS: Final = "FILTER_CLASS"
 
 
 class MessageSelector(NamedTuple):
-    """Which messages of a topic somebody wants: tags (`TagA || TagB`, `*` for all) or SQL92."""
+    """Which messages of a topic somebody wants: tags (`TagA || TagB`, `*` for all), SQL92, or the
+    name of a predicate at the broker."""
 
     expression: str = SUB_ALL
     expression_type: str = EXPRESSION_TAG

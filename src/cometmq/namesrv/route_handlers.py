@@ -18,7 +18,7 @@ from cometmq.namesrv.route_table import BrokerKey, Registration, RouteTable
 from cometmq.protocol import headers
 from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion, RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.json_dialect import decode_body, encode_body, encode_strict_sorted
 from cometmq.protocol.register_body import check_body_crc, decode_register_body
 from cometmq.remoting.connection import Connection
@@ -120,7 +120,7 @@ class RouteHandlers:
             header.broker_addr,
             header.broker_id,
             header.ha_server_addr,
-            request.ext().get(_ZONE_NAME),
+            ext_of(request).get(_ZONE_NAME),
             header.heartbeat_timeout_millis,
             header.enable_acting_master,
             body.topic_config_serialize_wrapper,

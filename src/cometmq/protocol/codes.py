@@ -167,6 +167,14 @@ class RequestCode(IntEnum):
     AUTH_LIST_ACL = 3010
 
 
+class OwnRequestCode(IntEnum):
+    """Requests that only CometMQ knows, 30001 to 30099: within the 16 bits that a binary header has
+    for a code, and far from Java's (docs/decisions/0026).
+    """
+
+    REDRIVE_DEAD_LETTERS = 30001
+
+
 class ResponseCode(IntEnum):
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -256,7 +264,9 @@ class LanguageCode(IntEnum):
 class MQVersion(IntEnum):
     """Ordinals of Java's MQVersion.Version that rules in this code base refer to."""
 
+    V3_0_7_SNAPSHOT = 28
     V3_0_11 = 37
+    V3_1_8_SNAPSHOT = 62
     V3_4_9 = 121
     V4_9_4 = 401
     V5_0_0 = 413

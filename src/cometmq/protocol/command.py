@@ -20,17 +20,42 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any, Final, Generic
+from typing import Any, Final
 
 import msgspec
 
 from cometmq.errors import ProtocolError
 from cometmq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
+from cometmq.protocol.envelope import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    AnyHeader,
+    CodeOnly,
+    Ext,
+    JsonHeader,
+    Request,
+    Text,
+)
 from cometmq.protocol.frame import Frame, SerializeType, encode_frame, frame_prefix
-from cometmq.protocol.header import Header, HeaderT, Int32, header_from_ext, header_to_ext
+from cometmq.protocol.header import Header, HeaderT, header_from_ext, header_to_ext
 
-FLAG_RESPONSE: Final = 1
-FLAG_ONEWAY: Final = 2
+__all__ = [
+    "FLAG_ONEWAY",
+    "FLAG_RESPONSE",
+    "Ext",
+    "RemotingCommand",
+    "Request",
+    "RequestDecoder",
+    "answer_template",
+    "decode_command",
+    "encode_answer",
+    "encode_command",
+    "encode_header",
+    "ext_of",
+    "peek_code",
+    "request",
+    "response",
+]
 
 # Comparing with a plain number takes a third of what comparing with an enum's member does.
 _JSON: Final = int(SerializeType.JSON)
@@ -38,8 +63,6 @@ _LANGUAGE_NAMES: Final = {code.value: code.name for code in LanguageCode}
 _LANGUAGE_CODES: Final = {code.name: code.value for code in LanguageCode}
 _BINARY: Final = struct.Struct(">HBHii")
 assert _BINARY.size == 13
-
-Ext = dict[str, str]
 
 
 class RemotingCommand:
@@ -110,18 +133,6 @@ def response(
 # Encoding
 
 
-class _JsonHeader(msgspec.Struct, omit_defaults=True):
-    # In the order of Java's output, which is alphabetical; `omit_defaults` leaves out the nulls.
-    code: int
-    extFields: Ext | None = None  # noqa: N815 - a wire name
-    flag: int | None = None
-    language: str | None = None
-    opaque: int | None = None
-    remark: str | None = None
-    serializeTypeCurrentRPC: str | None = None  # noqa: N815 - a wire name
-    version: int | None = None
-
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -132,7 +143,7 @@ def encode_header(
     if serialize_type is SerializeType.ROCKETMQ:
         return _encode_binary(command)
     return _encoder.encode(
-        _JsonHeader(
+        JsonHeader(
             command.code,
             command.ext or None,
             command.flag,
@@ -218,20 +229,7 @@ def _encode_binary(command: RemotingCommand) -> bytes:
 
 # Decoding
 
-_Text = str | int | float | bool | None
-
-
-class _AnyHeader(msgspec.Struct):
-    code: Int32 = 0
-    extFields: dict[str, _Text] | None = None  # noqa: N815 - a wire name
-    flag: Int32 = 0
-    language: str | int | None = None
-    opaque: Int32 = 0
-    remark: str | None = None
-    version: Int32 = 0
-
-
-_any_decoder = msgspec.json.Decoder(_AnyHeader)
+_any_decoder = msgspec.json.Decoder(AnyHeader)
 # What msgspec raises for bytes that are no JSON, no UTF-8, or nested a thousand levels deep.
 _JSON_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -257,30 +255,9 @@ def decode_command(frame: Frame) -> RemotingCommand:
     )
 
 
-class Request(msgspec.Struct, Generic[HeaderT], kw_only=True, gc=False):
-    """A request with its typed header, as handlers get it."""
-
-    code: Int32
-    header: HeaderT | None = msgspec.field(name="extFields", default=None)
-    flag: Int32 = 0
-    language: str | int | None = None
-    opaque: Int32 = 0
-    version: Int32 = 0
-    remark: str | None = None
-    # Not part of the JSON: its empty name keeps it apart, and `RequestDecoder` always sets it.
-    frame: Frame = msgspec.field(name="", default=Frame(0, b"", b""))
-
-    @property
-    def body(self) -> bytes:
-        return self.frame.body
-
-    @property
-    def is_oneway(self) -> bool:
-        return self.flag & FLAG_ONEWAY != 0
-
-    def ext(self) -> Ext:
-        """All ext fields as texts, also those that the typed header does not know."""
-        return decode_command(self.frame).ext
+def ext_of(request: Request[Any]) -> Ext:
+    """All ext fields of a request as texts, also those that its typed header does not know."""
+    return decode_command(request.frame).ext
 
 
 class RequestDecoder:
@@ -331,11 +308,7 @@ class RequestDecoder:
         )
 
 
-class _CodeOnly(msgspec.Struct):
-    code: Int32 = 0
-
-
-_code_decoder = msgspec.json.Decoder(_CodeOnly)
+_code_decoder = msgspec.json.Decoder(CodeOnly)
 # Every client in use writes the code first, so twelve bytes tell it; one that does not costs a
 # second pass over the JSON.
 _CODE_START_LENGTH: Final = 12
@@ -408,13 +381,13 @@ def _sized(data: bytes, position: int, width: int) -> tuple[bytes, int]:
     return data[start:end], end
 
 
-def _texts(ext: Mapping[str, _Text] | None) -> Ext:
+def _texts(ext: Mapping[str, Text] | None) -> Ext:
     if not ext:
         return {}
     return {key: _text(value) for key, value in ext.items() if value is not None}
 
 
-def _text(value: _Text) -> str:
+def _text(value: Text) -> str:
     if isinstance(value, str):
         return value
     return "true" if value is True else "false" if value is False else str(value)

@@ -5,6 +5,8 @@ Maps by message queue have texts for keys, see `queue_table`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from cometmq.errors import ProtocolError
@@ -12,7 +14,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.bodies import Body
 from cometmq.protocol.header import Int32, Int64
-from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.protocol.queue_table import decode_queue_table
 
 
@@ -87,3 +89,12 @@ def decode_reset_offsets(data: bytes) -> dict[MessageQueue, int]:
         except ProtocolError:
             raise not_a_map from None
     return {MessageQueue(e.topic, e.broker_name, e.queue_id): e.offset for e in entries}
+
+
+def encode_reset_offsets_for_c(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Code 220's body as C++ clients read it (Java: ResetOffsetBodyForC)."""
+    entries = [
+        _ResetOffsetForC(queue.broker_name, offset, queue.queue_id, queue.topic)
+        for queue, offset in sorted(offsets.items(), key=lambda item: item[0])
+    ]
+    return encode_body(_ResetOffsetBodyForC(entries))

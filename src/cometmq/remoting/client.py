@@ -10,6 +10,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.frame import SerializeType
 from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, close_all
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.hooks import RpcHooks
 from cometmq.runtime.tasks import TaskOwner
 
 
@@ -17,7 +18,7 @@ class RemotingClient:
     """One connection per address, made on first use and again after it was lost.
 
     `handlers` serve what peers ask over these connections; `on_connect` is called with the address
-    and each new connection. For the loop that first uses it.
+    and each new connection; `rpc_hooks` see every call. For the loop that first uses it.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class RemotingClient:
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
+        self.rpc_hooks = RpcHooks()
 
     def connected(self, address: str) -> Connection | None:
         """The open connection to `address`, if there is one."""
@@ -71,12 +73,31 @@ class RemotingClient:
     ) -> RemotingCommand:
         """The answer of `address`, whatever its code. Raises RemotingError of some kind."""
         connection = self.connected(address) or await self.connection(address)
-        return await connection.call(command, timeout_s)
+        if not self.rpc_hooks:
+            return await connection.call(command, timeout_s)
+        self.rpc_hooks.before(address, command)
+        answer = await connection.call(command, timeout_s)
+        self.rpc_hooks.after(address, command, answer)
+        return answer
 
     async def send_oneway(self, address: str, command: RemotingCommand) -> None:
         """Send a request that is never answered. Raises ConnectError when there is no connection."""
         connection = self.connected(address) or await self.connection(address)
+        self.rpc_hooks.before(address, command)
         connection.send_oneway(command)
+
+    async def send_oneway_bounded(
+        self, address: str, command: RemotingCommand, timeout_s: float
+    ) -> tuple[Connection, int]:
+        """As `send_oneway`, after waiting for room: a peer that does not read holds up the caller
+        instead of filling memory. The connection, and how many bytes were queued there.
+
+        Raises RequestTimeoutError when there is no room for `timeout_s`.
+        """
+        connection = self.connected(address) or await self.connection(address)
+        await connection.wait_writable(timeout_s)
+        self.rpc_hooks.before(address, command)
+        return connection, connection.send_oneway(command)
 
     def close_connection(self, address: str) -> None:
         """Drop the connection to `address`; the next use makes a new one."""

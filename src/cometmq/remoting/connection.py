@@ -53,7 +53,8 @@ class ConnectionLimits:
 
     `max_frame_length` in bytes; `max_outstanding_calls` counts our requests that wait for an
     answer; `write_buffer_high` is the number of unsent bytes above which the connection stops
-    taking requests (server) or making them (client) until the peer has read; a peer that let a call
+    taking requests (server) or making them (client) until the peer has read, those too that came
+    with the read at hand; a peer that let a call
     time out and sent nothing for `silence_s` seconds is taken for dead (client).
     """
 
@@ -132,6 +133,10 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._next_opaque = 0
         self._out: list[Buffer] = []
+        # Of `_out`, not counting answers that handlers return as frames: those are short.
+        self._out_bytes = 0
+        # Requests read, but not served while the peer does not read its answers; of one read.
+        self._deferred: list[Frame] = []
         self._flush_due = False
         self._writable: asyncio.Event | None = None
         self._transport: asyncio.Transport | None = None
@@ -160,7 +165,10 @@ class Connection(asyncio.Protocol):
         self._flush_due = True  # what is answered below waits for the flush at the end
         try:
             for frame in self._frames.feed(data):
-                self._on_frame(frame)
+                if self._writable is None or not self._server_side:
+                    self._on_frame(frame)
+                else:
+                    self._deferred.append(frame)
             self._frames.check()
         except ProtocolError as error:
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
@@ -177,11 +185,16 @@ class Connection(asyncio.Protocol):
         if self._writable is not None:
             self._writable.set()
             self._writable = None
-        if self._server_side and self._transport is not None and not self.closed:
+        if self._deferred:
+            self._serve_deferred()
+        if self.congested or self.closed:  # by what was just served
+            return
+        if self._server_side and self._transport is not None:
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        self._deferred.clear()
         if self._writable is not None:
             self._writable.set()
         calls, self._calls = self._calls, {}
@@ -212,6 +225,14 @@ class Connection(asyncio.Protocol):
         """Whether more than `write_buffer_high` bytes wait for the peer to read."""
         return self._writable is not None
 
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes wait here to be taken by the kernel."""
+        waiting = sum(len(buffer) for buffer in self._out)
+        if self._transport is not None:
+            waiting += self._transport.get_write_buffer_size()
+        return waiting
+
     # Our requests
 
     async def call(self, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
@@ -220,7 +241,7 @@ class Connection(asyncio.Protocol):
         Raises RequestTimeoutError, ConnectionLostError or TooManyRequestsError.
         """
         if self._writable is not None:
-            await self._wait_writable(timeout_s)
+            await self.wait_writable(timeout_s)
         return await self.call_nowait(command, timeout_s)
 
     def call_nowait(
@@ -245,13 +266,32 @@ class Connection(asyncio.Protocol):
         self.write(data)
         return future
 
-    def send_oneway(self, command: RemotingCommand) -> None:
-        """Send a request that is never answered. A closed connection raises ConnectionLostError."""
+    async def wait_writable(self, timeout_s: float) -> None:
+        """Wait while the connection is congested. Raises RequestTimeoutError."""
+        if self._writable is None:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._writable is not None and not self.closed:
+                    await self._writable.wait()
+        except TimeoutError as error:
+            raise RequestTimeoutError(
+                f"{self.peer} did not read for {timeout_s:.1f} s while more than "
+                f"write_buffer_high = {self._limits.write_buffer_high} bytes wait for it",
+                address=self.peer,
+            ) from error
+
+    def send_oneway(self, command: RemotingCommand) -> int:
+        """Send a request that is never answered; how many bytes it takes. A closed connection raises
+        ConnectionLostError.
+        """
         if self.closed or self._transport is None:
             raise ConnectionLostError(f"the connection to {self.peer} is closed", address=self.peer)
         command.opaque = self._take_opaque()
         command.flag |= FLAG_ONEWAY
-        self.write(encode_command(command, self.serialize_type))
+        data = encode_command(command, self.serialize_type)
+        self.write(data)
+        return len(data)
 
     def reply(self, request: AnyRequest, answer: RemotingCommand) -> None:
         """Answer a request now or later; nothing is sent to a one-way request."""
@@ -270,11 +310,18 @@ class Connection(asyncio.Protocol):
         self.reply(request, self._failure(request, error))
 
     def write(self, *buffers: Buffer) -> None:
-        """Send encoded bytes at the end of this turn of the loop; dropped when closed."""
+        """Send encoded bytes at the end of this turn of the loop; dropped when closed.
+
+        At once when there are too many to wait: then it shows whether the peer takes them.
+        """
         if self.closed:
             return
         self._out.extend(buffers)
-        if not self._flush_due:
+        for buffer in buffers:
+            self._out_bytes += len(buffer)
+        if self._out_bytes > self._limits.write_buffer_high:
+            self.flush()
+        elif not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self.flush)
 
@@ -296,6 +343,7 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Write what waits for the end of the turn."""
         self._flush_due = False
+        self._out_bytes = 0
         out = self._out
         if not out or self._transport is None or self.closed:
             out.clear()
@@ -332,6 +380,20 @@ class Connection(asyncio.Protocol):
                 self._owner.spawn(self._answer_later(request, answer), f"request-{code}")
         except Exception as error:  # noqa: BLE001 - one request must not end the connection
             self.reply_failure(request, error)
+
+    def _serve_deferred(self) -> None:
+        """Go on with the requests of a read, as far as the peer takes their answers."""
+        frames, self._deferred = self._deferred, []
+        try:
+            for index, frame in enumerate(frames):
+                if self._writable is not None or self.closed:
+                    self._deferred = frames[index:]
+                    break
+                self._on_frame(frame)
+        except ProtocolError as error:
+            log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
+            self.close()
+        self.flush()
 
     def _on_unregistered(self, command: RemotingCommand) -> None:
         if command.is_response:
@@ -385,16 +447,6 @@ class Connection(asyncio.Protocol):
             return response(code, remark)
         log.error("handler failed", peer=self.peer, code=request.code, exc_info=error)
         return response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-
-    async def _wait_writable(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._writable is not None and not self.closed:
-                    await self._writable.wait()
-        except TimeoutError as error:
-            raise RequestTimeoutError(
-                f"{self.peer} did not read for {timeout_s:.1f} s", address=self.peer
-            ) from error
 
     def _take_opaque(self) -> int:
         opaque = self._next_opaque

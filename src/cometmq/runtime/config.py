@@ -39,15 +39,32 @@ def load_properties(path: str | Path) -> dict[str, str]:
     escapes mean the same either way.
     """
     try:
-        data = Path(path).read_bytes()
+        text = _read(Path(path))
     except OSError as error:
         reason = error.strerror or error
         raise ConfigError(f"the properties file {path} cannot be read: {reason}") from error
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = data.decode("iso-8859-1")
     return parse_properties(text, str(path))
+
+
+def _read(path: Path) -> str:
+    data = path.read_bytes()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("iso-8859-1")
+
+
+def change_properties(path: str | Path, changes: Mapping[str, str]) -> str:
+    """The text of a properties file with new values for `changes`; comments and all other lines
+    stay. Raises OSError.
+    """
+    import javaproperties
+
+    text = _read(Path(path))
+    file = javaproperties.PropertiesFile.loads(text if text.endswith("\n") else f"{text}\n")
+    for key, value in changes.items():
+        file[key] = value
+    return str(file.dumps())
 
 
 def parse_properties(text: str, source: str) -> dict[str, str]:
@@ -214,8 +231,10 @@ def _converter(value_type: Any, metadata: Mapping[str, Any]) -> Callable[[str], 
         low, high = metadata.get("min"), metadata.get("max")
         number: Callable[[str], int | float] = _to_int if value_type is int else _to_float
         return lambda text: _bounded(number(text), low, high)
-    if value_type is str or value_type is Path:
-        return typing.cast("Callable[[str], Any]", value_type)
+    if value_type is str:
+        return str
+    if value_type is Path:
+        return _to_path
     assert isinstance(value_type, type), f"a config field of type {value_type} is not supported"
     assert issubclass(value_type, Enum), f"a config field of type {value_type} is not supported"
     return lambda text: _to_enum(value_type, text)
@@ -224,6 +243,13 @@ def _converter(value_type: Any, metadata: Mapping[str, Any]) -> Callable[[str], 
 def _to_bool(text: str) -> bool:
     # Java: Boolean.parseBoolean, which takes everything else for false.
     return text.lower() == "true"
+
+
+def _to_path(text: str) -> Path:
+    if not text:
+        # To Path it would be the present directory.
+        raise ValueError("a path, it is empty")
+    return Path(text)
 
 
 def _to_int(text: str) -> int:

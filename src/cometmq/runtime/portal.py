@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from cometmq.errors import ClientStateError
+from cometmq.errors import ClientStateError, ForkedClientError
 from cometmq.runtime.loop import new_event_loop
 
 T = TypeVar("T")
@@ -145,6 +145,12 @@ class LoopThread:
         enter: Callable[[asyncio.AbstractEventLoop], R],
     ) -> R:
         """Call `enter` while the loop surely runs; otherwise close the coroutine and raise."""
+        if self._pid not in (0, os.getpid()):
+            coroutine.close()
+            raise ForkedClientError(
+                f"the loop thread {self._name} belongs to process {self._pid}, not to this fork; "
+                "create and start clients in the child"
+            )
         fault = self._call_fault()
         if fault is None:
             with self._submitting:
@@ -171,8 +177,6 @@ class LoopThread:
                 f"a blocking call on the loop thread {self._name} would wait for itself; "
                 "use cometmq.aio there"
             )
-        if self._pid not in (0, os.getpid()):
-            return f"the loop thread {self._name} belongs to process {self._pid}, not to this fork"
         if not self.running:
             return f"the loop thread {self._name} does not run"
         return None

@@ -41,7 +41,7 @@ class TaskOwner:
 
     def every(
         self,
-        period_s: float,
+        period_s: float | Callable[[], float],
         action: Callable[[], Awaitable[None] | None],
         name: str,
         *,
@@ -49,7 +49,8 @@ class TaskOwner:
     ) -> asyncio.Task[Any]:
         """Call `action` every `period_s` seconds, first after `first_s` (default: one period).
 
-        A call that fails is logged and does not end the repetition.
+        A call that fails is logged and does not end the repetition. A period that may change is
+        given as a function, which is asked before each wait.
         """
         return self.spawn(self._repeat(period_s, action, name, first_s), name)
 
@@ -65,12 +66,13 @@ class TaskOwner:
 
     async def _repeat(
         self,
-        period_s: float,
+        period_s: float | Callable[[], float],
         action: Callable[[], Awaitable[None] | None],
         name: str,
         first_s: float | None,
     ) -> None:
-        await asyncio.sleep(period_s if first_s is None else first_s)
+        period = period_s if callable(period_s) else lambda: period_s
+        await asyncio.sleep(period() if first_s is None else first_s)
         while True:
             try:
                 outcome = action()
@@ -78,7 +80,7 @@ class TaskOwner:
                     await outcome
             except Exception:
                 log.exception("periodic task failed", task=f"{self._name}.{name}")
-            await asyncio.sleep(period_s)
+            await asyncio.sleep(period())
 
     def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
         self._tasks.discard(task)

@@ -20,6 +20,7 @@ from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.dispatch import tags_code_of
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.offline import Damage, OfflineStore, Progress
+from cometmq.store.queue_ledger import QueueLedger
 from cometmq.store.scan import ScannedRecord
 
 # Queues of this prefix hold messages of other topics (Java: MixAll.LMQ_PREFIX).
@@ -224,6 +225,9 @@ class Checker:
         self._delays = store.config.delay_levels_ms
         self._topics = known_topics(store)
         self._extended = bool(store.disk.names(store.config.consume_queue_ext_path))
+        ledger = QueueLedger(store.disk, store.config.ledger_path)
+        ledger.load()
+        self._deleted = ledger.deleted
         self._deleted_count = 0
         self.report = Report(store.is_clean)
 
@@ -269,6 +273,9 @@ class Checker:
         report.end_offset = record.offset + record.size
         report.last_timestamp = max(report.last_timestamp, record.store_timestamp)
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
+            return
+        if record.offset < self._deleted.get(record.topic, 0):
+            self._deleted_count += 1
             return
         queue = self._queues.get((record.topic, record.queue_id))
         if queue is None:

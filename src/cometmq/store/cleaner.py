@@ -4,6 +4,9 @@ A file leaves the list of files in the store's thread and the disk in another on
 view of it reads on, because the view keeps the mapping and the mapping the bytes. So no file hangs
 because it is in use, and Java's forced release (destroyMapedFileIntervalForcibly) has no
 counterpart. A file that the disk does not let go is tried again every redeleteHangedFileInterval.
+
+What still waits in a file (delayed messages, transactions without a verdict) is copied to the end of
+the log first, by those who know of it; the file goes once the copies are on disk.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.errors import StoreError, StoreFullError
+from cometmq.errors import StoreBusyError, StoreError, StoreFullError
 from cometmq.store.append import Clock
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
@@ -30,6 +33,9 @@ log = structlog.get_logger(__name__)
 
 # Java: MAX_MANUAL_DELETE_FILE_TIMES.
 _MANUAL_RUNS: Final = 20
+# Records copied out of one file in one run. On a full disk that holds little but waiting messages,
+# copying makes no room, and must not take all of the disk's time.
+_COPIES_PER_FILE: Final = 200_000
 # The thread that owns the store gets a chance to do something else after so many queues.
 _QUEUES_AT_ONCE: Final = 100
 _CODE_UNAVAILABLE: Final = 14
@@ -66,6 +72,10 @@ def plan_for(
 class Cleaner:
     """Cleans one store. `on_trimmed` are called with the log's new first offset when it has moved:
     the place for whoever keeps something about its records. For the store's thread.
+
+    `on_expiring` are called before a file goes, with the offset of its end: each copies some of the
+    records that it still needs from below that offset, and returns how many, 0 when it needs none.
+    If one raises StoreError, the file stays for this run.
     """
 
     def __init__(
@@ -81,7 +91,6 @@ class Cleaner:
         self._log = commit_log
         self._queues = queues
         self._config = config
-        self._policy = Policy.of(config)
         self._disk = disk
         self._clock = clock
         self._refusals = refusals
@@ -90,6 +99,14 @@ class Cleaner:
         self._hanging: deque[Path] = deque()
         self._retry_ms = 0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
+        self.on_expiring: list[Callable[[int], int]] = []
+        # What was copied must be on disk up to here before its file goes.
+        self._copied_end = 0
+
+    @property
+    def _policy(self) -> Policy:
+        # Settings may change under a running broker.
+        return Policy.of(self._config)
 
     def delete_manually(self) -> None:
         """Delete what has expired in the next 20 runs, whatever the hour."""
@@ -155,17 +172,49 @@ class Cleaner:
 
     def _delete_first(self, file: LogFile, why: str) -> Iterator[Work]:
         files = self._log.files
-        # Whoever deleted by hand meanwhile was faster, and the newest stays.
-        if len(files.files) < 2 or files.min_offset != file.base:
-            return
+        end = file.base + file.size
         # Its records may not have come to it yet, or not to their queues (transient store pool);
         # and should the disk not let it go, a crash must not leave it half written.
-        if file.base + file.size > min(self._log.dispatched_end, files.flushed):
+        if files.min_offset != file.base or end > min(self._log.dispatched_end, files.flushed):
+            return
+        try:
+            yield from self._copy_what_waits(end)
+        except StoreError as error:
+            log.warning("a file stays, what waits in it cannot be copied now", reason=str(error))
+            return
+        if self._copied_end > files.flushed:
+            return
+        # Whoever deleted by hand meanwhile was faster, and the newest stays.
+        if len(files.files) < 2 or files.min_offset != file.base:
             return
         path = files.detach_first()
         log.info("a file of the commit log goes", path=str(path), why=why)
         pause = self._config.delete_commit_log_files_interval
         yield Work(lambda: self._delete(path), pause)
+
+    def _copy_what_waits(self, end: int) -> Iterator[Work]:
+        """Raises StoreError when the store takes no copies."""
+        total = 0
+        for copy_some in self.on_expiring:
+            while count := self._admitted(lambda copy_some=copy_some: copy_some(end)):  # type: ignore[misc]
+                total += count
+                self._copied_end = self._log.end
+                if total >= _COPIES_PER_FILE:
+                    raise StoreBusyError(f"{total} records were copied, the next run goes on")
+                yield Work(lambda: None)
+        if total:
+            log.info("copied what waits in a file that goes", records=total, below=end)
+
+    def _admitted(self, copy_some: Callable[[], int]) -> int:
+        """Call it although the disk counts as full: these copies make room."""
+        full = self._refusals.error(RefusalCause.DISK_FULL)
+        if full is None:
+            return copy_some()
+        self._refusals.lift(RefusalCause.DISK_FULL)
+        try:
+            return copy_some()
+        finally:
+            self._refusals.set(RefusalCause.DISK_FULL, full)
 
     def _delete(self, path: Path) -> None:
         try:

@@ -62,6 +62,11 @@ class CommitLog:
         self.base = self.end = self.limit = self._file_limit = 0
 
     @property
+    def free_buffer_count(self) -> int:
+        """Of a transient store pool; as many as one likes without (Java: Integer.MAX_VALUE)."""
+        return 2**31 - 1
+
+    @property
     def readable_end(self) -> int:
         """Records below it can be read and flushed."""
         return self.end

@@ -18,12 +18,46 @@ CONSUME_QUEUE_UNIT_SIZE: Final = 20
 MIN_QUEUE_EXT_FILE_SIZE: Final = 32767 + 4
 _INT32_MAX: Final = 2**31 - 1
 
+# Keys whose new values a running broker obeys, from the next use on.
+LIVE_KEYS: Final = frozenset(
+    {
+        "deleteWhen",
+        "fileReservedTime",
+        "cleanResourceInterval",
+        "deleteFileBatchMax",
+        "deleteCommitLogFilesInterval",
+        "deleteConsumeQueueFilesInterval",
+        "redeleteHangedFileInterval",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "cleanFileForciblyEnable",
+        "flushIntervalCommitLog",
+        "flushCommitLogLeastPages",
+        "flushCommitLogThoroughInterval",
+        "flushIntervalConsumeQueue",
+        "flushConsumeQueueLeastPages",
+        "flushConsumeQueueThoroughInterval",
+        "commitIntervalCommitLog",
+        "commitCommitLogLeastPages",
+        "commitCommitLogThoroughInterval",
+        "warmMapedFileEnable",
+        "flushLeastPagesWhenWarmMapedFile",
+        "defaultQueryMaxNum",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInMemory",
+        "maxTransferBytesOnMessageInDisk",
+        "maxTransferCountOnMessageInDisk",
+    }
+)
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(kw_only=True)
 class StoreConfig:
     """Sizes in bytes, intervals in ms, as RocketMQ documents the keys of the same name.
 
-    Raises ConfigError when a value cannot be used.
+    Raises ConfigError when a value cannot be used. What may change under an open store is said by
+    `LIVE_KEYS`; everything else is looked at once.
     """
 
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
@@ -110,13 +144,15 @@ class StoreConfig:
                 _INT32_MAX // PAGE_SIZE,
             ),
             ("commitIntervalCommitLog", self.commit_interval_commit_log, 1, _INT32_MAX),
+            ("flushIntervalCommitLog", self.flush_interval_commit_log, 1, _INT32_MAX),
+            ("flushIntervalConsumeQueue", self.flush_interval_consume_queue, 1, _INT32_MAX),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{key}={value}: must be from {low} to {high}")
         _ = self.delete_hours
         # Java rounds the file up to whole units when it reads the key; so does every user of it.
         units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE)
-        object.__setattr__(self, "mapped_file_size_consume_queue", units * CONSUME_QUEUE_UNIT_SIZE)
+        self.mapped_file_size_consume_queue = units * CONSUME_QUEUE_UNIT_SIZE
 
     @property
     def commit_log_path(self) -> Path:
@@ -141,6 +177,10 @@ class StoreConfig:
     @property
     def abort_path(self) -> Path:
         return self.store_path_root_dir / "abort"
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.store_path_root_dir / "queues.json"
 
     @property
     def lock_path(self) -> Path:

@@ -112,6 +112,25 @@ class ConsumeQueue:
         self._position += UNIT_SIZE
         self.next_offset += 1
 
+    def put_units(self, units: memoryview) -> None:
+        """`put` for many: whole units, as they lie on disk. Raises StoreFullError at the first that
+        has no place.
+        """
+        while units:
+            if self._position == self._limit:
+                self._open_cursor(len(units) // UNIT_SIZE)
+            end = min(self._position + len(units), self._limit)
+            size = end - self._position
+            self._map[self._position : end] = units[:size]
+            self._position = end
+            self.next_offset += size // UNIT_SIZE
+            units = units[size:]
+
+    @property
+    def extends(self) -> bool:
+        """Whether `put_message` keeps more of a message than its unit."""
+        return False
+
     def put_message(
         self,
         physical_offset: int,

@@ -183,6 +183,10 @@ class ExtendedConsumeQueue(ConsumeQueue):
         """Always, while the extension is written: appends then take the way of `put_message`."""
         return self._writes or super().needs_room
 
+    @property
+    def extends(self) -> bool:
+        return self._writes
+
     def put_message(
         self,
         physical_offset: int,

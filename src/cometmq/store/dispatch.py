@@ -5,7 +5,7 @@ An append computes the same unit from what it already knows. Java: CommitLogDisp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -35,7 +35,8 @@ class Dispatcher:
     """Puts records into their queues, each once; call it in commit-log order.
 
     With `fill_gaps` the units that are missing in front of a record are filled, else
-    QueueBehindError is raised. `on_arrival` is told of each as an append would.
+    QueueBehindError is raised. `on_arrival` is told of each as an append would. Records below the
+    commit-log offset that `deleted` has for their topic get no unit (see `QueueLedger`).
     """
 
     def __init__(
@@ -46,16 +47,20 @@ class Dispatcher:
         fill_gaps: bool,
         log_min_offset: int = 0,
         on_arrival: Arrival | None = None,
+        deleted: Mapping[str, int] | None = None,
     ) -> None:
         self._queue_of = queue_of
         self._delay_levels_ms = delay_levels_ms
         self._fill_gaps = fill_gaps
         self._log_min_offset = log_min_offset
         self._on_arrival = on_arrival
+        self._deleted = deleted or {}
         self.dispatched_count = 0
 
     def dispatch(self, record: ScannedRecord) -> None:
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
+            return
+        if self._deleted and record.offset < self._deleted.get(record.topic, 0):
             return
         queue = self._queue_of(record.topic, record.queue_id)
         if record.queue_offset < queue.next_offset:

@@ -67,6 +67,10 @@ class MessageGetter:
     def __init__(self, log: CommitLog, config: StoreConfig, memory_bytes: int) -> None:
         self._log = log
         self._reach = memory_bytes
+        self.configure(config)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Obey the limits of `config` from now on."""
         self._max_filter_size = config.max_filter_message_size
         self._memory_bytes = config.max_transfer_bytes_on_message_in_memory
         self._memory_count = config.max_transfer_count_on_message_in_memory

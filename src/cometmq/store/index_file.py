@@ -30,8 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cometmq.store.disk import Disk
-from cometmq.store.index_keys import IndexKeys, Ints
+from cometmq.store.index_keys import IndexKeys
 from cometmq.store.mapped_file import MappedFile
+from cometmq.store.record_columns import Ints
 
 _HEADER: Final = struct.Struct(">qqqqii")
 HEADER_SIZE: Final = 40

@@ -9,6 +9,7 @@ back as it was.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -81,20 +82,41 @@ class IndexService:
 
     # -- lifecycle --
 
-    def open(self, *, clean: bool) -> None:
+    def open(self, *, clean: bool, known: Mapping[str, int] | None = None) -> None:
         """Take stock of the files, drop what cannot be trusted, find where building goes on.
 
-        Call it after the log was recovered. What is dropped is built again by `build`.
+        Call it after the log was recovered. What is dropped is built again by `build`. `known` are
+        the files of a former stop, with the offset of the last message that each knows.
         """
-        self._files = self._load(clean=clean)
+        self._files = [] if self._drop_incomplete(known or {}) else self._load(clean=clean)
         self._find_position()
 
-    def _load(self, *, clean: bool) -> list[IndexFile]:
-        names = [
+    def _drop_incomplete(self, known: Mapping[str, int]) -> bool:
+        """Whether a file in the middle is gone, and all were removed: only their end says how far
+        the log is indexed.
+        """
+        names = self._names()
+        missing = [
+            name for name in known.keys() - set(names) if known[name] >= self._log.min_offset
+        ]
+        # The newest file may have been dropped by a start that did not come to its end.
+        later = max(names, default="")
+        if not any(name < later for name in missing):
+            return False
+        log.warning("index files are missing, the index will be rebuilt", missing=sorted(missing))
+        for name in names:
+            self._disk.remove(self._directory / name)
+        return True
+
+    def _names(self) -> list[str]:
+        return [
             name
             for name in self._disk.names(self._directory)
             if len(name) == _NAME_LENGTH and name.isdecimal()
         ]
+
+    def _load(self, *, clean: bool) -> list[IndexFile]:
+        names = self._names()
         files: list[IndexFile] = []
         for position, name in enumerate(names):
             path = self._directory / name
@@ -176,7 +198,7 @@ class IndexService:
         found = check_record(file.view, offset - file.base, offset, check_crc=False)
         return found if isinstance(found, ScannedRecord) else None
 
-    def close(self, limit_s: float) -> None:
+    def finish(self, limit_s: float) -> None:
         """Index what is left, for `limit_s` at most, and sync. Raises StoreError."""
         if self.enabled and not self.catch_up(self._log.readable_end, limit_s):
             log.warning("the index is behind, the next start goes on", bytes=self.lag_bytes)
@@ -184,7 +206,11 @@ class IndexService:
             if self.enabled and self._files:
                 self._files[-1].sync()
                 self._sync_names()
-        self.release()
+
+    def known_files(self) -> dict[str, int]:
+        """By name, the offset of the last message that each file knows."""
+        with self._lock:
+            return {file.path.name: file.end_offset for file in self._files if not file.is_empty}
 
     def release(self) -> None:
         """Let go of all mappings."""

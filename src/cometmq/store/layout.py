@@ -11,6 +11,7 @@ from cometmq.store.disk import Disk
 
 # Less does not even hold the state files of a broker.
 _LEAST_FREE_BYTES: Final = 1024 * 1024
+_FILE_NAME_LENGTH: Final = 20
 _DLEDGER: Final = "dledger-"
 # What every directory of RocksDB has.
 _ROCKSDB: Final = "CURRENT"
@@ -24,13 +25,14 @@ def check_usable(config: StoreConfig, disk: Disk) -> None:
     """
     for path in (config.store_path_root_dir, config.commit_log_path):
         check_access(path, disk, write=True)
-    owner = disk.owner(config.commit_log_path)
-    if owner is not None and owner != disk.user():
-        # Root may write anywhere; but then the owner could not write what root has made.
-        raise StoreUnusableError(
-            f"{config.commit_log_path} belongs to the user {owner}: run as that user, or give the "
-            f"store to {disk.user()} with chown -R"
-        )
+    for path in (config.commit_log_path, config.checkpoint_path):
+        owner = disk.owner(path)
+        if owner is not None and owner != disk.user():
+            # Root may write anywhere; but then the owner could not write what root has made.
+            raise StoreUnusableError(
+                f"{path} belongs to the user {owner}: run as that user, or give the store to "
+                f"{disk.user()} with chown -R"
+            )
     check_layout(config, disk)
     free = disk.usage(config.store_path_root_dir).free_bytes
     if free < _LEAST_FREE_BYTES:
@@ -39,6 +41,24 @@ def check_usable(config: StoreConfig, disk: Disk) -> None:
             f"{_LEAST_FREE_BYTES}; free space there, or move the store with storePathRootDir",
             code=14,
         )
+
+
+def check_sizes(config: StoreConfig, disk: Disk) -> None:
+    """Raise StoreUnusableError if the commit log has files, but none of the configured size.
+
+    Single files of another size are damage, which is for recovery to judge.
+    """
+    directory, expected = config.commit_log_path, config.mapped_file_size_commit_log
+    names = [name for name in disk.names(directory) if is_file_name(name)]
+    sizes = [disk.size(directory / name) or 0 for name in names]
+    # Of a single file less may be there: a crash can come while it is being made.
+    if any(size == expected for size in sizes) or (len(sizes) <= 1 and sum(sizes) < expected):
+        return
+    raise StoreUnusableError(
+        f"{directory / names[0]} has {sizes[0]} bytes, expected {expected}: set "
+        f"mappedFileSizeCommitLog to the size of the files, or name another directory with "
+        f"storePathRootDir"
+    )
 
 
 def check_readable(config: StoreConfig, disk: Disk) -> None:
@@ -54,6 +74,11 @@ def check_readable(config: StoreConfig, disk: Disk) -> None:
             f"{root} is no store, it has no directory {config.commit_log_path.name}: name the "
             f"directory of storePathRootDir"
         )
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a file of a commit log or a consume queue may have that name: its offset."""
+    return len(name) == _FILE_NAME_LENGTH and name.isdecimal()
 
 
 def check_access(path: Path, disk: Disk, *, write: bool) -> None:
@@ -76,6 +101,12 @@ def check_layout(config: StoreConfig, disk: Disk) -> None:
         if name.startswith(_DLEDGER):
             raise StoreUnusableError(
                 f"{root / name} is the log of a DLedger broker, which cannot be used here: {remedy}"
+            )
+    for name in disk.names(config.commit_log_path):
+        if is_file_name(name) and disk.is_directory(config.commit_log_path / name):
+            raise StoreUnusableError(
+                f"{config.commit_log_path / name} is a directory where a file of the commit log "
+                f"belongs: move it away, or {remedy}"
             )
     queues = config.consume_queue_path
     if disk.size(queues / _ROCKSDB) is not None:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
 from cometmq.store.index_file import file_size as index_file_size
-from cometmq.store.layout import check_readable
+from cometmq.store.layout import check_readable, is_file_name
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.scan import BLANK, ScannedRecord, check_record, find_record_in
 
@@ -116,7 +116,7 @@ class OfflineStore:
     def _load(self, directory: Path, file_size: int) -> list[MappedFile]:
         """The files of a directory that have the right size; the others become `bad_files`."""
         files: list[MappedFile] = []
-        names = [name for name in self.disk.names(directory) if _is_file_name(name)]
+        names = [name for name in self.disk.names(directory) if is_file_name(name)]
         for name in names:
             path = directory / name
             size = self.disk.size(path)
@@ -254,12 +254,8 @@ def _size(disk: Disk, configured: int, default: int, directories: list[Path]) ->
         for directory in directories
         if disk.is_directory(directory)
         for name in disk.names(directory)
-        if _is_file_name(name) and (size := disk.size(directory / name))
+        if is_file_name(name) and (size := disk.size(directory / name))
     )
     if configured != default or not sizes or default in sizes:
         return configured
     return sizes.most_common(1)[0][0]
-
-
-def _is_file_name(name: str) -> bool:
-    return len(name) == _NAME_LENGTH and name.isdecimal()

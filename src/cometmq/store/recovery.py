@@ -15,16 +15,17 @@ from dataclasses import dataclass
 import structlog
 
 from cometmq.errors import StoreCorruptError
+from cometmq.store.batch_dispatch import BatchDispatcher
+from cometmq.store.batch_scan import BatchScan
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch import Dispatcher, QueueBehindError
+from cometmq.store.dispatch import QueueBehindError
+from cometmq.store.queue_ledger import QueueLedger
 from cometmq.store.queue_table import QueueTable
-from cometmq.store.scan import LogScan, ScannedRecord, check_record, find_record
+from cometmq.store.scan import ScannedRecord, check_record, find_record
 
 log = structlog.get_logger(__name__)
-
-_PROGRESS_EVERY_RECORDS = 65_536
 
 # (bytes of the log scanned, bytes there are)
 Progress = Callable[[int, int], None]
@@ -54,6 +55,7 @@ class Recoverer:
         config: StoreConfig,
         *,
         clean: bool,
+        ledger: QueueLedger,
         rebuild_queues: bool = False,
         progress: Progress | None = None,
     ) -> None:
@@ -63,6 +65,7 @@ class Recoverer:
         self._config = config
         self._delay_levels_ms = config.delay_levels_ms
         self._clean = clean
+        self._ledger = ledger
         self._rebuild_queues = rebuild_queues
         self._progress = progress
         self._last_timestamp = 0
@@ -84,8 +87,26 @@ class Recoverer:
                 log.warning("the checkpoint is from the future, so it vouches for nothing")
                 self._distrust_queues()
                 recovery = self._recover_from(self._log.min_offset)
+        recovery = self._complete_queues(recovery)
         self._finish(recovery)
         return recovery
+
+    def _complete_queues(self, recovery: Recovery) -> Recovery:
+        """Build anew what somebody has removed, cut or replaced of queues that nothing was written
+        to since: a scan of the newest files does not meet their records.
+        """
+        short = self._ledger.fallen_short(self._queues, self._log.min_offset, recovery.end)
+        if not short:
+            return recovery
+        log.warning(
+            "consume queues lack messages that the log holds, rebuilding them from the whole log",
+            queues=[f"{topic}/{queue_id}" for topic, queue_id in short],
+        )
+        for key in short:
+            if self._queues.find(*key) is not None:
+                self._queues.remove_queue(*key)
+        self._distrust_queues()
+        return self._replay(self._log.min_offset, fill_gaps=True)
 
     def _recover_from(self, start: int) -> Recovery:
         """Replay from `start`, trusting no queue unit behind it."""
@@ -144,26 +165,27 @@ class Recoverer:
         return found if isinstance(found, ScannedRecord) else None
 
     def _replay(self, start: int, *, fill_gaps: bool) -> Recovery:
-        scan = LogScan(
+        scan = BatchScan(
             self._log.files,
             start,
             check_crc=self._config.check_crc_on_recover,
             flushed_until=self._checkpoint.physic_msg_timestamp,
         )
-        dispatcher = Dispatcher(
+        dispatcher = BatchDispatcher(
             self._queues.get,
             self._delay_levels_ms,
             fill_gaps=fill_gaps,
             log_min_offset=self._log.min_offset,
+            deleted=self._ledger.deleted,
         )
         total = self._log.files.end - start
         last_timestamp = self._last_timestamp
         count = 0
-        for record in scan:
-            dispatcher.dispatch(record)
-            last_timestamp = max(last_timestamp, record.store_timestamp)
-            count += 1
-            if self._progress is not None and count % _PROGRESS_EVERY_RECORDS == 0:
+        for batch in scan:
+            dispatcher.dispatch(batch)
+            last_timestamp = max(last_timestamp, int(batch.columns.store_timestamps.max()))
+            count += len(batch)
+            if self._progress is not None:
                 self._progress(scan.end - start, total)
         if self._progress is not None:
             self._progress(total, total)
@@ -212,6 +234,6 @@ class Recoverer:
         raise StoreCorruptError(
             f"{damaged.path} is damaged at {recovery.end - damaged.base} (commit-log offset "
             f"{recovery.end}: {recovery.reason or 'zeros'}), and good messages follow at "
-            f"{later.offset}: restore the file from a copy, or remove {self._config.checkpoint_path} "
-            f"to start without everything behind the damage"
+            f"{later.offset}: restore the file from a copy, or give up what is damaged with "
+            f"cometmq store repair --write {self._config.store_path_root_dir}"
         )

@@ -139,7 +139,7 @@ class LogScan:
                 found = check_record(view, position, self.end, check_crc=self._check_crc)
                 if not isinstance(found, ScannedRecord):
                     break
-                if found.store_timestamp >= self._flushed_until and _is_torn(view, position, found):
+                if found.store_timestamp >= self._flushed_until and is_torn(view, position, found):
                     self.reason = "zeros where the properties should be"
                     return
                 yield found
@@ -151,7 +151,7 @@ class LogScan:
             self.end = file.end
 
 
-def _is_torn(view: memoryview, position: int, record: ScannedRecord) -> bool:
+def is_torn(view: memoryview, position: int, record: ScannedRecord) -> bool:
     """Whether the properties contain a sector, or one's part up to their end, of only zeros."""
     if b"\0" not in record.properties:
         return False

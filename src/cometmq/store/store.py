@@ -7,7 +7,7 @@ the index and the positions may be used.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Final
 
@@ -23,12 +23,14 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue, Unit
 from cometmq.store.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
+from cometmq.store.copying import RecordCopier
 from cometmq.store.disk import DirectoryLock, Disk
 from cometmq.store.flush import Flusher
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.index_service import IndexService
-from cometmq.store.layout import check_usable
+from cometmq.store.layout import check_sizes, check_usable
 from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.queue_ledger import QueueLedger
 from cometmq.store.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import RefusalCause
@@ -51,7 +53,8 @@ class Boundary(Enum):
 
 
 class MessageStore:
-    """`append` and `append_batch` are those of `Appender`, without a call in between.
+    """`append` and `append_batch` are those of `Appender`, `append_copies` is that of `RecordCopier`,
+    without a call in between.
 
     `store_host` is packed (`cometmq.protocol.ids.pack_host`): what records and message ids name as
     their broker. `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)`
@@ -91,6 +94,7 @@ class MessageStore:
             ),
         )
         self.checkpoint = Checkpoint(self._disk, config.checkpoint_path)
+        self._ledger = QueueLedger(self._disk, config.ledger_path)
         self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
         self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
         memory = self._disk.physical_memory_bytes() * config.access_message_in_memory_max_ratio
@@ -123,6 +127,15 @@ class MessageStore:
         self._lock: DirectoryLock | None = None
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
+        self.append_copies = RecordCopier(
+            self._appender,
+            self.commit_log,
+            self.queue,
+            config,
+            clock=clock,
+            store_host=store_host,
+            on_arrival=None if self._pool else on_arrival,
+        ).append_copies
 
     # -- lifecycle --
 
@@ -137,6 +150,7 @@ class MessageStore:
             raise StoreError(f"{self.config.store_path_root_dir} is open already")
         root = self.config.store_path_root_dir
         check_usable(self.config, self._disk)
+        check_sizes(self.config, self._disk)
         self._disk.make_directory(root)
         self._lock = self._disk.lock(self.config.lock_path)
         try:
@@ -153,6 +167,10 @@ class MessageStore:
         # Before the first change: a crash on the way must not look like a clean stop.
         self._disk.write(self.config.abort_path, str(os.getpid()).encode())
         intact = self.queues.load(repair=True)
+        self._ledger.load()
+        for topic, queue_id in self._ledger.left_over(self.queues, self.commit_log.files.end):
+            self.queues.remove_queue(topic, queue_id)
+            intact = False
         self.checkpoint.load()
         recoverer = Recoverer(
             self.commit_log,
@@ -160,11 +178,19 @@ class MessageStore:
             self.checkpoint,
             self.config,
             clean=clean,
+            ledger=self._ledger,
             rebuild_queues=not intact,
             progress=progress,
         )
         recovery = recoverer.run()
-        self.index.open(clean=recovery.clean)
+        self.index.open(clean=recovery.clean, known=self._ledger.index)
+        changed = self._ledger.follow_log(self.commit_log.min_offset, recovery.end)
+        known = self.index.known_files()
+        # Before the first append: what the ledger says of dropped files and of a longer log must
+        # not be taken for what comes now.
+        if changed or not recovery.clean or known != self._ledger.index:
+            self._ledger.take(self.queues, known)
+            self._ledger.save()
         log.info(
             "store recovered",
             path=str(self.config.store_path_root_dir),
@@ -190,10 +216,19 @@ class MessageStore:
                 raise failed.with_traceback(None)
             self._commit_and_publish()
             self._flusher.flush_all()
-            self.index.close(_INDEX_AT_CLOSE_S)
+            self.index.finish(_INDEX_AT_CLOSE_S)
+            self._note_queues()
             self._disk.remove(self.config.abort_path)
         finally:
             self._let_go()
+
+    def _note_queues(self) -> None:
+        try:
+            self._ledger.take(self.queues, self.index.known_files())
+            self._ledger.save()
+        except StoreError as error:
+            # What was noted before holds on, of fewer messages.
+            log.warning("the state of the queues is not noted", reason=str(error))
 
     def _let_go(self) -> None:
         self._pending_queues.clear()
@@ -209,6 +244,10 @@ class MessageStore:
             RefusalCause.CLOSED,
             StoreClosedError(f"the store {self.config.store_path_root_dir} {state}"),
         )
+
+    def settings_changed(self) -> None:
+        """Look again at the values of LIVE_KEYS that are kept elsewhere than in `config`."""
+        self._getter.configure(self.config)
 
     # -- queues --
 
@@ -236,12 +275,22 @@ class MessageStore:
         return {topic: sorted(ids) for topic, ids in found.items()}
 
     def delete_topic(self, topic: str) -> list[int]:
-        """Remove the queues of a topic and return their ids; its records leave with the log."""
+        """`delete_topics` of one topic; returns the ids of its queues."""
+        return self.delete_topics([topic])[topic]
+
+    def delete_topics(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Remove the queues of topics and return their ids by topic. Blocks for a few syncs.
+
+        Their records leave with the log, but no rebuild of the queues brings them back. Raises
+        StoreError when that cannot be noted; then nothing is removed.
+        """
         # What is not in its queue yet would bring the queue back.
         self._commit_and_publish()
-        for key in [key for key in self._pending_queues if key[0] == topic]:
+        wanted = dict.fromkeys(topics)
+        self._ledger.delete(wanted, self.commit_log.end)
+        for key in [key for key in self._pending_queues if key[0] in wanted]:
             del self._pending_queues[key]
-        return self.queues.remove_topic(topic)
+        return {topic: self.queues.remove_topic(topic) for topic in wanted}
 
     # -- reading --
 

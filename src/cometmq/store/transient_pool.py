@@ -49,6 +49,10 @@ class BufferPool:
     def has_free(self) -> bool:
         return bool(self._free) or self._left > 0
 
+    @property
+    def free_count(self) -> int:
+        return len(self._free) + self._left
+
     def take(self) -> mmap.mmap:
         """A buffer with any contents; there must be one."""
         if self._free:
@@ -106,6 +110,10 @@ class PooledCommitLog(CommitLog):
         self._committing = threading.Lock()
         self._committed = self._dispatched_end = 0
         self._committed_timestamp = self._dispatched_timestamp = 0
+
+    @property
+    def free_buffer_count(self) -> int:
+        return self._pool.free_count
 
     @property
     def readable_end(self) -> int:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +18,14 @@ import (
 
 // consume runs push consumers of one group and prints every message. They run until `expected`
 // messages came, until `timeout-ms` passed, or, with `until-stdin=true`, until standard input
-// closes.
+// closes. Of `fail-times`, which take turns by a message's index, each says how often the message
+// fails.
 func consume(args arguments) error {
 	run := &consumption{
-		expected: int64(args.number("expected", 1<<31)),
-		delay:    time.Duration(args.number("delay-ms", 0)) * time.Millisecond,
-		done:     make(chan struct{}),
+		expected:  int64(args.number("expected", 1<<31)),
+		delay:     time.Duration(args.number("delay-ms", 0)) * time.Millisecond,
+		failTimes: strings.Split(args.text("fail-times", "0"), ","),
+		done:      make(chan struct{}),
 	}
 	members := []rocketmq.PushConsumer{}
 	count := args.number("members", 1)
@@ -55,11 +59,18 @@ func consume(args arguments) error {
 }
 
 type consumption struct {
-	expected int64
-	delay    time.Duration
-	received atomic.Int64
-	done     chan struct{}
-	once     sync.Once
+	expected  int64
+	delay     time.Duration
+	failTimes []string
+	received  atomic.Int64
+	done      chan struct{}
+	once      sync.Once
+}
+
+func (c *consumption) fails(message *primitive.MessageExt) bool {
+	index, _ := strconv.Atoi(message.GetProperty("index"))
+	times, _ := strconv.Atoi(c.failTimes[index%len(c.failTimes)])
+	return int(message.ReconsumeTimes) < times
 }
 
 func (c *consumption) await(args arguments) {
@@ -83,6 +94,7 @@ func (c *consumption) start(args arguments, name string) (rocketmq.PushConsumer,
 		consumer.WithGroupName(args.text("group", "")),
 		consumer.WithInstance(name),
 		consumer.WithConsumeFromWhere(from),
+		consumer.WithMaxReconsumeTimes(int32(args.number("max-reconsume-times", -1))),
 	)
 	if err != nil {
 		return nil, err
@@ -93,7 +105,9 @@ func (c *consumption) start(args arguments, name string) (rocketmq.PushConsumer,
 	listener := func(
 		_ context.Context, messages ...*primitive.MessageExt,
 	) (consumer.ConsumeResult, error) {
+		failed := false
 		for _, message := range messages {
+			failed = failed || c.fails(message)
 			received := newEvent("message")
 			received["member"] = name
 			received.withMessage(message).print()
@@ -101,6 +115,9 @@ func (c *consumption) start(args arguments, name string) (rocketmq.PushConsumer,
 			if c.received.Add(1) >= c.expected {
 				c.once.Do(func() { close(c.done) })
 			}
+		}
+		if failed {
+			return consumer.ConsumeRetryLater, nil
 		}
 		return consumer.ConsumeSuccess, nil
 	}

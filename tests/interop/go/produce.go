@@ -26,6 +26,7 @@ type production struct {
 	count    int
 	size     int
 	queue    int
+	delays   []string
 	failed   atomic.Int64
 }
 
@@ -56,6 +57,7 @@ func produce(args arguments) error {
 		first:    args.number("first", 0),
 		count:    args.number("count", 10),
 		size:     args.number("size", 64),
+		delays:   strings.Split(args.text("delays", ""), ","),
 	}
 	if err := run.send(args.text("mode", "sync"), args.number("batch", 10)); err != nil {
 		return err
@@ -150,7 +152,25 @@ func (p *production) message(index int) *primitive.Message {
 	message.WithProperty("index", strconv.Itoa(index))
 	message.WithProperty("note", "grün € 😀")
 	message.Flag = int32(index % 7)
+	delay(message, p.delays[index%len(p.delays)])
 	return message
+}
+
+// delay makes the message wait: `level:2`, `sec:1`, `ms:1500`, `at:2000` for so many ms from now.
+func delay(message *primitive.Message, wanted string) {
+	kind, text, _ := strings.Cut(wanted, ":")
+	value, _ := strconv.Atoi(text)
+	switch kind {
+	case "level":
+		message.WithDelayTimeLevel(value)
+	case "sec":
+		message.WithProperty("TIMER_DELAY_SEC", text)
+	case "ms":
+		message.WithProperty("TIMER_DELAY_MS", text)
+	case "at":
+		at := time.Now().UnixMilli() + int64(value)
+		message.WithProperty("TIMER_DELIVER_MS", strconv.FormatInt(at, 10))
+	}
 }
 
 // body is the pattern every client program of the suite sends.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from tests.unit.store.store_box import CLIENT, Box
 
@@ -23,9 +23,20 @@ from cometmq.protocol.frame import Frame
 from cometmq.protocol.header import HeaderT
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.store import MessageStore
 
-CONNECTION = cast("Connection", SimpleNamespace(packed_peer=CLIENT))
+
+def connection() -> Connection:
+    """One that leads nowhere, of a client with a known address. For tests without a loop."""
+
+    async def make() -> Connection:
+        return Connection(Handlers(), TaskOwner("test"))
+
+    made = asyncio.run(make())
+    made.packed_peer = CLIENT
+    return made
 
 
 def request(code: int, header: HeaderT, version: int = 479) -> Request[HeaderT]:

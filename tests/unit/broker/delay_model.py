@@ -8,12 +8,13 @@ none that was recalled comes at all.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.unit.store.fault_disk import FaultDisk
-from tests.unit.store.store_box import CLIENT, Box
+from tests.unit.store.store_box import CLIENT, Box, QuickDisk
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delay_levels import NEVER_MS
@@ -32,6 +33,10 @@ from cometmq.store.store import MessageStore
 LEVELS_MS = (1_000, 5_000, 60_000, 1_800_000)
 QUEUES = (("orders", 0), ("orders", 1), ("audit", 0))
 PRECISION_MS = 1_000
+# Milliseconds and messages: so small that a window is moved and cut all the time, and as large as none
+# of these lives needs.
+SMALL_WINDOWS = ((4_000, 20), (60_000, 20))
+LARGE_WINDOW = (3_600_000, 100_000)
 
 
 @dataclass
@@ -63,7 +68,7 @@ class Life:
             message_delay_level="1s 5s 1m 30m",
             message_index_enable=False,
         )
-        self.disk: Disk = FaultDisk(seed) if power else Disk()
+        self.disk: Disk = FaultDisk(seed) if power else QuickDisk()
         self.power = power
         self.clock_jumps = clock_jumps
         self.elapsed_ms = 0
@@ -72,6 +77,7 @@ class Life:
         self.expected: dict[str, Expected] = {}
         self.read_to = dict.fromkeys(QUEUES, 0)
         self.count = 0
+        self.windows = SMALL_WINDOWS
         self.saved_text: str | None = None
         self.unsaved: DelayState | None = None
         self.open()
@@ -82,9 +88,9 @@ class Life:
 
     def open(self) -> None:
         self.store: MessageStore = self.box.open(self.disk)
-        # A window and a memory so small that both are moved and cut all the time.
+        window_ms, max_loaded = self.rng.choice(self.windows)
         self.delayed = DelayedMessages(
-            self.store, PRECISION_MS, window_ms=self.rng.choice((4_000, 60_000)), max_loaded=20
+            self.store, PRECISION_MS, window_ms=window_ms, max_loaded=max_loaded
         )
         self.put_rule = MessagePut(BrokerConfig(), self.store, self.box.clock, self.delayed)
         state = None
@@ -247,6 +253,10 @@ class Life:
 
     def end(self) -> None:
         """Let everything fall due: what was not recalled is there."""
+        if self.rng.random() < 0.8:
+            # It is a long time: small windows would be scanned for in most of a life's run time.
+            self.windows = (LARGE_WINDOW,)
+            self.stop()
         while (due_ms := self.delayed.next_due_ms()) != NEVER_MS:
             self.pass_time(max(1, due_ms - self.now_ms))
             self.run_all()
@@ -256,7 +266,9 @@ class Life:
         self.store.close()
 
 
-def live(root: Path, seed: int, steps: int, *, power: bool, clock_jumps: bool) -> None:
+def live(root: Path, seed: int, steps: int, *, power: bool, clock_jumps: bool) -> Counter[str]:
+    """One life; how often each thing happened."""
+    counts = Counter({"steps": steps})
     life = Life(root, seed, power=power, clock_jumps=clock_jumps)
     actions = (
         [life.put] * 40
@@ -269,5 +281,8 @@ def live(root: Path, seed: int, steps: int, *, power: bool, clock_jumps: bool) -
         + [life.wait_long, life.set_clock, life.set_clock, life.stop, life.kill, life.kill]
     )
     for _ in range(steps):
-        life.rng.choice(actions)()
+        action = life.rng.choice(actions)
+        counts[action.__name__] += 1
+        action()
     life.end()
+    return counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ def test_a_limit_ends_a_turn_and_the_next_goes_on(delays: DelayBox) -> None:
 
 
 class Failing:
-    """Lets the store's append fail for bodies that `fails` names."""
+    """Lets the store's appends fail for bodies that `fails` names."""
 
     def __init__(self, delays: DelayBox, error: StoreError, *fails: bytes) -> None:
         self.fails = set(fails)
@@ -102,7 +103,15 @@ class Failing:
                 raise error
             return append(queue, body, *args, **fields)
 
+        append_copies = delays.store.append_copies
+
+        def stopping(places: Any, suffix: bytes = b"") -> int:
+            bodies = [delays.record(place).body for place, _ in places]
+            good = list(itertools.takewhile(lambda body: body not in self.fails, bodies))
+            return append_copies(places[: len(good)], suffix)
+
         delays.store.append = failing
+        delays.store.append_copies = stopping
 
 
 def test_a_write_that_fails_is_repeated_alone(delays: DelayBox) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import cast
 
 from cometmq.broker.long_polling import HeldPull, LongPolling, TagMatcher
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.tasks import TaskOwner
 
 
 @dataclass
@@ -54,7 +54,7 @@ def waiter(max_held: int = 100) -> Waiter:
 
 
 def open_connection() -> Connection:
-    return cast("Connection", SimpleNamespace(closed=False))
+    return Connection(Handlers(), TaskOwner("test"))
 
 
 async def test_an_arrival_wakes_who_waits_for_its_queue() -> None:
@@ -166,3 +166,20 @@ async def test_a_pull_may_be_held_while_others_are_answered() -> None:
     assert await pulls.woken() == ["b"]
     polling.arrived("t", 0, 2, 0)
     assert await pulls.woken() == ["another"]
+
+
+async def test_a_pull_waits_while_its_peer_does_not_take_other_answers() -> None:
+    it = waiter()
+    slow = open_connection()
+    it.hold("slow", connection=slow)
+    it.hold("other")
+    slow.pause_writing()
+    it.polling.arrived("t", 0, 1, 0)
+    assert await it.woken() == ["other"]
+    it.polling.sweep(0.0)
+    assert await it.woken() == []
+    slow.resume_writing()
+    it.polling.sweep(0.0)
+    assert await it.woken() == ["slow"]
+    it.polling.sweep(1000.0)
+    assert await it.woken() == []

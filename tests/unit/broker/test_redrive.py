@@ -9,7 +9,7 @@ import pytest
 from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import HOST
 
-from cometmq.broker.redrive import LetterSelection, Redrives
+from cometmq.broker.redrive import Redrives
 from cometmq.broker.refusal import Refused
 from cometmq.errors import StoreBusyError
 from cometmq.model.topic import TopicConfig
@@ -17,6 +17,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.redrive import LetterSelection
 
 ALL = LetterSelection()
 
@@ -53,7 +54,10 @@ class Letters:
         self.reopen()
 
     def reopen(self) -> None:
-        self.redrives = Redrives(self.delays.store, self.delays.clock, self.delays.topics)
+        async def flush() -> None:
+            self.delays.store.flush_commit_log()
+
+        self.redrives = Redrives(self.delays.store, self.delays.clock, self.delays.topics, flush)
         self.redrives.open()
 
     def kill(self) -> None:

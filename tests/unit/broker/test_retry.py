@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.delay_box import CONNECTION, DelayBox, request
+from tests.unit.broker.delay_box import DelayBox, connection, request
 
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
@@ -37,7 +37,7 @@ def send_back(
         max_reconsume_times=max_reconsume_times,
     )
     call = request(RequestCode.CONSUMER_SEND_MSG_BACK, header, version)
-    return delays.retry.send_back(CONNECTION, call).code
+    return delays.retry.send_back(connection(), call).code
 
 
 def retried(delays: DelayBox) -> list[StoredRecord]:

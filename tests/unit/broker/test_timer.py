@@ -6,10 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.delay_box import CONNECTION, DelayBox, request
+from tests.unit.broker.delay_box import DelayBox, connection, request
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.recall import RecallHandle
 from cometmq.broker.refusal import Refused
 from cometmq.broker.timer_progress import Segment, TimerProgress
 from cometmq.model import names
@@ -19,6 +18,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import RecallMessageRequestHeader
 from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.recall_handle import RecallHandle
 
 DAY_MS = 86_400_000
 
@@ -235,7 +235,7 @@ def test_progress_knows_what_is_done() -> None:
 def recall(delays: DelayBox, handle: str, topic: str = "orders") -> RemotingCommand:
     delays.topics.put(TopicConfig(topic_name="orders"))
     header = RecallMessageRequestHeader(topic=topic, recall_handle=handle, producer_group="pg")
-    return delays.recall.recall(CONNECTION, request(RequestCode.RECALL_MESSAGE, header))
+    return delays.recall.recall(connection(), request(RequestCode.RECALL_MESSAGE, header))
 
 
 def handle(delays: DelayBox, after_ms: int, unique_id: str = "U1", topic: str = "orders") -> str:

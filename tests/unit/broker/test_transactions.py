@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.transaction_model import QuickDisk, records_from
-from tests.unit.store.store_box import CLIENT, HOST, Box, records
+from tests.unit.broker.transaction_model import records_from
+from tests.unit.store.store_box import CLIENT, HOST, Box, QuickDisk, records
 
 from cometmq.broker import transactions as module
 from cometmq.broker.config import BrokerConfig

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.unit.store.fault_disk import FaultDisk
-from tests.unit.store.store_box import CLIENT, HOST, Box, ManualClock, records
+from tests.unit.store.store_box import CLIENT, HOST, Box, ManualClock, QuickDisk, records
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.half_message import HalfMessage, read_half
@@ -35,7 +35,6 @@ from cometmq.protocol.headers import EndTransactionRequestHeader
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.protocol.record import StoredRecord, decode_records
-from cometmq.store.disk import Disk
 from cometmq.store.store import MessageStore
 
 TOPICS = ("orders", "payments")
@@ -44,16 +43,6 @@ CHECK_MAX = 4
 # Due times are kept in steps of 128 ms.
 STEP_MS = 128
 GROUPS = ("shop", "bank")
-
-
-class QuickDisk(Disk):
-    """Syncs nothing: a killed process loses no pages."""
-
-    def sync(self, path: Path) -> None:
-        pass
-
-    def sync_directory(self, path: Path) -> None:
-        pass
 
 
 class Killed(BaseException):

@@ -21,6 +21,7 @@ Answer = Callable[[str, RemotingCommand], RemotingCommand]
 
 class FakeConnection:
     closed = False
+    unsent_bytes = 0
 
 
 class FakeRemoting(RemotingClient):
@@ -50,6 +51,14 @@ class FakeRemoting(RemotingClient):
 
     async def send_oneway(self, address: str, command: RemotingCommand) -> None:
         await self.call(address, command, 1.0)
+
+    async def send_oneway_bounded(
+        self, address: str, command: RemotingCommand, timeout_s: float
+    ) -> tuple[Connection, int]:
+        await self.call(address, command, timeout_s)
+        connection = self.connected(address)
+        assert connection is not None
+        return connection, len(command.body)
 
     def connected(self, address: str) -> Connection | None:
         if address in self.down:

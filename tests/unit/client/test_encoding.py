@@ -88,7 +88,7 @@ def test_a_batch_holds_its_messages_each_with_an_id() -> None:
     fields = header(command)
     assert command.code == RequestCode.SEND_BATCH_MESSAGE
     assert fields.batch is True
-    assert set(decode_properties(fields.properties or "")) == {"WAIT", "UNIQ_KEY"}
+    assert set(decode_properties(fields.properties or "")) == {"WAIT"}
     entries = decode_batch(bytes(command.body))
     assert [(e.flag, e.body) for e in entries] == [(i, b"%d" % i) for i in range(3)]
     ids = [decode_properties(e.properties.decode())["UNIQ_KEY"] for e in entries]

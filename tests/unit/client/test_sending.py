@@ -12,6 +12,7 @@ from cometmq.client.encoding import MessageEncoder
 from cometmq.client.sending import RETRIED_CODES, Sender, SendLimits
 from cometmq.errors import (
     ConnectError,
+    IllegalArgumentError,
     ProtocolError,
     RemoteError,
     RequestTimeoutError,
@@ -21,6 +22,7 @@ from cometmq.model.message import Message
 from cometmq.model.results import SendResult, SendStatus
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, response
+from cometmq.protocol.recall_handle import RecallHandle
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -154,3 +156,60 @@ async def test_a_malformed_answer_is_a_protocol_error(fake: FakeInstance, ext: A
     fake.remoting.answers[SEND] = lambda *_: response(0, ext=ext)
     with pytest.raises(ProtocolError, match="answer to a send"):
         await send(fake)
+
+
+HANDLE = RecallHandle("t", "b", 1_700_000_003_001, "U1").encode()
+
+
+def recalled(_address: str, command: RemotingCommand) -> RemotingCommand:
+    ext = command.ext
+    assert (ext["topic"], ext["recallHandle"], ext["producerGroup"]) == ("t", HANDLE, "g")
+    return response(0, ext={"msgId": "U1"})
+
+
+async def test_a_recall_goes_to_the_broker_that_has_the_message(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[RequestCode.RECALL_MESSAGE] = recalled
+    sender = Sender(fake.instance, SendLimits())
+    assert await sender.recall("g", "t", HANDLE, 3.0) == "U1"
+    assert fake.remoting.called(RequestCode.RECALL_MESSAGE) == ["b:1"]
+
+
+@pytest.mark.parametrize(
+    ("handle", "topic", "reason"),
+    [("nonsense", "t", "recall handle is invalid"), (HANDLE, "other", "of topic t, not of other")],
+)
+async def test_a_recall_without_its_handle_is_not_sent(
+    fake: FakeInstance, handle: str, topic: str, reason: str
+) -> None:
+    with pytest.raises(IllegalArgumentError, match=reason):
+        await Sender(fake.instance, SendLimits()).recall("g", topic, handle, 3.0)
+    assert fake.remoting.calls == []
+
+
+async def test_a_recall_from_a_broker_that_nobody_knows(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a")
+    with pytest.raises(RouteNotFoundError, match="no master of broker b"):
+        await Sender(fake.instance, SendLimits()).recall("g", "t", HANDLE, 3.0)
+
+
+async def test_a_refused_recall_is_not_repeated(fake: FakeInstance) -> None:
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[RequestCode.RECALL_MESSAGE] = refuse(604)
+    with pytest.raises(RemoteError, match="ILLEGAL_OPERATION") as error:
+        await Sender(fake.instance, SendLimits()).recall("g", "t", HANDLE, 3.0)
+    assert error.value.code == 604
+    assert len(fake.remoting.called(RequestCode.RECALL_MESSAGE)) == 1
+
+
+async def test_the_recall_handle_of_an_answer_is_kept(fake: FakeInstance) -> None:
+    def timed(address: str, command: RemotingCommand) -> RemotingCommand:
+        answer = send_ok(address, command)
+        answer.ext["recallHandle"] = HANDLE
+        return answer
+
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = timed
+    assert (await send(fake)).recall_handle == HANDLE
+    fake.remoting.answers[SEND] = send_ok
+    assert (await send(fake)).recall_handle is None

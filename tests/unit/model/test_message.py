@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import Message, MessageExt
 
 
@@ -42,3 +47,56 @@ def test_a_copy_has_its_own_properties() -> None:
 def test_a_message_prints_without_its_body() -> None:
     assert "<1000 bytes>" in repr(Message("t", bytes(1000)))
     assert "<1000 bytes>" in repr(MessageExt("t", bytes(1000)))
+
+
+@pytest.mark.parametrize(
+    ("delay", "properties"),
+    [
+        ({"delay_level": 3}, {"DELAY": "3"}),
+        ({"delay_level": 0}, {}),
+        ({"delay_ms": 1500}, {"TIMER_DELAY_MS": "1500"}),
+        ({"delay_ms": 0}, {"TIMER_DELAY_MS": "0"}),
+        ({"deliver_at_ms": 1_700_000_000_000}, {"TIMER_DELIVER_MS": "1700000000000"}),
+    ],
+)
+def test_delays_travel_as_properties(delay: dict[str, int], properties: dict[str, str]) -> None:
+    message = Message("t", b"", **delay)  # type: ignore[arg-type]
+    assert message.properties == properties
+    for name, value in delay.items():
+        assert getattr(message, name) == value
+
+
+def test_a_later_wish_takes_the_earlier_back() -> None:
+    message = Message("t", b"", delay_level=3, tags="kept")
+    message.delay_ms = 5
+    assert (message.delay_level, message.delay_ms) == (0, 5)
+    message.deliver_at_ms = 6
+    assert (message.delay_ms, message.deliver_at_ms) == (None, 6)
+    message.delay_level = 2
+    assert message.deliver_at_ms is None
+    message.delay_level = 0
+    assert message.properties == {"TAGS": "kept"}
+
+
+@pytest.mark.parametrize(
+    "delays",
+    [
+        {"delay_level": 1, "delay_ms": 5},
+        {"delay_ms": 1, "deliver_at_ms": 5},
+        {"delay_level": -1},
+        {"delay_level": 2**31},
+        {"delay_ms": -1},
+        {"delay_ms": 2**63},
+        {"delay_ms": 1.5},
+        {"deliver_at_ms": -1},
+    ],
+)
+def test_delays_that_contradict_or_fit_nowhere_are_refused(delays: dict[str, Any]) -> None:
+    with pytest.raises(IllegalArgumentError, match=next(iter(delays))):
+        Message("t", b"", **delays)
+
+
+def test_received_delays_are_read_and_nonsense_is_none() -> None:
+    assert MessageExt("t", b"", properties={"TIMER_DELAY_SEC": "3"}).delay_ms == 3000
+    message = MessageExt("t", b"", properties={"DELAY": "x", "TIMER_DELIVER_MS": "soon"})
+    assert (message.delay_level, message.delay_ms, message.deliver_at_ms) == (0, None, None)

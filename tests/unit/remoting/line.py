@@ -46,7 +46,10 @@ def answer_to(call: RemotingCommand, code: int = 0) -> bytes:
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written, one entry for each call."""
+    """Keeps what is written, one entry for each call.
+
+    With `room` bytes left for the peer's sake, a write that does not find them pauses the writing.
+    """
 
     def __init__(self, peer: tuple[str, int] | None = ("10.0.0.9", 4711)) -> None:
         super().__init__({"peername": peer, "sockname": ("10.0.0.1", 10911)})
@@ -55,6 +58,7 @@ class FakeTransport(asyncio.Transport):
         self.ended: str | None = None
         self.high = 0
         self.protocol: Connection | None = None
+        self.room: int | None = None
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high or 0
@@ -64,6 +68,11 @@ class FakeTransport(asyncio.Transport):
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         self.writes.append(b"".join(list_of_data))
+        if self.room is not None:
+            self.room -= len(self.writes[-1])
+            if self.room < 0:
+                assert self.protocol is not None
+                self.protocol.pause_writing()
 
     def pause_reading(self) -> None:
         self.reading = False

@@ -385,6 +385,54 @@ async def test_a_server_stops_reading_while_its_answers_cannot_leave() -> None:
     assert line.transport.reading
 
 
+def write_much(connection: Connection, call: EchoRequest) -> None:
+    """Answer with 500 bytes and more, as a pull does."""
+    assert call.header is not None
+    connection.reply(call, response(0, ext={"number": str(call.header.number)}, body=b"x" * 500))
+
+
+def numbers(line: Line) -> list[int]:
+    return [int(command.ext["number"]) for command in line.received()]
+
+
+async def test_the_requests_of_one_read_wait_while_their_answers_cannot_leave() -> None:
+    line = serving(write_much, limits=ConnectionLimits(write_buffer_high=1000))
+    line.transport.room = 0
+    line.feed(b"".join(echo(i) for i in range(7)), echo(7))
+    assert (numbers(line), line.transport.reading) == ([0, 1], False)
+    # The peer reads a little: a part of the rest is served, and the reading stays paused.
+    line.connection.resume_writing()
+    assert (numbers(line), line.transport.reading) == ([0, 1, 2, 3], False)
+    line.transport.room = None
+    line.connection.resume_writing()
+    assert (numbers(line), line.transport.reading) == (list(range(8)), True)
+
+
+async def test_requests_that_wait_go_with_their_connection() -> None:
+    served = []
+
+    def count(connection: Connection, call: EchoRequest) -> None:
+        served.append(call)
+        write_much(connection, call)
+
+    line = serving(count, limits=ConnectionLimits(write_buffer_high=100))
+    line.transport.room = 0
+    line.feed(echo(0) + echo(1))
+    line.connection.connection_lost(None)
+    line.connection.resume_writing()
+    assert len(served) == 1
+
+
+async def test_much_is_written_before_the_turn_ends() -> None:
+    line = serving(limits=ConnectionLimits(write_buffer_high=1000))
+    line.connection.write(b"x" * 900)
+    assert line.transport.writes == []
+    line.connection.write(b"y" * 101)
+    assert line.transport.writes == [b"x" * 900 + b"y" * 101]
+    await asyncio.sleep(0)
+    assert len(line.transport.writes) == 1
+
+
 async def test_a_client_goes_on_reading_while_its_requests_cannot_leave() -> None:
     line = Line()
     line.connection.pause_writing()

@@ -127,6 +127,9 @@ class FaultDisk(Disk):
         target[: len(data)] = data
         return len(data)
 
+    def rename(self, source: Path, target: Path) -> None:
+        self.files[target] = self.files.pop(source)
+
     def remove(self, path: Path) -> None:
         self.files.pop(path, None)
 

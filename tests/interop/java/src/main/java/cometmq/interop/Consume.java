@@ -8,27 +8,42 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Push consumers of one group, printing every message. They run until {@code expected} messages
  * came, until {@code timeout-ms} passed, or, with {@code until-stdin=true}, until standard input
- * closes.
+ * closes. Of {@code fail-times}, which take turns by a message's index, each says how often the
+ * message fails. With {@code reply=true} each message is replied to with the pattern of the next
+ * index.
  */
 final class Consume {
+    private static final int REPLY_SIZE = 64;
+
     private final Args args;
+    private final String[] failTimes;
+    private DefaultMQProducer replier;
     private final AtomicInteger received = new AtomicInteger();
     private final CountDownLatch done = new CountDownLatch(1);
 
     Consume(Args args) {
         this.args = args;
+        failTimes = args.text("fail-times", "0").split(",");
     }
 
     void run() throws Exception {
         List<DefaultMQPushConsumer> members = new ArrayList<>();
         int count = args.number("members", 1);
         try {
+            if (args.flag("reply")) {
+                replier = new DefaultMQProducer(args.text("group") + "-replies");
+                replier.setNamesrvAddr(args.text("namesrv"));
+                replier.setInstanceName("replier");
+                replier.start();
+            }
             for (int i = 0; i < count; i++) {
                 String name = args.text("member", "member") + (count > 1 ? "-" + i : "");
                 members.add(start(name));
@@ -40,6 +55,9 @@ final class Consume {
             }
         } finally {
             members.forEach(DefaultMQPushConsumer::shutdown);
+            if (replier != null) {
+                replier.shutdown();
+            }
         }
         new Event("summary").with("received", received.get()).print();
     }
@@ -79,21 +97,47 @@ final class Consume {
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
             : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPersistConsumerOffsetInterval(1000);
+        consumer.setMaxReconsumeTimes(args.number("max-reconsume-times", -1));
         consumer.subscribe(args.text("topic"), args.text("expression", "*"));
         int expected = args.number("expected", Integer.MAX_VALUE);
         long delayMs = args.millis("delay-ms", 0);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            boolean failed = false;
             for (MessageExt message : messages) {
                 new Event("message").with("member", member).with(message).print();
                 pause(delayMs);
+                reply(message);
+                failed |= fails(message);
                 if (received.incrementAndGet() >= expected) {
                     done.countDown();
                 }
             }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            return failed
+                ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
         return consumer;
+    }
+
+    private boolean fails(MessageExt message) {
+        int index = index(message);
+        return message.getReconsumeTimes() < Integer.parseInt(failTimes[index % failTimes.length]);
+    }
+
+    private void reply(MessageExt message) {
+        if (replier != null) {
+            byte[] body = Produce.body(index(message) + 1, REPLY_SIZE);
+            try {
+                replier.send(MessageUtil.createReplyMessage(message, body), 3000);
+            } catch (Exception failure) {
+                new Event("reply-failed").with("index", index(message)).with("error", failure).print();
+            }
+        }
+    }
+
+    private static int index(MessageExt message) {
+        String index = message.getUserProperty("index");
+        return index == null ? 0 : Integer.parseInt(index);
     }
 
     private static void pause(long delayMs) {

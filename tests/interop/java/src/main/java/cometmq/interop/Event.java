@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.zip.CRC32;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -28,25 +29,30 @@ final class Event {
             .with("queueId", queue.getQueueId());
     }
 
-    /** Everything a test compares of a received message; the body as size and CRC-32. */
-    Event with(MessageExt message) {
+    /** What a message carries; the body as size and CRC-32. */
+    Event withContent(Message message) {
         CRC32 crc = new CRC32();
         crc.update(message.getBody());
+        return with("topic", message.getTopic())
+            .with("tags", message.getTags())
+            .with("keys", message.getKeys())
+            .with("properties", new TreeMap<>(message.getProperties()))
+            .with("size", message.getBody().length)
+            .with("crc32", crc.getValue())
+            .with("flag", message.getFlag());
+    }
+
+    /** Everything a test compares of a received message. */
+    Event with(MessageExt message) {
         String offsetMsgId = message instanceof MessageClientExt
             ? ((MessageClientExt) message).getOffsetMsgId() : null;
-        return with("topic", message.getTopic())
+        return withContent(message)
             .with("msgId", message.getMsgId())
             .with("offsetMsgId", offsetMsgId)
             .with("brokerName", message.getBrokerName())
             .with("queueId", message.getQueueId())
             .with("queueOffset", message.getQueueOffset())
             .with("commitLogOffset", message.getCommitLogOffset())
-            .with("tags", message.getTags())
-            .with("keys", message.getKeys())
-            .with("properties", new TreeMap<>(message.getProperties()))
-            .with("size", message.getBody().length)
-            .with("crc32", crc.getValue())
-            .with("flag", message.getFlag())
             .with("sysFlag", message.getSysFlag())
             .with("bornTimestamp", message.getBornTimestamp())
             .with("storeTimestamp", message.getStoreTimestamp())

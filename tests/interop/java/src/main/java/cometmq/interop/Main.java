@@ -17,6 +17,9 @@ public final class Main {
             case "consume":
                 new Consume(args).run();
                 break;
+            case "request":
+                new Ask(args).run();
+                break;
             case "transact":
                 new Transact(args).run();
                 break;

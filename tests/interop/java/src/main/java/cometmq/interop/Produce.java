@@ -2,6 +2,8 @@ package cometmq.interop;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -10,9 +12,14 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Sends {@code count} messages in one mode and prints the result of each send. */
+/**
+ * Sends {@code count} messages in one mode and prints the result of each send; {@code delays} take
+ * turns ({@code level:2}, {@code sec:1}, {@code ms:1500}, {@code at:2000} for so many ms from now,
+ * nothing). Afterwards recalls those whose indexes {@code recall} names.
+ */
 final class Produce {
     private static final int ASYNC_IN_FLIGHT = 64;
 
@@ -23,6 +30,8 @@ final class Produce {
     private final int first;
     private final int count;
     private final int size;
+    private final String[] delays;
+    private final Map<Integer, String> recallHandles = new ConcurrentHashMap<>();
     private final AtomicInteger failed = new AtomicInteger();
 
     Produce(Args args) {
@@ -33,6 +42,7 @@ final class Produce {
         first = args.number("first", 0);
         count = args.number("count", 10);
         size = args.number("size", 64);
+        delays = args.text("delays", "").split(",", -1);
     }
 
     void run() throws Exception {
@@ -43,6 +53,7 @@ final class Produce {
         producer.start();
         try {
             send(producer, args.text("mode", "sync"));
+            recall(producer);
         } finally {
             producer.shutdown();
         }
@@ -53,7 +64,12 @@ final class Produce {
         switch (mode) {
             case "sync":
                 for (int i = first; i < first + count; i++) {
-                    sent(i, 1, sendOne(producer, message(i)));
+                    SendResult result = sendOne(producer, message(i));
+                    String handle = recallHandle(result);
+                    if (handle != null) {
+                        recallHandles.put(i, handle);
+                    }
+                    sent(i, 1, result);
                 }
                 break;
             case "async":
@@ -134,7 +150,66 @@ final class Produce {
         message.putUserProperty("index", Integer.toString(index));
         message.putUserProperty("note", "gr\u00fcn \u20ac \uD83D\uDE00");
         message.setFlag(index % 7);
+        delay(message, delays[index % delays.length]);
         return message;
+    }
+
+    private static void delay(Message message, String delay) {
+        String[] parts = delay.split(":");
+        switch (parts[0]) {
+            case "":
+                break;
+            case "level":
+                message.setDelayTimeLevel(Integer.parseInt(parts[1]));
+                break;
+            case "sec":
+                timer(message, "setDelayTimeSec", "TIMER_DELAY_SEC", Long.parseLong(parts[1]));
+                break;
+            case "ms":
+                timer(message, "setDelayTimeMs", "TIMER_DELAY_MS", Long.parseLong(parts[1]));
+                break;
+            case "at":
+                timer(message, "setDeliverTimeMs", "TIMER_DELIVER_MS",
+                    System.currentTimeMillis() + Long.parseLong(parts[1]));
+                break;
+            default:
+                throw new IllegalArgumentException("unknown delay " + delay);
+        }
+    }
+
+    /** The 4.9 client has no such setter, but its messages carry the property. */
+    private static void timer(Message message, String setter, String property, long value) {
+        try {
+            Message.class.getMethod(setter, long.class).invoke(message, value);
+        } catch (NoSuchMethodException none) {
+            MessageAccessor.putProperty(message, property, Long.toString(value));
+        } catch (ReflectiveOperationException failure) {
+            throw new IllegalStateException(failure);
+        }
+    }
+
+    private void recall(DefaultMQProducer producer) throws Exception {
+        String indexes = args.text("recall", "");
+        if (indexes.isEmpty()) {
+            return;
+        }
+        // The 4.9 client does not compile with a call of it.
+        java.lang.reflect.Method recall =
+            DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class);
+        for (String index : indexes.split(",")) {
+            Object id = recall.invoke(producer, topic, recallHandles.get(Integer.valueOf(index)));
+            new Event("recalled").with("index", Integer.valueOf(index)).with("msgId", id).print();
+        }
+    }
+
+    private static String recallHandle(SendResult result) {
+        try {
+            return (String) SendResult.class.getMethod("getRecallHandle").invoke(result);
+        } catch (NoSuchMethodException none) {
+            return null;
+        } catch (ReflectiveOperationException failure) {
+            throw new IllegalStateException(failure);
+        }
     }
 
     /** The pattern every client program of the suite sends. */
@@ -155,6 +230,7 @@ final class Produce {
             .with("offsetMsgId", result.getOffsetMsgId())
             .with(result.getMessageQueue())
             .with("queueOffset", result.getQueueOffset())
+            .with("recallHandle", recallHandle(result))
             .print();
     }
 }

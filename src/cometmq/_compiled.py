@@ -1,0 +1,107 @@
+"""Loads the compiled form of the hot modules, where one was made of exactly these sources.
+
+`scripts/compile` hands the modules of `HOT` to mypyc and puts what it makes beside the package, into
+`cometmq/_native/`, with a list of all sources that it saw and their checksums. While every one of
+them still is as it was, imports of the hot modules are served from there; after any edit, or for
+another Python, all of them are interpreted. So a source is never shadowed by what was made of an
+older one. COMETMQ_PURE=1 asks for the interpreted form. Decision 13 says why it is done so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+from zlib import crc32
+
+PACKAGE: Final = Path(__file__).parent
+NATIVE: Final = PACKAGE / "_native"
+# All that mypyc looks at for the hot modules: what they import decides about the code it makes.
+SEEN: Final = (
+    "errors.py", "model", "runtime", "protocol", "filtering", "store", "remoting", "broker",
+)  # fmt: skip
+LIBRARY: Final = "cometmq__mypyc"
+HOT: Final = (
+    "broker.long_polling",
+    "broker.pull",
+    "broker.send",
+    "model.hashing",
+    "protocol.command",
+    "protocol.frame",
+    "protocol.properties",
+    "remoting.connection",
+    "store.append",
+    "store.commit_log",
+    "store.consume_queue",
+    "store.consume_queue_ext",
+    "store.get",
+    "store.mapped_file",
+    "store.mapped_file_queue",
+    "store.refusals",
+    "store.transient_pool",
+)
+
+
+class CompiledFinder(MetaPathFinder):
+    """Serves the imports of compiled modules from their files, by full name."""
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - the import system's signature
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        file = self._files.get(fullname)
+        if file is None:
+            return None
+        loader = ExtensionFileLoader(fullname, str(file))
+        return spec_from_file_location(fullname, file, loader=loader)
+
+
+def checksums() -> str:
+    """A line for each source that compiled modules depend on: its checksum and its path."""
+    lines = [f"{crc32('/'.join(HOT).encode()):08x} HOT"]
+    for name in SEEN:
+        place = PACKAGE / name
+        sources = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+        lines += [f"{crc32(s.read_bytes()):08x} {s.relative_to(PACKAGE)}" for s in sources]
+    return "\n".join(lines) + "\n"
+
+
+def interpreted_is_wanted() -> bool:
+    """Whether the environment asks for the interpreted form."""
+    return os.environ.get("COMETMQ_PURE", "0") not in ("", "0")
+
+
+def state() -> str:
+    """ "" when compiled modules are in use, else why not."""
+    if interpreted_is_wanted():
+        return "COMETMQ_PURE is set"
+    if not (NATIVE / "sources").is_file():
+        return "not compiled; see scripts/compile"
+    if not _file(LIBRARY).is_file():
+        return "compiled for another Python; run scripts/compile"
+    if (NATIVE / "sources").read_text() != checksums():
+        return "the sources have changed since; run scripts/compile"
+    return ""
+
+
+def _file(module: str) -> Path:
+    return NATIVE / f"{module}{EXTENSION_SUFFIXES[0]}"
+
+
+def install() -> None:
+    """Serve later imports from the compiled modules if there are any for these sources."""
+    if state():
+        return
+    files = {f"cometmq.{module}": _file(module) for module in HOT}
+    sys.meta_path.insert(0, CompiledFinder({LIBRARY: _file(LIBRARY), **files}))

@@ -1,0 +1,90 @@
+"""Calls to name servers and brokers that admin functions have in common (Java: MQClientAPIImpl)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+from cometmq.errors import RemoteError, RemotingError, RouteNotFoundError
+from cometmq.model.route import TopicRouteData
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.headers import GetRouteInfoRequestHeader
+from cometmq.protocol.json_dialect import decode_body
+from cometmq.remoting.client import RemotingClient
+
+TIMEOUT_S: Final = 3.0
+
+
+class AdminClient:
+    """Base of the admin classes: connections, and the routes that name servers tell.
+
+    An asynchronous context manager; for the loop that enters it.
+    """
+
+    def __init__(self, namesrv: Sequence[str]) -> None:
+        self._namesrv = list(namesrv)
+        self._remoting = RemotingClient()
+
+    async def close(self) -> None:
+        await self._remoting.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    async def _ask(
+        self, address: str, command: RemotingCommand, what: str, timeout_s: float = TIMEOUT_S
+    ) -> RemotingCommand:
+        """The answer of a server that does not refuse; `what` was asked for, should it do so."""
+        answer = await self._remoting.call(address, command, timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal(answer, address, what)
+        return answer
+
+    async def _route(self, topic: str) -> TopicRouteData:
+        """The route as the first name server that answers knows it."""
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        failure: RemotingError | None = None
+        for address in self._namesrv:
+            command: RemotingCommand = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            try:
+                answer = await self._remoting.call(address, command, TIMEOUT_S)
+            except RemotingError as error:
+                failure = error
+                continue
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise RouteNotFoundError(
+                    f"the name server {address} knows no route of topic {topic}",
+                    code=answer.code,
+                    remark=answer.remark,
+                    address=address,
+                )
+            if answer.code != ResponseCode.SUCCESS:
+                raise refusal(answer, address, f"the route of topic {topic}")
+            return decode_body(bytes(answer.body), TopicRouteData)
+        assert failure is not None, "there is at least one name server"
+        raise failure
+
+
+def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
+    """The address of a broker's master. Raises RouteNotFoundError when the route names none."""
+    broker = route.broker(broker_name)
+    master = broker.master() if broker is not None else None
+    if master is None:
+        raise RouteNotFoundError(
+            f"the route of topic {topic} names no master of broker {broker_name}"
+        )
+    return master
+
+
+def refusal(answer: RemotingCommand, address: str, what: str) -> RemoteError:
+    """The error for an answer whose code is not success."""
+    return RemoteError(
+        f"{what} was refused by {address} with code {answer.code}: {answer.remark}",
+        code=answer.code,
+        remark=answer.remark,
+        address=address,
+    )

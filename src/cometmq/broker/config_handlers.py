@@ -1,0 +1,170 @@
+"""The broker's configuration, shown and changed while it runs: codes 26 and 25.
+
+Java: AdminBrokerProcessor, Configuration. Java takes any key, whether or not anything reads it again;
+here a key that would change nothing before a restart is refused with that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.refusal import Refused
+from cometmq.errors import CometMQError, ConfigError
+from cometmq.model.topic import DataVersion
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.config import (
+    Configuration,
+    change_properties,
+    from_properties,
+    parse_properties,
+    to_properties,
+    unknown_keys,
+)
+from cometmq.runtime.json_file import JsonFile
+from cometmq.store import config as store_config
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+# Keys of BrokerConfig that are looked at each time they matter.
+LIVE_KEYS: Final = frozenset(
+    {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
+        "channelExpiredTimeout",
+        "compressedRegister",
+        "enablePropertyFilter",
+        "filterSupportRetry",
+        "litePullMessageEnable",
+        "longPollingEnable",
+        "maxUnresolvedTransactions",
+        "notifyConsumerIdsChangedEnable",
+        "recallMessageEnable",
+        "registerBrokerTimeoutMills",
+        "rejectTransactionMessage",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+        "storeReplyMessageEnable",
+        "timerMaxDelaySec",
+        "useServerSideResetOffset",
+    }
+)
+_ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS
+# Java: initConfigBlackList; `configBlackList` may name more.
+_BLACK_LIST: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+
+
+class GivenConfig(NamedTuple):
+    """The entries of the configuration file, and its path; None without one."""
+
+    properties: Mapping[str, str]
+    file: Path | None
+
+
+NOTHING_GIVEN: Final = GivenConfig({}, None)
+
+
+class ConfigHandlers:
+    """`permission_changed` is called when brokerPermission has a new value.
+
+    For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        clock: Clock,
+        given: GivenConfig,
+        permission_changed: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._configuration = Configuration([config, store.config], given.properties)
+        more = given.properties.get("configBlackList", "").split(";")
+        self._black_list = _BLACK_LIST | {key.strip() for key in more}
+        self._file = JsonFile(given.file) if given.file is not None else None
+        self._permission_changed = permission_changed
+        self._version = DataVersion()
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(RequestCode.UPDATE_BROKER_CONFIG, NoHeader, self.update)
+        handlers.register(RequestCode.GET_BROKER_CONFIG, NoHeader, self.show)
+
+    def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
+        """Every key in force, as properties text."""
+        return response(
+            ResponseCode.SUCCESS,
+            ext={"version": encode_body(self._version).decode()},
+            body=self._configuration.text().encode(),
+        )
+
+    async def update(self, connection: Connection, request: Request[NoHeader]) -> RemotingCommand:
+        """Change all keys that the body names, or none and say why; then write the file.
+
+        Of the file only the lines of changed keys change; Java writes all keys and no comments.
+        """
+        source = f"the update from {connection.peer}"
+        changes = _changes(request.body, source)
+        if self._black_list & changes.keys():
+            raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        self._check(changes, source)
+        changed = self._configuration.update(changes, source)
+        self._store.settings_changed()
+        self._version.next(self._clock.now_ms())
+        log.info("configuration updated", changed=changed, by=connection.peer)
+        if "brokerPermission" in changed:
+            self._permission_changed()
+        await self._save(changed)
+        return response(ResponseCode.SUCCESS)
+
+    def _check(self, changes: Mapping[str, str], source: str) -> None:
+        """Raise ConfigError unless every change can be made now."""
+        configs = (self._config, self._store.config)
+        given = self._configuration.properties().keys()
+        if unknown := sorted(set(unknown_keys(changes, *map(type, configs))) - given):
+            raise ConfigError(f"{source}: this broker knows no {', '.join(unknown)}")
+        for config in configs:
+            current = to_properties(config)
+            # The values of a class may have to fit together, so they are tried together.
+            wanted = to_properties(from_properties(type(config), {**current, **changes}, source))
+            fixed = sorted(key for key in wanted if wanted[key] != current.get(key))
+            if fixed := [key for key in fixed if key not in _ALL_LIVE]:
+                raise ConfigError(
+                    f"{source}: {', '.join(fixed)} cannot be changed while the broker runs: "
+                    "set it in the configuration file and restart the broker"
+                )
+
+    async def _save(self, changed: Mapping[str, str]) -> None:
+        if self._file is None:
+            if changed:
+                log.warning("no configuration file was given, the change ends with this broker")
+            return
+        path = self._file.path
+        try:
+            await self._file.save(change_properties(path, changed))
+        except OSError as error:
+            raise CometMQError(
+                f"the change is in force but {path} could not be written, so it ends with this "
+                f"broker: {error.strerror or error}"
+            ) from error
+
+
+def _changes(body: bytes | memoryview, source: str) -> dict[str, str]:
+    try:
+        return parse_properties(bytes(body).decode(), source)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source} is not UTF-8: {error}") from error

@@ -1,0 +1,123 @@
+"""What a broker tells of itself: code 28 (Java: AdminBrokerProcessor.prepareRuntimeInfo, RunningStats).
+
+Beside Java's keys there are our own: `nextDeletedFile`, `nextDeletionTimeStamp` and
+`nextDeletionReason` say what `cometmq store explain` does of the file that retention takes next,
+`refusing` why no messages are taken now, and `refused_<cause>` count for each cause how many messages
+were refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Final
+
+from cometmq.broker.long_polling import LongPolling
+from cometmq.protocol.bodies import KVTable
+from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
+from cometmq.store.disk import Disk
+from cometmq.store.retention import Plan
+from cometmq.store.store import MessageStore
+
+_UNITS: Final = "KMGTPE"
+
+
+class RuntimeInfo:
+    """For the loop's thread only."""
+
+    def __init__(
+        self, store: MessageStore, disk: Disk, clock: Clock, long_polling: LongPolling
+    ) -> None:
+        self._store = store
+        self._disk = disk
+        self._clock = clock
+        self._long_polling = long_polling
+        self._started_ms = clock.now_ms()
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader, self.tell)
+
+    async def tell(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
+        """The table of all keys. What the disk has to tell is asked beside the loop."""
+        loop = asyncio.get_running_loop()
+        of_disk = await loop.run_in_executor(None, self._of_disk)
+        table = {**self._of_broker(), **self._of_store(), **of_disk}
+        return response(ResponseCode.SUCCESS, body=encode_body(KVTable(table=table)))
+
+    def _of_broker(self) -> dict[str, str]:
+        now = self._clock.now_ms()
+        return {
+            "brokerVersion": str(CURRENT_VERSION),
+            "brokerVersionDesc": MQVersion(CURRENT_VERSION).name,
+            "brokerActive": "true",
+            "bootTimestamp": str(self._started_ms),
+            "startAcceptSendRequestTimeStamp": "0",
+            "runtime": _runtime(now - self._started_ms),
+            "pullHoldCount": str(self._long_polling.count),
+        }
+
+    def _of_store(self) -> dict[str, str]:
+        store, log = self._store, self._store.commit_log
+        refusal = store.refusal
+        table = {
+            "commitLogMinOffset": str(log.min_offset),
+            "commitLogMaxOffset": str(log.readable_end),
+            "dispatchBehindBytes": str(log.readable_end - log.dispatched_end),
+            "earliestMessageTimeStamp": str(log.store_timestamp_at(log.min_offset)),
+            # One thread appends: nobody waits for a lock.
+            "pageCacheLockTimeMills": "0",
+            "remainTransientStoreBufferNumbs": str(log.free_buffer_count),
+            "remainHowManyDataToFlush": _bytes(log.end - store.flushed_offset),
+            "indexBehindBytes": str(store.index.lag_bytes),
+            "refusing": "" if refusal is None else str(refusal),
+        }
+        if store.config.uses_transient_pool:
+            table["remainHowManyDataToCommit"] = _bytes(log.end - log.readable_end)
+        for cause, count in store.refusals.counts.items():
+            table[f"refused_{cause.value}"] = str(count)
+        return table
+
+    def _of_disk(self) -> dict[str, str]:
+        """Blocks; for any thread."""
+        config = self._store.config
+        plan = self._store.cleaner.explain()
+        space = self._disk.usage(config.store_path_root_dir)
+        return {
+            "commitLogDiskRatio": str(plan.disks.log_ratio),
+            f"commitLogDiskRatio_{config.commit_log_path}": str(plan.disks.log_ratio),
+            "consumeQueueDiskRatio": str(plan.disks.queue_ratio),
+            "commitLogDirCapacity": f"Total : {_bytes(space.total_bytes)}, "
+            f"Free : {_bytes(space.free_bytes)}.",
+            **self._next_deletion(plan),
+        }
+
+    def _next_deletion(self, plan: Plan) -> dict[str, str]:
+        if not plan.verdicts:
+            return {"nextDeletedFile": "", "nextDeletionReason": "there is no file"}
+        # Files go oldest first.
+        first = plan.verdicts[0]
+        path = self._store.config.commit_log_path / f"{first.file.base:020d}"
+        table = {"nextDeletedFile": str(path), "nextDeletionReason": first.reason}
+        if first.when_ms is not None:
+            table["nextDeletionTimeStamp"] = str(first.when_ms)
+        return table
+
+
+def _bytes(count: int) -> str:
+    """As Java's MixAll.humanReadableByteCount says it."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**power:.1f} {_UNITS[power - 1]}iB"
+
+
+def _runtime(span_ms: int) -> str:
+    span = timedelta(milliseconds=span_ms)
+    hours, seconds = divmod(span.seconds, 3600)
+    return f"[ {span.days} days, {hours} hours, {seconds // 60} minutes, {seconds % 60} seconds ]"

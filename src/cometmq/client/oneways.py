@@ -1,0 +1,89 @@
+"""One-way messages that have not left this process yet.
+
+Nobody answers a one-way send, so the last that a client can tell is whether the kernel took its
+bytes. Until then the message is kept here: when the producer is closed before, it is given back
+instead of being lost without a word.
+
+A connection sends its bytes in order. So a message has left when no more bytes wait there than this
+producer queued behind it; others may have queued more, which errs on the safe side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from cometmq.model.message import Message
+from cometmq.remoting.connection import Connection
+
+# How often connections are looked at while messages wait.
+LOOK_INTERVAL_S: Final = 0.01
+
+
+class _Line:
+    """What one connection has yet to send, oldest first, each with the bytes it takes."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Message, int]] = deque()
+        self.queued_bytes = 0
+
+    def add(self, message: Message, size: int) -> None:
+        self.waiting.append((message, size))
+        self.queued_bytes += size
+
+    def forget_sent(self, unsent_bytes: int) -> None:
+        while self.waiting:
+            size = self.waiting[0][1]
+            if unsent_bytes > self.queued_bytes - size:
+                return
+            self.queued_bytes -= size
+            self.waiting.popleft()
+
+
+class Oneways:
+    """The one-way messages of one producer. For its loop."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Connection, _Line] = {}
+        # Messages whose connection broke before they were known to have left.
+        self._lost: list[Message] = []
+        self._look: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def sent(self, message: Message, connection: Connection, size: int) -> None:
+        """The message's bytes, `size` of them, were just queued at the connection."""
+        line = self._lines.get(connection)
+        if line is None:
+            line = self._lines[connection] = _Line()
+        line.add(message, size)
+        if self._look is None:
+            self._look = self._loop.call_later(LOOK_INTERVAL_S, self._look_again)
+
+    async def drain(self, timeout_s: float) -> list[Message]:
+        """Wait until all have left, at most `timeout_s`; those that have not."""
+        deadline = self._loop.time() + timeout_s
+        while self._waiting() and self._loop.time() < deadline:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(LOOK_INTERVAL_S)
+        if self._look is not None:
+            self._look.cancel()
+        return [
+            *self._lost,
+            *(message for line in self._lines.values() for message, _ in line.waiting),
+        ]
+
+    def _waiting(self) -> bool:
+        for connection, line in list(self._lines.items()):
+            if connection.closed:
+                self._lost += [message for message, _ in line.waiting]
+                del self._lines[connection]
+                continue
+            line.forget_sent(connection.unsent_bytes)
+            if not line.waiting:
+                del self._lines[connection]
+        return bool(self._lines)
+
+    def _look_again(self) -> None:
+        self._look = None
+        if self._waiting():
+            self._look = self._loop.call_later(LOOK_INTERVAL_S, self._look_again)

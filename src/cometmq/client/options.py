@@ -1,0 +1,55 @@
+"""What callers hand to constructors: options that exist, values of the right kind."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, TypeVar
+
+from cometmq.errors import IllegalArgumentError, UnknownOptionError
+
+EnumT = TypeVar("EnumT", bound=Enum)
+
+
+class NamesOptions:
+    """Base of classes whose constructors say which option is unknown, and what it may have meant."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        constructor = cls.__dict__.get("__init__")
+        if constructor is not None:
+            setattr(cls, "__init__", _checking(constructor))  # noqa: B010 - mypy minds it written out
+
+
+def _checking(constructor: Callable[..., None]) -> Callable[..., None]:
+    parameters = inspect.signature(constructor).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return constructor
+    known = {parameter.name for parameter in parameters} - {"self"}
+    keyword_only = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    @functools.wraps(constructor)
+    def construct(self: Any, *args: Any, **options: Any) -> None:
+        for name, value in options.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, keyword_only, 1)
+                meant = f"; did you mean {near[0]}" if near else ""
+                raise UnknownOptionError(
+                    f"{type(self).__name__} has no option {name!r} (given: {value!r}){meant}. "
+                    f"Options are {', '.join(sorted(keyword_only))}"
+                )
+        constructor(self, *args, **options)
+
+    return construct
+
+
+def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
+    """The member of `kind` that `value` is, or is the value of. Raises IllegalArgumentError."""
+    try:
+        return kind(value)
+    except ValueError:
+        members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+        raise IllegalArgumentError(f"{name} is {value!r}, it must be one of {members}") from None

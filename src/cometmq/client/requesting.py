@@ -1,0 +1,54 @@
+"""Sending a request and waiting for its reply (Java: DefaultMQProducerImpl.request)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from cometmq.client.instance import ClientInstance
+from cometmq.errors import RequestTimeoutError
+from cometmq.model import properties as p
+from cometmq.model.message import Message, MessageExt
+from cometmq.model.results import SendResult
+
+
+async def request(
+    instance: ClientInstance,
+    message: Message,
+    topic: str,
+    timeout_s: float,
+    send: Callable[[Message, float], Awaitable[SendResult]],
+) -> MessageExt:
+    """The reply to `message`, which `send` delivers to `topic` (its name on the wire).
+
+    Raises what `send` raises, and RequestTimeoutError when the message was sent and no reply came.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    asking = message.copy()
+    correlation_id, reply = instance.replies.expect()
+    asking.properties |= {
+        p.CORRELATION_ID: correlation_id,
+        p.REPLY_TO_CLIENT: instance.client_id,
+        p.MESSAGE_TTL: str(round(timeout_s * 1000)),
+    }
+    try:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await instance.introduce(topic)
+        except TimeoutError as error:
+            raise RequestTimeoutError(
+                f"the brokers of topic {message.topic} did not answer a heartbeat within "
+                f"{timeout_s * 1000:.0f} ms, so no reply could have come; nothing was sent"
+            ) from error
+        result = await send(asking, max(0.001, deadline - loop.time()))
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await reply
+        except TimeoutError as error:
+            raise RequestTimeoutError(
+                f"the request {result.msg_id} was sent to {result.queue}, but no reply came within "
+                f"{timeout_s * 1000:.0f} ms"
+            ) from error
+    finally:
+        instance.replies.forget(correlation_id)

@@ -1,0 +1,167 @@
+"""Keys in an SQLite file, which the threads and processes of one host share.
+
+column      meaning
+key         scope, topic and business key
+token       of who has it in progress; NULL once it is done
+expires_ms  when the lease runs out, or when the key is forgotten; ms since the epoch
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from cometmq.errors import KeyStoreError
+from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_token
+from cometmq.runtime.forks import PROCESS
+
+# How long one user waits for another; each holds the file for one small transaction.
+BUSY_TIMEOUT_S: Final = 30.0
+# How often keys that are to be forgotten are looked for, counted in keys begun here.
+PURGE_EVERY: Final = 1000
+_PURGE_LIMIT: Final = 10 * PURGE_EVERY
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS keys (
+    key TEXT PRIMARY KEY, token TEXT, expires_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS keys_by_expiry ON keys (expires_ms);
+"""
+
+
+class SQLiteStore:
+    """Remembers keys that are done for `keep_s` seconds, in the file `path`, made if need be.
+
+    What `finish` noted survives a crash of the process and of the host. The file must lie on a local
+    disk: SQLite's locks do not work over network file systems. Raises KeyStoreError for a file that
+    cannot be opened. `clock` gives seconds since the epoch.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep_s: float = WEEK_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        check_seconds("keep_s", keep_s)
+        self._path = Path(path)
+        self._keep_s = keep_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._generation = PROCESS.generation
+        self._connection: sqlite3.Connection | None = None
+        self._begun = 0
+        self._closed = False
+        with self._transaction():
+            pass  # makes the file, or says why it cannot be
+
+    def begin(self, key: str, lease_s: float) -> Begun:
+        with self._transaction() as connection:
+            now_ms = self._now_ms()
+            row = connection.execute(
+                "SELECT token, expires_ms FROM keys WHERE key = ?", (key,)
+            ).fetchone()
+            if row is not None and row[1] > now_ms:
+                return Begun(KeyState.DONE if row[0] is None else KeyState.BUSY)
+            token = new_token()
+            self._put(connection, key, token, now_ms + round(lease_s * 1000))
+            self._begun += 1
+            if self._begun % PURGE_EVERY == 0:
+                connection.execute(
+                    "DELETE FROM keys WHERE key IN "
+                    "(SELECT key FROM keys WHERE expires_ms <= ? LIMIT ?)",
+                    (now_ms, _PURGE_LIMIT),
+                )
+            return Begun(KeyState.FREE, token)
+
+    def finish(self, key: str, token: str) -> bool:
+        with self._transaction() as connection:
+            now_ms = self._now_ms()
+            row = connection.execute(
+                "SELECT token, expires_ms FROM keys WHERE key = ?", (key,)
+            ).fetchone()
+            if row is not None and row[0] not in (None, token) and row[1] > now_ms:
+                return False
+            self._put(connection, key, None, now_ms + round(self._keep_s * 1000))
+            return True
+
+    def abandon(self, key: str, token: str) -> None:
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM keys WHERE key = ? AND token = ?", (key, token))
+
+    def close(self) -> None:
+        with self._locked():
+            self._closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _now_ms(self) -> int:
+        return round(self._clock() * 1000)
+
+    def _put(
+        self, connection: sqlite3.Connection, key: str, token: str | None, expires_ms: int
+    ) -> None:
+        connection.execute("REPLACE INTO keys VALUES (?, ?, ?)", (key, token, expires_ms))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Alone on the file, all or nothing."""
+        with self._locked():
+            if self._closed:
+                raise KeyStoreError(f"the key store {self._path} is closed; make a new one")
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                connection = self._connection
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise KeyStoreError(
+                    f"the key store {self._path} cannot be used: {error}; it must be a file of this "
+                    "store's own, in a directory that may be written to"
+                ) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # Readers and one writer at a time do not wait for each other, and a commit is one sync.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(_SCHEMA)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _locked(self) -> threading.Lock:
+        if self._generation != PROCESS.generation:
+            # A connection must not be used by two processes, nor closed by the wrong one: closing
+            # would release locks that the parent counts on.
+            PROCESS.keep(self._connection)
+            self._generation = PROCESS.generation
+            self._connection = None
+            self._lock = threading.Lock()
+        return self._lock

@@ -1,0 +1,68 @@
+"""The records that headers are decoded into and encoded from; `command` says what they mean.
+
+They stand apart because msgspec makes their classes at run time, while `command` may be compiled
+(see benchmarks and decision 13).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic
+
+import msgspec
+
+from cometmq.protocol.frame import Frame
+from cometmq.protocol.header import HeaderT, Int32
+
+Ext = dict[str, str]
+FLAG_RESPONSE: Final = 1
+FLAG_ONEWAY: Final = 2
+
+Text = str | int | float | bool | None
+
+
+class JsonHeader(msgspec.Struct, omit_defaults=True):
+    # In the order of Java's output, which is alphabetical; `omit_defaults` leaves out the nulls.
+    code: int
+    extFields: Ext | None = None  # noqa: N815 - a wire name
+    flag: int | None = None
+    language: str | None = None
+    opaque: int | None = None
+    remark: str | None = None
+    serializeTypeCurrentRPC: str | None = None  # noqa: N815 - a wire name
+    version: int | None = None
+
+
+class AnyHeader(msgspec.Struct):
+    code: Int32 = 0
+    extFields: dict[str, Text] | None = None  # noqa: N815 - a wire name
+    flag: Int32 = 0
+    language: str | int | None = None
+    opaque: Int32 = 0
+    remark: str | None = None
+    version: Int32 = 0
+
+
+class CodeOnly(msgspec.Struct):
+    code: Int32 = 0
+
+
+class Request(msgspec.Struct, Generic[HeaderT], kw_only=True, gc=False):
+    """A request with its typed header, as handlers get it."""
+
+    code: Int32
+    header: HeaderT | None = msgspec.field(name="extFields", default=None)
+    flag: Int32 = 0
+    language: str | int | None = None
+    opaque: Int32 = 0
+    version: Int32 = 0
+    remark: str | None = None
+    # Not part of the JSON: its empty name keeps it apart, and `RequestDecoder` always sets it.
+    frame: Frame = msgspec.field(name="", default=Frame(0, b"", b""))
+
+    @property
+    def body(self) -> bytes:
+        return self.frame.body
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.flag & FLAG_ONEWAY != 0

@@ -1,0 +1,72 @@
+"""Hooks around the calls of a client (Java: RPCHook)."""
+
+from __future__ import annotations
+
+from abc import ABC
+
+from cometmq.errors import CometMQError, RpcHookError
+from cometmq.protocol.command import RemotingCommand
+
+
+class RpcHook(ABC):  # noqa: B024 - each of its methods may be left out
+    """Sees every request that a client sends, and the answers to those that are not one-way.
+
+    Methods run on the client's loop and must not block. What they raise fails the call: a
+    CometMQError as it is, anything else as the cause of an RpcHookError.
+    """
+
+    def before_request(self, address: str, command: RemotingCommand) -> None:  # noqa: B027
+        """The command is about to be sent to `address` (`host:port`); its `ext` may be added to."""
+
+    def after_response(  # noqa: B027
+        self, address: str, command: RemotingCommand, answer: RemotingCommand
+    ) -> None:
+        """The answer to `command` came, whatever its code."""
+
+
+class RpcHooks:
+    """The hooks of one remoting client, in the order in which they came.
+
+    Clients that share an instance share its hooks. A hook that several of them brought runs once,
+    and leaves with the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._brought: list[RpcHook] = []
+        self._hooks: tuple[RpcHook, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def add(self, hook: RpcHook) -> None:
+        self._brought.append(hook)
+        self._hooks = tuple(dict.fromkeys(self._brought))
+
+    def remove(self, hook: RpcHook) -> None:
+        self._brought.remove(hook)
+        self._hooks = tuple(dict.fromkeys(self._brought))
+
+    def before(self, address: str, command: RemotingCommand) -> None:
+        for hook in self._hooks:
+            try:
+                hook.before_request(address, command)
+            except CometMQError:
+                raise
+            except Exception as error:
+                raise _failed(hook, address, error) from error
+
+    def after(self, address: str, command: RemotingCommand, answer: RemotingCommand) -> None:
+        for hook in self._hooks:
+            try:
+                hook.after_response(address, command, answer)
+            except CometMQError:
+                raise
+            except Exception as error:
+                raise _failed(hook, address, error) from error
+
+
+def _failed(hook: RpcHook, address: str, error: Exception) -> RpcHookError:
+    return RpcHookError(
+        f"the RPC hook {type(hook).__name__} failed in a call to {address}: {error!r}",
+        address=address,
+    )

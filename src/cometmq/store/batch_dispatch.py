@@ -1,0 +1,139 @@
+"""From the records of a batch to the units of their consume queues, all at once.
+
+What comes out is what `Dispatcher` would make of the records one by one, and whatever is out of the
+ordinary is left to it: the schedule and timer topics, topics that were deleted, queues with an
+extension, records whose queue offset is not the next one of their queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from cometmq.model.hashing import java_hash
+from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from cometmq.model.properties import TAGS
+from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.store.batch_scan import RecordBatch
+from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from cometmq.store.dispatch import Dispatcher
+from cometmq.store.record_columns import Bools, Ints
+from cometmq.store.record_texts import RecordTexts
+
+_UNIT: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+assert _UNIT.itemsize == UNIT_SIZE
+# Their tags codes are times.
+_TIMED_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
+class BatchDispatcher:
+    """Puts records into their queues, each once; call it in commit-log order. See Dispatcher."""
+
+    def __init__(
+        self,
+        queue_of: Callable[[str, int], ConsumeQueue],
+        delay_levels_ms: Sequence[int],
+        *,
+        fill_gaps: bool,
+        log_min_offset: int,
+        deleted: Mapping[str, int] | None = None,
+    ) -> None:
+        self._queue_of = queue_of
+        self._deleted = deleted or {}
+        self._single = Dispatcher(
+            queue_of,
+            delay_levels_ms,
+            fill_gaps=fill_gaps,
+            log_min_offset=log_min_offset,
+            deleted=deleted,
+        )
+        self._dispatched_count = 0
+
+    @property
+    def dispatched_count(self) -> int:
+        return self._dispatched_count + self._single.dispatched_count
+
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Raises QueueBehindError as Dispatcher does; part of the batch may then be dispatched."""
+        kinds = batch.columns.sys_flags & TRANSACTION_MASK
+        queued = np.flatnonzero((kinds == TRANSACTION_NOT) | (kinds == TRANSACTION_COMMIT))
+        if not len(queued):
+            return
+        queues, groups, single = self._group(batch, queued)
+        left = [queued[single]]
+        plain = ~single
+        left += self._put(batch, queues, queued[plain], groups[plain])
+        for index in np.sort(np.concatenate(left)).tolist():
+            self._single.dispatch(batch.record(index))
+
+    def _group(
+        self, batch: RecordBatch, queued: Ints
+    ) -> tuple[list[ConsumeQueue | None], Ints, Bools]:
+        """Queues, which of them each record belongs to, and which records to dispatch singly."""
+        texts = batch.texts
+        hashes = batch.topic_hashes[queued].astype(np.int64)
+        queue_ids = batch.queue_ids
+        keys = hashes << 32 | queue_ids[queued] & 0xFFFFFFFF
+        _, firsts, groups = np.unique(keys, return_index=True, return_inverse=True)
+        samples = queued[firsts]
+        # Two topics may have one hash.
+        everyone = np.arange(len(batch))
+        everyone[queued] = samples[groups]
+        single = batch.strange_topics[queued] | ~texts.same_topics(everyone)[queued]
+        queues: list[ConsumeQueue | None] = []
+        for group, sample in enumerate(samples.tolist()):
+            topic = texts.decode(int(texts.starts[sample]), int(texts.topic_ends[sample]))
+            # A queue of a deleted topic must not appear because old records are passed over.
+            deleted = self._deleted.get(topic, 0) > batch.base
+            queue = None if deleted else self._queue_of(topic, int(queue_ids[sample]))
+            if queue is None or topic in _TIMED_TOPICS or queue.extends:
+                single |= groups == group
+            queues.append(queue)
+        return queues, groups, single
+
+    def _put(
+        self, batch: RecordBatch, queues: list[ConsumeQueue | None], records: Ints, groups: Ints
+    ) -> list[Ints]:
+        """Write the units of records, given by index; returns the records of queues with gaps."""
+        queue_offsets = batch.queue_offsets[records]
+        next_offsets = np.array([queue.next_offset if queue else 0 for queue in queues], np.int64)
+        new = queue_offsets >= next_offsets[groups]
+        order = np.flatnonzero(new)[np.argsort(groups[new], kind="stable")]
+        records, groups, queue_offsets = records[order], groups[order], queue_offsets[order]
+        bounds = np.searchsorted(groups, np.arange(len(queues) + 1))
+        expected = next_offsets[groups] + np.arange(len(records)) - bounds[groups]
+        with_gaps = set(groups[queue_offsets != expected].tolist())
+        units = _units(batch, records)
+        left = []
+        for group, (start, end) in enumerate(
+            zip(bounds.tolist(), bounds[1:].tolist(), strict=False)
+        ):
+            if group in with_gaps:
+                left.append(records[start:end])
+            elif start < end:
+                queue = queues[group]
+                assert queue is not None, "its records are dispatched singly"
+                queue.put_units(units[start * UNIT_SIZE : end * UNIT_SIZE])
+                self._dispatched_count += end - start
+        return left
+
+
+def _units(batch: RecordBatch, records: Ints) -> memoryview:
+    columns = batch.columns
+    units = np.empty(len(records), _UNIT)
+    units["physical_offset"] = columns.starts[records] + batch.base
+    units["size"] = (columns.ends - columns.starts)[records]
+    units["tags_code"] = _tags_codes(batch.texts, len(batch))[records]
+    return memoryview(units.tobytes())
+
+
+def _tags_codes(texts: RecordTexts, count: int) -> Ints:
+    codes = np.zeros(count, np.int64)
+    owners, starts, ends = texts.values(TAGS)
+    hashes, strange = texts.hashes(starts, ends)
+    codes[owners] = hashes.view(np.int32)
+    for at in np.flatnonzero(strange).tolist():
+        codes[owners[at]] = java_hash(texts.decode(int(starts[at]), int(ends[at])))
+    return codes

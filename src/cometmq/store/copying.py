@@ -1,0 +1,204 @@
+"""Many records stored once more, each in the topic that its properties name.
+
+What delivers delayed messages does this a hundred thousand times when as many fall due in one second,
+so nothing is decoded: of a record the fixed fields are patched, body, checksum and properties are
+copied as they lie. Only what every message is like is done here; in front of any other the work stops,
+and the caller does that one with care (`Appender.append`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cometmq.errors import MessageIllegalError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.hashing import java_hash
+from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, find_property
+from cometmq.protocol.record import FIXED_V4, MAGIC_V1, MIN_RECORD_SIZE
+from cometmq.store.append import Appender, Arrival, Clock
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.disk import NO_MAPPING
+
+_FIXED_SIZE: Final = FIXED_V4.size
+_TOPIC_MARK: Final = b"\x02" + p.REAL_TOPIC.encode() + b"\x01"
+_QUEUE_MARK: Final = b"\x02" + p.REAL_QUEUE_ID.encode() + b"\x01"
+_TAGS_MARK: Final = b"\x02" + p.TAGS.encode() + b"\x01"
+_TAGS_FIRST: Final = _TAGS_MARK[1:]
+_SEPARATOR: Final = b"\x02"
+# Flags that change a record's layout or its queue's.
+_FLAGS_FOR_CARE: Final = TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6
+# Longer ones are no number of a queue.
+_MAX_QUEUE_DIGITS: Final = 9
+
+
+class RecordCopier:
+    """For the thread that owns the store. `queue_of` gives the queue to append to."""
+
+    __slots__ = (
+        "_appender",
+        "_clock",
+        "_log",
+        "_max_body_size",
+        "_on_arrival",
+        "_queue_of",
+        "_store_host",
+        "_v4",
+    )
+
+    def __init__(
+        self,
+        appender: Appender,
+        log: CommitLog,
+        queue_of: Callable[[str, int], ConsumeQueue],
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        store_host: bytes,
+        on_arrival: Arrival | None,
+    ) -> None:
+        self._appender = appender
+        self._log = log
+        self._queue_of = queue_of
+        self._clock = clock
+        self._store_host = store_host
+        self._v4 = len(store_host) == 8
+        self._max_body_size = config.max_message_size
+        self._on_arrival = on_arrival
+
+    def append_copies(  # noqa: PLR0915 - each call that would split it costs a tenth of all it does
+        self, places: Sequence[tuple[int, int]], suffix: bytes = b""
+    ) -> int:
+        """Store the records at `places` (commit-log offset, size) in the topics and queues that
+        their REAL_TOPIC and REAL_QID name; returns how many were, from the first on.
+
+        A copy names its record as its prepared transaction offset. `suffix` is put behind its
+        properties; a %d in it stands for the record's own store timestamp. Less than all are stored
+        when the next one is out of the ordinary, for whatever reason: nothing is raised here.
+        """
+        if not places or not self._v4 or self._appender.refusals.current is not None:
+            return 0
+        log = self._log
+        store_host = self._store_host
+        max_body_size = self._max_body_size
+        on_arrival = self._on_arrival
+        now = max(self._clock.now_ms(), log.last_store_timestamp)
+        routes: dict[bytes, ConsumeQueue] = {}
+        codes: dict[bytes, int] = {}
+        source, base, source_end = NO_MAPPING, 0, -1
+        target, limit, target_base = log.map, log.limit, log.base
+        count = 0
+        for place, size in places:
+            if not (base <= place and place + size <= source_end):
+                file = log.files.find(place)
+                if file is None:
+                    break
+                source, base, source_end = file.map, file.base, min(file.end, log.readable_end)
+            if place + size > source_end or size < MIN_RECORD_SIZE:
+                break
+            at = place - base
+            (
+                own_size, magic, crc, _queue_id, flag, _queue_offset, own_place, sys_flag, born,
+                born_host, stored, _host, reconsume_times, _prepared, body_length,
+            ) = FIXED_V4.unpack_from(source, at)  # fmt: skip
+            body_at = at + _FIXED_SIZE
+            body_end = body_at + body_length
+            record_end = at + size
+            if (
+                own_place != place
+                or own_size != size
+                or magic != MAGIC_V1
+                or sys_flag & _FLAGS_FOR_CARE
+                or not 0 <= body_length <= max_body_size
+                or body_end + 3 > record_end
+            ):
+                break
+            properties = source[body_end + 3 + source[body_end] : record_end]
+            queue = routes.get(properties[properties.rfind(_TOPIC_MARK) :])
+            if queue is None:
+                queue = self._route(properties, routes)
+            tags_code = _tags_code(properties, codes)
+            if queue is None or tags_code is None or queue.needs_room:
+                break
+            if suffix:
+                properties = _closed(properties) + suffix % stored
+            length = len(properties)
+            own_end = log.end
+            new_size = queue.record_overhead + body_length + length
+            if own_end + new_size > limit or length > MAX_PROPERTIES_LENGTH:
+                break
+            position = own_end - target_base
+            queue_offset = queue.next_offset
+            FIXED_V4.pack_into(
+                target, position, new_size, queue.magic, crc, queue.queue_id, flag, queue_offset,
+                own_end, sys_flag, born, born_host, now, store_host, reconsume_times, place,
+                body_length,
+            )  # fmt: skip
+            start = position + _FIXED_SIZE
+            middle = start + body_length
+            target[start:middle] = source[body_at:body_end]
+            target[middle : position + new_size] = (
+                queue.sized_topic + length.to_bytes(2, "big") + properties
+            )
+            log.last_store_timestamp = now
+            log.end = own_end + new_size
+            queue.put(own_end, new_size, tags_code)
+            count += 1
+            if on_arrival is not None:
+                on_arrival(
+                    queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties
+                )
+        self._appender.appended_count += count
+        return count
+
+    def _route(self, properties: bytes, routes: dict[bytes, ConsumeQueue]) -> ConsumeQueue | None:
+        """Where a record is meant for, None if that needs a closer look."""
+        at = properties.rfind(_TOPIC_MARK)
+        text = properties.decode("utf-8", "replace")
+        topic = find_property(text, p.REAL_TOPIC)
+        queue_id = find_property(text, p.REAL_QUEUE_ID)
+        if (
+            at < 0
+            or topic is None
+            or topic == names.TRANS_HALF_TOPIC
+            or queue_id is None
+            or not queue_id.isdecimal()
+            or len(queue_id) > _MAX_QUEUE_DIGITS
+        ):
+            return None
+        try:
+            queue = self._queue_of(topic, int(queue_id))
+        except MessageIllegalError:
+            return None
+        # Mostly these two stand last, so what they say is what few other records say.
+        key = properties[at:]
+        if _QUEUE_MARK in key:
+            routes[key] = queue
+        return queue
+
+
+def _closed(properties: bytes) -> bytes:
+    return properties if properties.endswith(_SEPARATOR) else properties + _SEPARATOR
+
+
+def _tags_code(properties: bytes, codes: dict[bytes, int]) -> int | None:
+    """The hash of a record's tags, 0 without any; None if that needs a closer look."""
+    at = properties.rfind(_TAGS_MARK)
+    if at >= 0:
+        at += len(_TAGS_MARK)
+    elif properties.startswith(_TAGS_FIRST):
+        at = len(_TAGS_FIRST)
+    else:
+        return 0
+    end = properties.find(_SEPARATOR, at)
+    tags = properties[at:] if end < 0 else properties[at:end]
+    code = codes.get(tags)
+    if code is None:
+        if not tags:
+            return None
+        code = codes[tags] = java_hash(tags.decode("utf-8", "replace"))
+    return code

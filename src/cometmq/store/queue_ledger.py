@@ -1,0 +1,185 @@
+"""`queues.json` beside the log: what no look at the files can tell (no counterpart in Java).
+
+{"deleted": {TOPIC: P}, "queues": {TOPIC: {QUEUE_ID: [MIN, FIRST, NEXT, LAST]}}, "index": {FILE: END}}
+
+deleted  records of the topic below commit-log offset P belong to a topic that was deleted: a rebuild
+         leaves them out, else they would come back, and under offsets that the topic's new messages
+         have got
+queues   how far each queue was at a start or stop: its first and its next queue offset, commit-log
+         offsets of its first and its last message. Queues only grow at one end and only shrink with
+         the log at the other, so one that falls short of this was removed, cut or replaced by hand
+index    commit-log offset of the last message that an index file knows
+
+A store without the file, as Java leaves it, is used as Java would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from cometmq.errors import StoreError
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.disk import Disk
+from cometmq.store.queue_table import QueueTable
+
+log = structlog.get_logger(__name__)
+
+QueueKey = tuple[str, int]
+_QUEUE_FIELDS: Final = 4
+
+
+class KnownQueue(NamedTuple):
+    """Queue offsets of the first and the next message, commit-log offsets of first and last."""
+
+    min_offset: int
+    first_physical: int
+    next_offset: int
+    last_physical: int
+
+
+class QueueLedger:
+    """The file's contents. For the store's thread."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self.path = path
+        self.deleted: dict[str, int] = {}
+        self.queues: dict[QueueKey, KnownQueue] = {}
+        self.index: dict[str, int] = {}
+
+    # -- the file --
+
+    def load(self) -> None:
+        """Read the file; one that cannot be read counts as none."""
+        self.deleted, self.queues, self.index = {}, {}, {}
+        if self._disk.size(self.path) is None:
+            return
+        try:
+            found = json.loads(self._disk.read(self.path))
+            deleted = _offsets(found["deleted"])
+            index = _offsets(found["index"])
+            queues = {
+                (topic, int(queue_id)): _known(values)
+                for topic, ids in found["queues"].items()
+                for queue_id, values in ids.items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning(
+                "what is known of deleted topics and of queues is lost",
+                path=str(self.path),
+                reason=repr(error),
+            )
+            return
+        self.deleted, self.queues, self.index = deleted, queues, index
+
+    def save(self) -> None:
+        """Replace the file as a whole, durably. Raises StoreError; the file is then as before."""
+        by_topic: dict[str, dict[str, KnownQueue]] = {}
+        for (topic, queue_id), known in self.queues.items():
+            by_topic.setdefault(topic, {})[str(queue_id)] = known
+        text = json.dumps({"deleted": self.deleted, "queues": by_topic, "index": self.index})
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        self._disk.write(temporary, text.encode())
+        self._disk.rename(temporary, self.path)
+        self._disk.sync_directory(self.path.parent)
+
+    # -- deleted topics --
+
+    def delete(self, topics: Iterable[str], log_end: int) -> None:
+        """Note that the records of `topics` below `log_end` are nobody's. Raises StoreError; then
+        nothing is noted.
+        """
+        before = self.deleted
+        self.deleted = {**before, **dict.fromkeys(topics, log_end)}
+        try:
+            self.save()
+        except StoreError:
+            self.deleted = before
+            raise
+
+    def follow_log(self, min_offset: int, end: int) -> bool:
+        """Forget deletions whose records have left the log; True if any is for behind its end.
+
+        After a power loss the log may end before the place of a deletion, and what is written
+        there next belongs to the topic's new life.
+        """
+        is_behind = any(offset > end for offset in self.deleted.values())
+        self.deleted = {
+            topic: min(offset, end) for topic, offset in self.deleted.items() if offset > min_offset
+        }
+        return is_behind
+
+    def left_over(self, queues: QueueTable, log_end: int) -> list[QueueKey]:
+        """Queues of deleted topics that are still there: a crash came between note and removal."""
+        found = []
+        for queue in queues:
+            deleted_at = self.deleted.get(queue.topic, 0)
+            if deleted_at:
+                queue.recover(log_end)
+                ends = (queue.unit(queue.first_offset), queue.last_message())
+                if any(
+                    unit is not None
+                    and unit.size != PLACEHOLDER_SIZE
+                    and unit.physical_offset < deleted_at
+                    for unit in ends
+                ):
+                    found.append((queue.topic, queue.queue_id))
+        return found
+
+    # -- queues and index --
+
+    def take(self, queues: QueueTable, index: Mapping[str, int]) -> None:
+        """Note how far everything is; what must be on disk already."""
+        self.queues = {}
+        for queue in queues:
+            known = _state(queue)
+            if known is not None:
+                self.queues[queue.topic, queue.queue_id] = known
+            if queue.is_idle:
+                queue.release()
+        self.index = dict(index)
+
+    def fallen_short(self, queues: QueueTable, log_min_offset: int, log_end: int) -> list[QueueKey]:
+        """Queues that once were longer than they are, of messages that the log holds."""
+        return [
+            key
+            for key, known in self.queues.items()
+            if max(log_min_offset, self.deleted.get(key[0], 0)) <= known.last_physical < log_end
+            and not _holds(queues.find(*key), known, log_min_offset)
+        ]
+
+
+def _state(queue: ConsumeQueue) -> KnownQueue | None:
+    first, last = queue.unit(queue.min_offset), queue.last_message()
+    if first is None or last is None:
+        return None
+    return KnownQueue(
+        queue.min_offset, first.physical_offset, queue.next_offset, last.physical_offset
+    )
+
+
+def _holds(queue: ConsumeQueue | None, known: KnownQueue, log_min_offset: int) -> bool:
+    if queue is None:
+        return False
+    last = queue.unit(known.next_offset - 1)
+    if last is None or last.physical_offset != known.last_physical:
+        return False
+    if known.first_physical < log_min_offset:
+        return True
+    first = queue.unit(known.min_offset)
+    return first is not None and first.physical_offset == known.first_physical
+
+
+def _offsets(found: Any) -> dict[str, int]:
+    return {str(name): int(offset) for name, offset in found.items()}
+
+
+def _known(values: Any) -> KnownQueue:
+    if len(values) != _QUEUE_FIELDS:
+        raise ValueError(f"{values!r} is no state of a queue")
+    return KnownQueue(*map(int, values))

@@ -1,0 +1,328 @@
+"""Settings that an operator sees and changes while the broker runs, and what it tells of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.integration.raw_client import Command, RawClient, pull_ext, send_ext
+
+from cometmq.admin.brokers import BrokersAdmin
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.config_handlers import LIVE_KEYS, GivenConfig
+from cometmq.broker.server import Broker
+from cometmq.errors import RemoteError
+from cometmq.runtime.config import from_properties, load_properties, parse_properties, to_properties
+from cometmq.runtime.portal import LoopThread
+from cometmq.store.config import LIVE_KEYS as LIVE_STORE_KEYS
+from cometmq.store.config import StoreConfig
+from cometmq.store.disk import Disk, DiskUsage
+from cometmq.testing import Cluster
+
+SEND, PULL, UPDATE_CONFIG, GET_CONFIG, RUNTIME_INFO, ROUTE = 10, 11, 25, 26, 28, 105
+DEADLINE_S = 20.0
+EVERY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
+CONF = """\
+# Orders, first machine.
+brokerName=orders-1
+brokerIP1=127.0.0.1
+bindAddress=127.0.0.1
+listenPort=0
+timerWheelEnable=false
+mappedFileSizeCommitLog=4096
+mappedFileSizeConsumeQueue=2000
+
+# Keep them for long.
+fileReservedTime = 72
+deleteWhen=
+cleanResourceInterval=50
+flushIntervalCommitLog=20
+flushCommitLogLeastPages=100
+flushCommitLogThoroughInterval=100000000
+# Of Java's only.
+sendMessageThreadPoolNums=4
+configBlackList=fetchNamesrvAddrByAddressServer;slaveReadEnable
+"""
+
+T = TypeVar("T")
+
+
+class HalfFull(Disk):
+    def usage(self, path: Path) -> DiskUsage:
+        return DiskUsage(100 << 30, 50 << 30)
+
+
+class Site:
+    """A broker as `cometmq broker -c FILE` makes it, on a thread of this process."""
+
+    def __init__(self, conf: Path, *, with_file: bool = True) -> None:
+        properties = {
+            **load_properties(conf),
+            "storePathRootDir": str(conf.parent / "store"),
+        }
+        self._thread = LoopThread("broker")
+        self.broker = Broker(
+            from_properties(BrokerConfig, properties),
+            from_properties(StoreConfig, properties),
+            disk=HalfFull(),
+            given=GivenConfig(properties, conf if with_file else None),
+        )
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.broker.port}"
+
+    def __enter__(self) -> Site:
+        self._thread.start()
+        self._thread.call(self.broker.start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.call(self.broker.close())
+        self._thread.stop()
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "broker.conf"
+    path.write_text(CONF)
+    return path
+
+
+@pytest.fixture
+def site(conf: Path) -> Iterator[Site]:
+    with Site(conf) as site:
+        yield site
+
+
+@pytest.fixture
+def client(site: Site) -> Iterator[RawClient]:
+    with RawClient(site.address) as client:
+        yield client
+
+
+def update(client: RawClient, **changes: object) -> Command:
+    text = "".join(f"{key}={value}\n" for key, value in changes.items())
+    return client.ask(UPDATE_CONFIG, body=text.encode())
+
+
+def shown(client: RawClient) -> dict[str, str]:
+    answer = client.ask(GET_CONFIG)
+    assert answer.code == 0
+    return parse_properties(answer.body.decode(), "the answer")
+
+
+def asked(call: Callable[[BrokersAdmin], Coroutine[Any, Any, T]]) -> T:
+    async def ask() -> T:
+        async with BrokersAdmin([]) as admin:
+            return await call(admin)
+
+    return asyncio.run(ask())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
+
+
+def fill(client: RawClient, files: int) -> None:
+    for _ in range(files * 4):
+        assert client.ask(SEND, send_ext("T"), b"x" * 900).code == 0
+
+
+def test_every_setting_is_shown(client: RawClient) -> None:
+    answer = client.ask(GET_CONFIG)
+    assert '"counter":0' in answer.ext["version"]
+    found = shown(client)
+    assert found["brokerName"] == "orders-1"
+    assert found["fileReservedTime"] == "72"
+    assert found["flushDiskType"] == "ASYNC_FLUSH"
+    # A key of Java's that means nothing here passes through.
+    assert found["sendMessageThreadPoolNums"] == "4"
+
+
+def test_retention_obeys_at_once_and_the_file_keeps_it(
+    site: Site, client: RawClient, conf: Path
+) -> None:
+    fill(client, 5)
+    store = site.broker.store
+    long_ago = time.time() - 2 * 3600
+    for path in store.config.commit_log_path.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    assert store.commit_log.min_offset == 0
+    assert update(client, fileReservedTime=1, deleteWhen=EVERY_HOUR).code == 0
+    until(lambda: store.commit_log.min_offset > 0)
+    assert shown(client)["fileReservedTime"] == "1"
+    assert '"counter":1' in client.ask(GET_CONFIG).ext["version"]
+    text = CONF.replace("fileReservedTime = 72", "fileReservedTime=1")
+    assert conf.read_text() == text.replace("deleteWhen=", f"deleteWhen={EVERY_HOUR}")
+    assert load_properties(conf.with_name("broker.conf.bak"))["fileReservedTime"] == "72"
+
+
+def test_a_changed_file_is_what_the_next_start_reads(conf: Path) -> None:
+    with Site(conf) as site, RawClient(site.address) as client:
+        assert update(client, diskMaxUsedSpaceRatio=60).code == 0
+    with Site(conf) as site:
+        assert site.broker.store.config.disk_max_used_space_ratio == 60
+
+
+def test_flushing_obeys_at_once(site: Site, client: RawClient) -> None:
+    store = site.broker.store
+    assert client.ask(SEND, send_ext("T"), b"x").code == 0
+    assert store.flushed_offset == 0
+    assert update(client, flushCommitLogThoroughInterval=1).code == 0
+    until(lambda: store.flushed_offset == store.commit_log.end)
+
+
+def test_pulls_obey_at_once(client: RawClient) -> None:
+    for _ in range(5):
+        assert client.ask(SEND, send_ext("T"), b"x").code == 0
+    assert client.ask(PULL, pull_ext("T")).ext["nextBeginOffset"] == "5"
+    assert update(client, maxTransferCountOnMessageInMemory=2).code == 0
+    assert client.ask(PULL, pull_ext("T")).ext["nextBeginOffset"] == "2"
+
+
+def test_switches_of_the_broker_obey_at_once(client: RawClient) -> None:
+    assert update(client, autoCreateTopicEnable="false").code == 0
+    assert client.ask(SEND, send_ext("another"), b"x").code == 17
+    assert update(client, autoCreateTopicEnable="true").code == 0
+    assert client.ask(SEND, send_ext("another"), b"x").code == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"fileReservedTim": 1}, "this broker knows no fileReservedTim"),
+        ({"listenPort": 1}, "listenPort cannot be changed while the broker runs: set it in the"),
+        ({"flushDiskType": "SYNC_FLUSH"}, "flushDiskType cannot be changed while the broker runs"),
+        ({"storePathCommitLog": "/x"}, "storePathCommitLog cannot be changed while the broker"),
+        ({"deleteWhen": "25"}, "deleteWhen=25: must be hours of the day"),
+        ({"fileReservedTime": "soon"}, "fileReservedTime=soon does not fit, it must be a whole"),
+        ({"flushIntervalCommitLog": 0}, "flushIntervalCommitLog=0: must be from 1 to"),
+        ({"diskMaxUsedSpaceRatio": 60, "brokerName": "b"}, "brokerName cannot be changed while"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused_with_a_reason(
+    client: RawClient, conf: Path, changes: dict[str, object], reason: str
+) -> None:
+    before = shown(client)
+    answer = update(client, **changes)
+    assert answer.code == 1
+    assert reason in (answer.remark or "")
+    # All or nothing.
+    assert shown(client) == before
+    assert conf.read_text() == CONF
+
+
+def test_a_value_that_is_in_force_already_is_no_change(client: RawClient) -> None:
+    assert update(client, brokerName="orders-1", flushDiskType="ASYNC_FLUSH").code == 0
+    assert client.ask(UPDATE_CONFIG).code == 0
+
+
+@pytest.mark.parametrize("key", ["rocketmqHome", "brokerConfigPath", "slaveReadEnable"])
+def test_the_black_list(client: RawClient, key: str) -> None:
+    answer = update(client, **{key: "true"})
+    assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
+
+
+def test_an_update_that_is_no_text(client: RawClient) -> None:
+    answer = client.ask(UPDATE_CONFIG, body=b"fileReservedTime=\xff")
+    assert answer.code == 1
+    assert "is not UTF-8" in (answer.remark or "")
+
+
+def test_a_file_that_cannot_be_written_is_told(site: Site, client: RawClient, conf: Path) -> None:
+    conf.unlink()
+    answer = update(client, fileReservedTime=5)
+    assert answer.code == 1
+    assert f"the change is in force but {conf} could not be written" in (answer.remark or "")
+    assert site.broker.store.config.file_reserved_time == 5
+
+
+def test_without_a_file_a_change_ends_with_the_broker(conf: Path) -> None:
+    with Site(conf, with_file=False) as site, RawClient(site.address) as client:
+        assert update(client, fileReservedTime=5).code == 0
+        assert shown(client)["fileReservedTime"] == "5"
+    assert conf.read_text() == CONF
+
+
+def test_name_servers_learn_of_a_new_permission() -> None:
+    with (
+        Cluster() as cluster,
+        RawClient(cluster.namesrv) as namesrv,
+        RawClient(f"127.0.0.1:{cluster.brokers[0].port}") as client,
+    ):
+        assert client.ask(SEND, send_ext("T"), b"x").code == 0
+        until(lambda: b'"perm":6' in namesrv.ask(ROUTE, {"topic": "T"}).body)
+        assert update(client, brokerPermission=4).code == 0
+        until(lambda: b'"perm":4' in namesrv.ask(ROUTE, {"topic": "T"}).body)
+
+
+def test_live_keys_are_keys() -> None:
+    assert to_properties(BrokerConfig()).keys() >= LIVE_KEYS
+    assert to_properties(StoreConfig()).keys() >= LIVE_STORE_KEYS
+
+
+# -- what the broker tells of itself --
+
+
+def test_runtime_info_has_javas_keys(site: Site, client: RawClient) -> None:
+    assert client.ask(SEND, send_ext("T"), b"x").code == 0
+    info = asked(lambda admin: admin.runtime_info(site.address))
+    assert info["brokerVersionDesc"] == "V5_3_3"
+    assert info["commitLogMinOffset"] == "0"
+    assert int(info["commitLogMaxOffset"]) == site.broker.store.commit_log.end
+    assert info["remainHowManyDataToFlush"].endswith(" B")
+    assert info["commitLogDirCapacity"] == "Total : 100.0 GiB, Free : 50.0 GiB."
+    assert info["commitLogDiskRatio"] == info["consumeQueueDiskRatio"] == "0.5"
+    assert int(info["earliestMessageTimeStamp"]) > 1_700_000_000_000
+    assert info["dispatchBehindBytes"] == "0"
+    assert info["runtime"].startswith("[ 0 days, 0 hours, ")
+
+
+def test_the_next_file_to_go_is_told_and_why(site: Site, client: RawClient) -> None:
+    assert asked(lambda admin: admin.next_deletion(site.address)) is None
+    fill(client, 3)
+    found = asked(lambda admin: admin.next_deletion(site.address))
+    assert found is not None
+    assert found.file == str(site.broker.store.config.commit_log_path / f"{0:020d}")
+    assert "changed less than 72 h ago (fileReservedTime), it expires in 72 h" in found.reason
+    # With deleteWhen= nothing but a full disk makes it go.
+    assert found.when_ms is None
+    asked(lambda admin: admin.update_config(site.address, {"deleteWhen": EVERY_HOUR}))
+    found = asked(lambda admin: admin.next_deletion(site.address))
+    assert found is not None
+    assert found.when_ms is not None
+    assert abs(found.when_ms - (time.time() + 72 * 3600) * 1000) < 3600_000
+
+
+def test_refusals_are_counted_by_cause(site: Site, client: RawClient) -> None:
+    refusals = asked(lambda admin: admin.refusals(site.address))
+    assert set(refusals) == {
+        "store_closed", "disk_failed", "disk_full", "page_cache_busy", "no_space", "no_buffer",
+        "message_illegal",
+    }  # fmt: skip
+    assert set(refusals.values()) == {0}
+    low = {"diskSpaceCleanForciblyRatio": "30", "diskSpaceWarningLevelRatio": "35"}
+    asked(lambda admin: admin.update_config(site.address, low))
+    until(lambda: client.ask(SEND, send_ext("T"), b"x").code == 14)
+    info = asked(lambda admin: admin.runtime_info(site.address))
+    assert int(info["refused_disk_full"]) >= 1
+    assert "diskSpaceWarningLevelRatio" in info["refusing"]
+
+
+def test_the_admin_side_of_the_configuration(site: Site) -> None:
+    changes = {"fileReservedTime": "5", "deleteWhen": "03;04"}
+    asked(lambda admin: admin.update_config(site.address, changes))
+    found = asked(lambda admin: admin.config(site.address))
+    assert {key: found[key] for key in changes} == changes
+    asked(lambda admin: admin.delete_expired_files(site.address))
+    with pytest.raises(RemoteError, match="the change of listenPort was refused by"):
+        asked(lambda admin: admin.update_config(site.address, {"listenPort": "1"}))

@@ -1,0 +1,257 @@
+"""What an operator does with messages that nobody consumes: dead letters, half messages given up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from tests.integration.client_faces import BlockingFace, Received, eventually
+
+import cometmq
+from cometmq import (
+    ConsumeFromWhere,
+    ConsumeResult,
+    LocalTransactionState,
+    Message,
+    MessageExt,
+    TransactionProducer,
+)
+from cometmq.admin.messages import MessagesAdmin, Redriven
+from cometmq.broker import redrive_handlers
+from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.ids import pack_host
+from cometmq.testing import Cluster
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+QUICK = {
+    "transactionTimeOut": "100",
+    "transactionCheckInterval": "150",
+    "transactionOpBatchInterval": "100",
+    "transactionCheckMax": "2",
+}
+
+T = TypeVar("T")
+Ask = Callable[[Callable[[MessagesAdmin], Coroutine[Any, Any, Any]]], Any]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=2, properties=QUICK) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def face(cluster: Cluster) -> Iterator[BlockingFace]:
+    face = BlockingFace(cluster.namesrv)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.fixture
+def ask(cluster: Cluster) -> Ask:
+    """Runs a coroutine function of the admin API."""
+
+    def run(work: Callable[[MessagesAdmin], Coroutine[Any, Any, T]]) -> T:
+        async def main() -> T:
+            async with MessagesAdmin([cluster.namesrv]) as admin:
+                return await work(admin)
+
+        return asyncio.run(main())
+
+    return run
+
+
+def bury(face: BlockingFace, ask: Ask, name: str, count: int = 8) -> list[MessageExt]:
+    """So many dead letters of group and topic `name`, as the admin API lists them."""
+    producer = face.producer(name)
+    # Of both brokers, as long as neither has the topic.
+    queues = producer.queues(name)
+    for number in range(count):
+        message = Message(name, b"%d" % number, tags="t", keys=[f"k{number}", "all"])
+        producer.send(message, queue=queues[number * 5 % len(queues)])
+    refuser = face.consumer(
+        name,
+        name,
+        lambda _: ConsumeResult.RECONSUME_LATER,
+        consume_from=FIRST,
+        max_reconsume_times=0,
+    )
+    letters = eventually(lambda: found if len(found := listed(ask, name)) == count else None)
+    refuser.close()
+    return sorted(letters, key=lambda letter: letter.body)
+
+
+def listed(ask: Ask, group: str, **time_range: int) -> list[MessageExt]:
+    async def work(admin: MessagesAdmin) -> list[MessageExt]:
+        return [letter async for letter in admin.dead_letters(group, **time_range)]
+
+    try:
+        return ask(work)  # type: ignore[no-any-return]
+    except RouteNotFoundError:
+        return []
+
+
+def redrive(ask: Ask, redrive_id: str, group: str, **which: Any) -> list[Redriven]:
+    return ask(lambda admin: admin.redrive(redrive_id, group, **which))  # type: ignore[no-any-return]
+
+
+def sent(redriven: list[Redriven]) -> int:
+    return sum(one.sent_count for one in redriven)
+
+
+def test_letters_are_listed_as_they_lie(face: BlockingFace, ask: Ask, name: str) -> None:
+    letters = bury(face, ask, name)
+    assert [letter.body for letter in letters] == [b"%d" % number for number in range(8)]
+    for letter in letters:
+        assert letter.topic == f"%DLQ%{name}"
+        assert letter.properties["RETRY_TOPIC"] == name
+    assert {letter.broker_name for letter in letters} == {"broker-a", "broker-b"}
+    times = sorted(letter.store_timestamp_ms for letter in letters)
+    assert len(listed(ask, name, begin_ms=times[0], end_ms=times[-1])) == 8
+    assert listed(ask, name, end_ms=times[0] - 1) == []
+    assert listed(ask, name, begin_ms=times[-1] + 1) == []
+
+
+def test_letters_go_back_where_they_came_from_and_only_once(
+    face: BlockingFace, ask: Ask, name: str
+) -> None:
+    letters = bury(face, ask, name)
+    received = Received()
+    face.consumer(f"{name}-other", name, received.handle, consume_from=FIRST)
+    first = {message.body: message for message in received.wait_for(8)}
+    for _ in range(3):
+        redriven = redrive(ask, "by id", name, ids=[letters[0].msg_id, letters[1].offset_msg_id])
+        assert sent(redriven) == 2
+    assert [one.broker_name for one in redriven] == ["broker-a", "broker-b"]
+    assert sent(redrive(ask, "by key", name, keys=["k3", "k4", "nowhere"])) == 2
+    times = [letter.store_timestamp_ms for letter in letters]
+    assert sent(redrive(ask, "by time", name, begin_ms=min(times), end_ms=max(times))) == 8
+    assert sent(redrive(ask, "none of that time", name, begin_ms=max(times) + 1)) == 0
+    messages = received.wait_for(20)[8:]
+    assert Counter(message.body for message in messages) == Counter(
+        [b"0", b"1", b"3", b"4", *(b"%d" % number for number in range(8))]
+    )
+    for message in messages:
+        before = first[message.body]
+        assert (message.msg_id, message.topic, message.tags) == (before.msg_id, name, "t")
+        assert (message.broker_name, message.queue_id) == (before.broker_name, before.queue_id)
+        assert message.reconsume_times == 0
+    with pytest.raises(RemoteError, match="choose a new id") as refusal:
+        redrive(ask, "by id", name, ids=[letters[2].msg_id])
+    assert refusal.value.code == ResponseCode.INVALID_PARAMETER
+    assert len(received.messages) == 20
+
+
+def test_letters_may_go_to_their_group_alone(face: BlockingFace, ask: Ask, name: str) -> None:
+    bury(face, ask, name, 4)
+    others, own = Received(), Received()
+    face.consumer(f"{name}-other", name, others.handle, consume_from=FIRST)
+    others.wait_for(4)
+    face.consumer(name, name, own.handle, consume_from=FIRST)
+    assert sent(redrive(ask, "r", name, only_group=True)) == 4
+    messages = own.wait_for(4)
+    # A retried message is to its group one of its first topic.
+    assert {message.topic for message in messages} == {name}
+    face.producer(f"{name}-2").send(Message(name, b"last"))
+    others.wait_for(5)
+    assert Counter(others.bodies)[b"0"] == 1
+
+
+def test_whoever_asks_meanwhile_waits_for_the_same_redrive(
+    face: BlockingFace, ask: Ask, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(face, ask, name)
+    monkeypatch.setattr(redrive_handlers, "_ANSWER_AFTER_S", 0)
+
+    async def many(admin: MessagesAdmin) -> list[list[Redriven]]:
+        return list(await asyncio.gather(*(admin.redrive("many", name) for _ in range(5))))
+
+    for redriven in ask(many):
+        assert sent(redriven) == 8
+    received = Received()
+    face.consumer(f"{name}-other", name, received.handle, consume_from=FIRST)
+    assert Counter(message.body for message in received.wait_for(16)) == Counter(
+        {b"%d" % number: 2 for number in range(8)}
+    )
+
+
+def test_a_redrive_that_cannot_be(face: BlockingFace, ask: Ask, name: str) -> None:
+    with pytest.raises(RouteNotFoundError, match="%DLQ%"):
+        redrive(ask, "r", name)
+    with pytest.raises(IllegalArgumentError):
+        redrive(ask, "r", "no group!")
+    bury(face, ask, name, 1)
+    with pytest.raises(RemoteError, match="1001 ids are selected, the limit is 1000"):
+        redrive(ask, "r", name, ids=[str(number) for number in range(1001)])
+    with pytest.raises(RemoteError, match="1 to 120 printable characters"):
+        redrive(ask, "", name)
+
+
+class Undecided:
+    """A transaction listener that knows nothing until it is told."""
+
+    def __init__(self) -> None:
+        self.verdict = LocalTransactionState.UNKNOWN
+
+    def execute(self, _message: Message, _arg: Any) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOWN
+
+    def check(self, _message: MessageExt) -> LocalTransactionState:
+        return self.verdict
+
+
+def test_halves_that_were_given_up_are_listed_and_resumed(
+    cluster: Cluster, face: BlockingFace, ask: Ask, name: str
+) -> None:
+    began_ms = int(time.time() * 1000)
+    listener = Undecided()
+
+    async def of_this_test(admin: MessagesAdmin) -> list[MessageExt]:
+        found = admin.given_up_halves(begin_ms=began_ms)
+        return [half async for half in found if half.properties["PGROUP"] == name]
+
+    def given_up() -> list[MessageExt]:
+        try:
+            return ask(of_this_test)  # type: ignore[no-any-return]
+        except RouteNotFoundError:
+            return []
+
+    with TransactionProducer(name, listener, namesrv=cluster.namesrv) as producer:
+        results = [
+            producer.send_in_transaction(Message(name, b"half %d" % number)) for number in range(3)
+        ]
+        halves = eventually(lambda: found if len(found := given_up()) == 3 else None)
+        assert {half.msg_id for half in halves} == {result.msg_id for result in results}
+        assert {half.properties["REAL_TOPIC"] for half in halves} == {name}
+        assert {half.properties["TRANSACTION_CHECK_TIMES"] for half in halves} == {"2"}
+        listener.verdict = LocalTransactionState.COMMIT
+        resumed = halves[1]
+        ask(lambda admin: admin.resume_half(resumed.offset_msg_id))
+        received = Received()
+        face.consumer(name, name, received.handle, consume_from=FIRST)
+        (message,) = received.wait_for(1)
+        assert (message.msg_id, message.body) == (resumed.msg_id, resumed.body)
+    assert len(received.messages) == 1
+
+
+def test_what_is_no_half_message_is_not_resumed(cluster: Cluster, ask: Ask, name: str) -> None:
+    with pytest.raises(IllegalArgumentError, match="not hex text"):
+        ask(lambda admin: admin.resume_half("nonsense"))
+    with cometmq.Producer(name, namesrv=cluster.namesrv) as producer:
+        ordinary = producer.send(Message(name, b"x"))
+    with pytest.raises(RemoteError, match="is no message of RMQ_SYS_TRANS_HALF_TOPIC"):
+        ask(lambda admin: admin.resume_half(ordinary.offset_msg_id))
+    host, port = cluster.brokers[0].address.split(":")
+    nowhere = pack_host(host, int(port)).hex().upper() + f"{1 << 40:016X}"
+    with pytest.raises(RemoteError):
+        ask(lambda admin: admin.resume_half(nowhere))

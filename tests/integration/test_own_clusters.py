@@ -1,0 +1,156 @@
+"""Clients of both faces beside servers that stop, restart, or are set up in another way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Received, eventually, open_face
+from tests.integration.test_client_scenarios import create_topic
+from tests.integration.test_lite_pull import assigned, numbers, poll_bodies
+from tests.integration.test_lite_pull import fill as fill_queue
+from tests.integration.test_orderly import ORDERLY, Watch, fill
+from tests.integration.test_retry import FailsFirst
+from tests.integration.test_sql_consumers import make_topic
+
+from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
+from cometmq.errors import CometMQError, RemoteError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.testing.cluster import Cluster
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+FACES = ("blocking", "asyncio")
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_an_unknown_topic_is_told_when_it_may_not_be_created(face_name: str) -> None:
+    properties = {"autoCreateTopicEnable": "false"}
+    with Cluster(properties=properties) as cluster, open_face(face_name, cluster.namesrv) as face:
+        producer = face.producer("g")
+        with pytest.raises(CometMQError, match="autoCreateTopicEnable") as failed:
+            producer.send(Message("nobody-made-this", b"x"))
+        assert failed.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_sending_and_consuming_resume_after_restarts(face_name: str) -> None:
+    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+        received = Received()
+        producer = face.producer("restarts")
+        producer.send(Message("restarts", b"before"))
+        face.consumer("restarts", "restarts", received.handle, consume_from=FIRST)
+        received.wait_for(1)
+        cluster.call("stop_broker")
+        with pytest.raises(CometMQError):
+            producer.send(Message("restarts", b"lost"))
+        cluster.call("start_broker")
+        # Five seconds are the promise; what is sent while nobody listens raises.
+        eventually(lambda: sends(producer, b"after-broker"), 5)
+        wait_for_body(received, b"after-broker", 5)
+        cluster.call("stop_name_server")
+        assert sends(producer, b"without-name-server")
+        cluster.call("start_name_server")
+        assert sends(producer, b"after-name-server")
+        wait_for_body(received, b"after-name-server", 5)
+        # The new name server knows the topic again, so a new client finds it.
+        late = face.producer("late")
+        eventually(lambda: sends(late, b"late"), 15)
+        wait_for_body(received, b"late", 5)
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_second_broker_takes_over(face_name: str) -> None:
+    with Cluster(brokers=2) as cluster, open_face(face_name, cluster.namesrv) as face:
+        create_topic(face, "failover", ("broker-a", "broker-b"))
+        producer = face.producer("failover")
+        received = Received()
+        face.consumer("failover", "failover", received.handle, consume_from=FIRST)
+        used = Counter(producer.send(Message("failover", b"x")).queue.broker_name for _ in range(8))
+        assert used == {"broker-a": 4, "broker-b": 4}
+        cluster.call("stop_broker", 0)
+        used = Counter(producer.send(Message("failover", b"x")).queue.broker_name for _ in range(8))
+        assert used == {"broker-b": 8}
+        cluster.call("start_broker", 0)
+
+        def both() -> bool:
+            used = [producer.send(Message("failover", b"x")).queue.broker_name for _ in range(8)]
+            return set(used) == {"broker-a", "broker-b"}
+
+        eventually(both, 5)
+        producer.send(Message("failover", b"back"), queue=MessageQueue("failover", "broker-a", 1))
+        wait_for_body(received, b"back", 5)
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_dead_name_server_is_passed_over(face_name: str) -> None:
+    with Cluster(name_servers=2) as cluster, open_face(face_name, cluster.namesrv) as face:
+        cluster.call("stop_name_server", 0)
+        assert sends(face.producer("passed"), b"x")
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_polling_resumes_after_a_restart(face_name: str) -> None:
+    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+        fill_queue(face, "again", 3)
+        consumer = assigned(face, "again", 0)
+        assert poll_bodies(consumer, 3) == numbers(3)
+        cluster.call("restart_broker", 0)
+        fill_queue(face, "again", 3)
+        assert poll_bodies(consumer, 3) == numbers(3)
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_restarted_broker_does_not_mix_its_members(face_name: str) -> None:
+    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+        topic = "restarted"
+        counts = fill(face, topic, 1000)
+        watch = Watch(0.001)
+        for _ in range(3):
+            face.consumer(topic, topic, watch.handle, **ORDERLY)
+        eventually(lambda: sum(map(len, watch.history.values())) > 300)
+        cluster.call("restart_broker", 0)
+        eventually(lambda: watch.done(counts), 60)
+        assert watch.overlaps == []
+        assert watch.gaps() == []
+
+
+def test_a_broker_without_the_setting_refuses_at_the_start() -> None:
+    name = "no-setting"
+    with Cluster() as cluster, open_face("blocking", cluster.namesrv) as face:
+        make_topic(cluster.namesrv, face, name)
+        consumer = face.new_consumer(name, face.listener(Received().handle))
+        consumer.subscribe(name, sql="a = 1")
+        with pytest.raises(RemoteError, match="enablePropertyFilter=true") as caught:
+            consumer.start()
+        assert caught.value.code == 1
+
+
+def test_a_restart_between_retries_loses_none() -> None:
+    name = "retries"
+    quick = {"messageDelayLevel": "1s 1s 1s"}
+    with Cluster(properties=quick) as cluster, open_face("blocking", cluster.namesrv) as face:
+        received = FailsFirst(1)
+        producer = face.producer(name)
+        for number in range(20):
+            producer.send(Message(name, b"%d" % number))
+        consumer = face.consumer(name, name, received.handle, consume_from=FIRST)
+        received.wait_for(20)
+        # What failed is with the broker now, or still to be handed to it.
+        consumer.close()
+        cluster.call("restart_broker", 0)
+        face.consumer(name, name, received.handle, consume_from=FIRST)
+        eventually(lambda: len(set(received.bodies)) == 20 and len(received.messages) >= 40)
+        retried = {message.body for message in received.messages if message.reconsume_times}
+        assert len(retried) == 20
+
+
+def sends(producer: Any, body: bytes) -> bool:
+    try:
+        return bool(producer.send(Message("restarts", body)).status is SendStatus.SEND_OK)
+    except CometMQError:
+        return False
+
+
+def wait_for_body(received: Received, body: bytes, wait_s: float) -> None:
+    eventually(lambda: body in received.bodies, wait_s)

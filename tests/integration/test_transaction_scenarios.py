@@ -1,0 +1,165 @@
+"""Transactions by both faces against a real cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import eventually
+from tests.integration.transaction_faces import (
+    COMMIT,
+    COMMITTED,
+    QUICK,
+    ROLLBACK,
+    UNKNOWN,
+    Face,
+    Listener,
+    unresolved,
+)
+
+import cometmq
+import cometmq.aio
+from cometmq import Message, SendStatus
+from cometmq.errors import IllegalArgumentError
+from cometmq.testing import Cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0", **QUICK}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namesrv(cluster: Cluster) -> str:
+    return cluster.namesrv
+
+
+@pytest.fixture
+def resolved(cluster: Cluster) -> Callable[[], bool]:
+    """Whether the broker asks for no transaction any more."""
+    return lambda: unresolved(cluster) == 0
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
+    face = Face(request.param, namesrv)
+    try:
+        yield face
+    finally:
+        face.face.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and group name of this test's own."""
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+def test_what_is_committed_is_consumed_and_what_is_rolled_back_is_not(
+    face: Face, name: str, resolved: Callable[[], bool]
+) -> None:
+    listener = face.listener()
+    producer = face.producer(name, listener)
+    message = Message(name, b"kept", tags="paid", keys="k1", properties={"own": "value"}, flag=3)
+    result = producer.send_in_transaction(message, {"an": "argument"})
+    assert (result.status, result.state) == (SendStatus.SEND_OK, COMMIT)
+    assert result.transaction_id == result.msg_id == message.transaction_id == message.unique_id
+    executed, arg, _ = listener.executed[0]
+    assert executed is message
+    assert arg == {"an": "argument"}
+    listener.verdicts["execute"] = ROLLBACK
+    assert producer.send_in_transaction(Message(name, b"dropped")).state is ROLLBACK
+    listener.verdicts["execute"] = COMMIT
+    producer.send_in_transaction(Message(name, b"z" * 20_000))
+    producer.send(Message(name, b"ordinary"))
+    received = face.received(name)
+    received.wait_for(3)
+    kept = next(m for m in received.messages if m.body == b"kept")
+    assert {m.body[:8] for m in received.messages} == {b"kept", b"z" * 8, b"ordinary"}
+    assert (kept.tags, kept.keys, kept.flag) == ("paid", ("k1",), 3)
+    assert kept.msg_id == result.msg_id
+    properties = kept.properties
+    assert (properties["own"], properties["PGROUP"]) == ("value", name)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == (name, str(kept.queue_id))
+    assert kept.sys_flag & 12 == COMMITTED
+    half_offset = int(result.offset_msg_id[16:], 16)
+    assert kept.prepared_transaction_offset == half_offset < kept.commit_log_offset
+    eventually(resolved)
+    assert listener.checked == []
+
+
+@pytest.mark.parametrize(
+    "verdict", [UNKNOWN, ValueError("no database"), None], ids=["unknown", "raises", "none"]
+)
+def test_what_is_unknown_is_asked_for_until_somebody_knows(
+    face: Face, name: str, resolved: Callable[[], bool], verdict: Any
+) -> None:
+    listener = face.listener(execute=verdict)
+    producer = face.producer(name, listener)
+    sent = Message(name, b"x" * 5000, properties={"order": "7"})
+    result = producer.send_in_transaction(sent)
+    assert result.state is UNKNOWN
+    listener.wait_checked(2)
+    listener.verdicts["check"] = COMMIT
+    received = face.received(name)
+    assert received.wait_for(1)[0].body == sent.body
+    asked = listener.checked[0]
+    assert (asked.topic, asked.body, asked.queue_id) == (name, sent.body, result.queue.queue_id)
+    assert asked.msg_id == asked.transaction_id == result.msg_id
+    assert asked.properties["order"] == "7"
+    times = [int(message.properties["TRANSACTION_CHECK_TIMES"]) for message in listener.checked]
+    assert times == list(range(1, len(times) + 1))
+    eventually(resolved)
+    assert len(received.messages) == 1
+
+
+def test_a_member_of_the_group_answers_for_one_that_died(
+    face: Face, name: str, resolved: Callable[[], bool]
+) -> None:
+    died = face.producer(name, face.listener(execute=UNKNOWN), instance_name="died")
+    died.send_in_transaction(Message(name, b"orphan"))
+    died.send_in_transaction(Message(name, b"second"))
+    died.close()
+    survivor = face.listener(check=COMMIT)
+    # It never sent anything, and never heard of the topic.
+    face.producer(name, survivor, instance_name="survivor")
+    assert sorted(face.received(name).wait_for(2), key=lambda m: m.body)[0].body == b"orphan"
+    eventually(resolved)
+
+
+def test_listeners_may_be_slow_and_many_run_at_once(face: Face, name: str) -> None:
+    begun = threading.Barrier(4, timeout=15)
+
+    class Slow(Listener):
+        def execute(self, message: Message, arg: Any) -> Any:
+            begun.wait()
+            return COMMIT
+
+    producer = face.producer(name, Slow(), concurrency=4)
+    results: list[Any] = []
+    threads = [
+        threading.Thread(
+            target=lambda: results.append(producer.send_in_transaction(Message(name, b"slow")))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(15)
+    assert [result.state for result in results] == [COMMIT] * 4
+
+
+def test_refused_before_anything_is_sent(face: Face, name: str) -> None:
+    listener = face.listener()
+    producer = face.producer(name, listener)
+    with pytest.raises(IllegalArgumentError, match="cannot be delayed"):
+        producer.send_in_transaction(Message(name, b"x", properties={"DELAY": "3"}))
+    with pytest.raises(IllegalArgumentError, match="PGROUP belong"):
+        producer.send_in_transaction(Message(name, b"x", properties={"PGROUP": "g"}))
+    with pytest.raises(IllegalArgumentError, match="has no method execute"):
+        cometmq.TransactionProducer(name, object(), namesrv="h:1")  # type: ignore[arg-type]
+    assert listener.executed == []

@@ -1,0 +1,96 @@
+"""Transaction producers of both faces, and what their listeners say and are asked."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from tests.integration.client_faces import AsyncFace, BlockingFace, OnLoop, Received
+
+import cometmq
+import cometmq.aio
+from cometmq import ConsumeFromWhere, LocalTransactionState, Message, MessageExt
+from cometmq.testing import Cluster
+
+COMMIT, ROLLBACK, UNKNOWN = (
+    LocalTransactionState.COMMIT,
+    LocalTransactionState.ROLLBACK,
+    LocalTransactionState.UNKNOWN,
+)
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+COMMITTED: Final = 8
+QUICK: Final = {
+    "transactionTimeOut": "100",
+    "transactionCheckInterval": "150",
+    "transactionOpBatchInterval": "100",
+    "transactionCheckMax": "5",
+}
+
+
+def unresolved(cluster: Cluster) -> int:
+    service = cluster.brokers[0]._transactions
+    assert service is not None
+    return service.unresolved_count
+
+
+class Listener:
+    """Says what it is told to say, and remembers what it was asked."""
+
+    def __init__(self, execute: Any = COMMIT, check: Any = UNKNOWN) -> None:
+        self.verdicts = {"execute": execute, "check": check}
+        self.executed: list[tuple[Message, Any, str]] = []
+        self.checked: list[MessageExt] = []
+        self.told = threading.Condition()
+
+    def execute(self, message: Message, arg: Any) -> Any:
+        self.executed.append((message, arg, threading.current_thread().name))
+        return self._say("execute")
+
+    def check(self, message: MessageExt) -> Any:
+        with self.told:
+            self.checked.append(message)
+            self.told.notify_all()
+        return self._say("check")
+
+    def _say(self, what: str) -> Any:
+        verdict = self.verdicts[what]
+        if isinstance(verdict, Exception):
+            raise verdict
+        return verdict
+
+    def wait_checked(self, count: int = 1) -> None:
+        with self.told:
+            assert self.told.wait_for(lambda: len(self.checked) >= count, 15)
+
+
+class CoroutineListener(Listener):
+    async def execute(self, message: Message, arg: Any) -> Any:
+        return super().execute(message, arg)
+
+    async def check(self, message: MessageExt) -> Any:
+        return super().check(message)
+
+
+class Face:
+    """Transaction producers and consumers of one face, closed at the end."""
+
+    def __init__(self, name: str, namesrv: str) -> None:
+        self.namesrv = namesrv
+        self.face = AsyncFace(namesrv) if name == "asyncio" else BlockingFace(namesrv)
+        self.listener: type[Listener] = CoroutineListener if name == "asyncio" else Listener
+
+    def producer(self, group: str, listener: Listener, **options: Any) -> Any:
+        options = {"namesrv": self.namesrv, **options}
+        client: Any
+        if isinstance(self.face, AsyncFace):
+            client = OnLoop(
+                cometmq.aio.TransactionProducer(group, listener, **options), self.face._thread
+            )
+        else:
+            client = cometmq.TransactionProducer(group, listener, **options)
+        return self.face.started(client)
+
+    def received(self, topic: str) -> Received:
+        received = Received()
+        self.face.consumer(f"{topic}-group", topic, received.handle, consume_from=FIRST)
+        return received

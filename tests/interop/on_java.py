@@ -1,0 +1,43 @@
+"""What makes a scenario of `tests/integration` run against the Java servers.
+
+A module of this directory imports the scenarios and then these fixtures, which take the place of
+those that start our own servers. So each scenario is written once and runs for both faces of the
+client and both brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.interop.conftest import Namesrv
+
+MARKS = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def namesrv(java_servers: Namesrv) -> str:
+    return java_servers
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and group name of this test's own among all that share the Java broker."""
+    module = request.node.path.stem.removeprefix("test_").removesuffix("_on_java")
+    return "".join(c if c.isalnum() else "-" for c in f"{module}-{request.node.name}")
+
+
+@pytest.fixture
+def resolved() -> Callable[[], bool]:
+    """A Java broker does not tell which transactions it asks for."""
+    return lambda: True
+
+
+@pytest.fixture
+def new_groups_choose() -> bool:
+    """A Java broker has them begin at 0 as long as it finds the first message in memory."""
+    return False

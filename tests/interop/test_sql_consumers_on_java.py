@@ -1,0 +1,6 @@
+"""Consumers that select by SQL92 against the Java broker."""
+
+from tests.integration.test_sql_consumers import *  # noqa: F403 - the scenarios
+from tests.interop.on_java import MARKS, name, namesrv  # noqa: F401
+
+pytestmark = MARKS

@@ -1,0 +1,245 @@
+"""Delays, recalls, retries and requests: the Java and Go clients with our broker, ours with Java's."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.interop.clients import CometClient, GoClient, JavaClient, body_pattern
+from tests.interop.conftest import need
+from tests.interop.peers import JavaBroker, JavaNamesrv
+
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.interop.clients import ClientProgram, Event
+    from tests.interop.conftest import Namesrv
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+CONF = {
+    "timerWheelEnable": "true",
+    "recallMessageEnable": "true",
+    # A retry takes level 3 + the number of times; a level above the last one counts as that.
+    "messageDelayLevel": "1s 2s 1s 1s",
+}
+CLIENTS: dict[str, ClientProgram] = {
+    "java4": JavaClient(4),
+    "java5": JavaClient(5),
+    "binary": JavaClient(5, binary_headers=True),
+    "go": GoClient(),
+    "cometmq": CometClient(),
+}
+SIZE = 300
+
+
+@pytest.fixture(scope="module")
+def comet() -> Iterator[Namesrv]:
+    with Cluster(properties=CONF) as cluster:
+        yield cluster.namesrv
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Namesrv]:
+    need("java", "mvn")
+    with JavaNamesrv() as namesrv, JavaBroker(namesrv.address, conf=CONF) as broker:
+        yield namesrv.address
+        # A clean stop takes a Java broker ten seconds, and nothing is read from this store.
+        broker.kill()
+        namesrv.kill()
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest) -> tuple[ClientProgram, Namesrv]:
+    """A client and the name server of the broker that it uses, by a name as `java5-to-comet`."""
+    name, _, broker = request.param.partition("-to-")
+    client = CLIENTS[name]
+    need(*client.tools)
+    return client, request.getfixturevalue(broker)
+
+
+def between(*pairs: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("pair", pairs, indirect=True)
+
+
+def messages(events: Iterable[Event]) -> list[Event]:
+    return [event for event in events if event["event"] == "message"]
+
+
+def index_of(message: Event) -> int:
+    return int(message["properties"]["index"])
+
+
+def by_index(events: Iterable[Event]) -> dict[int, list[Event]]:
+    found: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        found[index_of(event)].append(event)
+    return found
+
+
+def check_content(message: Event, sent: Event) -> None:
+    """What the consumer got is what the producer sent, under the id that it was told."""
+    index = sent["index"]
+    assert message["size"] == SIZE
+    assert message["crc32"] == zlib.crc32(body_pattern(index, SIZE))
+    assert message["msgId"] == sent["msgId"]
+    assert message["keys"] == f"m-{index} all-m"
+    assert message["tags"] == "TagA"
+
+
+DELAYS = {
+    "level:1": 1000,
+    "level:2": 2000,
+    "level:99": 1000,
+    "sec:1": 1000,
+    "ms:1500": 1500,
+    "at:2000": 2000,
+    "": 0,
+}
+
+
+@between("java4-to-comet", "java5-to-comet", "binary-to-comet", "go-to-comet", "cometmq-to-java")
+def test_delays_of_every_kind(
+    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
+) -> None:
+    client, namesrv = pair
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic")}
+    count = 3 * len(DELAYS)
+    made = {"size": SIZE, "tags": "TagA"}
+    # The Go consumer wants a topic that is there.
+    sent = client.produce(**base, **made, count=count, delays=",".join(DELAYS))
+    with client.start("consume", **base, group=fresh("group"), until_stdin=True) as consumer:
+        consumer.wait_messages(count)
+        # What comes twice has come by the time that this has.
+        sent += client.produce(**base, **made, count=1, first=count, delays="ms:2001")
+        consumer.wait_messages(count + 1)
+        received = messages(consumer.finish())
+    assert Counter(map(index_of, received)) == Counter(range(count + 1))
+    waits = list(DELAYS.values())
+    for message, told in ((by_index(received)[event["index"]][0], event) for event in sent):
+        check_content(message, told)
+        assert message["queueId"] == told["queueId"]
+        if told["index"] < count:
+            waited_ms = message["storeTimestamp"] - message["bornTimestamp"]
+            assert waited_ms >= waits[told["index"] % len(DELAYS)]
+        if "TIMER_DELIVER_MS" in message["properties"]:
+            assert message["storeTimestamp"] >= int(message["properties"]["TIMER_DELIVER_MS"])
+
+
+@between("java5-to-comet", "binary-to-comet", "cometmq-to-java")
+def test_what_was_recalled_does_not_come(
+    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
+) -> None:
+    client, namesrv = pair
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic")}
+    with client.start("consume", **base, group=fresh("group"), until_stdin=True) as consumer:
+        consumer.wait_started()
+        events = client.run("produce", **base, count=5, delays="at:6000,level:1", recall="0,4")
+        sent = {event["index"]: event for event in events if event["event"] == "sent"}
+        assert [bool(sent[index]["recallHandle"]) for index in range(5)] == [True, False] * 2 + [
+            True
+        ]
+        recalled = [event for event in events if event["event"] == "recalled"]
+        assert {event["index"]: event["msgId"] for event in recalled} == {
+            index: sent[index]["msgId"] for index in (0, 4)
+        }
+        consumer.wait_messages(3)
+        client.produce(**base, count=1, first=9, delays="ms:3001")
+        consumer.wait_messages(4)
+        received = messages(consumer.finish())
+    assert sorted(map(index_of, received)) == [1, 2, 3, 9]
+
+
+@between("java4-to-comet", "java5-to-comet", "binary-to-comet", "go-to-comet", "cometmq-to-java")
+def test_what_fails_comes_again_and_is_given_up_in_the_end(
+    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
+) -> None:
+    client, namesrv = pair
+    topic, group = fresh("topic"), fresh("group")
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": topic}
+    sent = {
+        event["index"]: event for event in client.produce(**base, count=6, size=SIZE, tags="TagA")
+    }
+    with client.start(
+        "consume",
+        **base,
+        group=group,
+        fail_times="1,99,0",
+        max_reconsume_times=2,
+        until_stdin=True,
+    ) as consumer:
+        deliveries = by_index(consumer.wait_messages(12))
+        dead = {"namesrv": namesrv, "topic": f"%DLQ%{group}", "group": f"{group}-dlq"}
+        letters = by_index(messages(client.run("consume", **dead, expected=2)))
+        assert len(messages(consumer.finish())) == 12
+    for index, times in enumerate((2, 3, 1) * 2):
+        found = sorted(deliveries[index], key=lambda message: message["reconsumeTimes"])
+        assert [message["reconsumeTimes"] for message in found] == list(range(times))
+        for message in found:
+            check_content(message, sent[index])
+            assert message["topic"] == topic
+        for message in found[1:]:
+            assert message["properties"]["ORIGIN_MESSAGE_ID"] == sent[index]["offsetMsgId"]
+    assert letters.keys() == {1, 4}
+    for index, (letter,) in letters.items():
+        check_content(letter, sent[index])
+        assert letter["reconsumeTimes"] == 3
+        assert letter["properties"]["RETRY_TOPIC"] == topic
+        assert letter["properties"]["ORIGIN_MESSAGE_ID"] == sent[index]["offsetMsgId"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "replies", "broker"),
+    [
+        ("java4", "java5", "comet"),
+        ("java5", "java4", "comet"),
+        ("binary", "cometmq", "comet"),
+        ("cometmq", "java5", "comet"),
+        ("cometmq", "java4", "java"),
+        ("java5", "cometmq", "java"),
+        ("cometmq", "cometmq", "java"),
+    ],
+)
+def test_requests_are_replied_to(
+    request: pytest.FixtureRequest,
+    fresh: Callable[[str], str],
+    asks: str,
+    replies: str,
+    broker: str,
+) -> None:
+    need("java", "mvn")
+    namesrv = request.getfixturevalue(broker)
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic")}
+    with CLIENTS[replies].start(
+        "consume", **base, group=fresh("group"), reply=True, until_stdin=True
+    ) as replier:
+        replier.wait_started()
+        # A consumer that looked for the topic too early looks again after half a minute.
+        events = CLIENTS[asks].run("request", **base, count=10, size=SIZE, ttl_ms=60_000)
+        replied = [event for event in events if event["event"] == "replied"]
+        assert [event["index"] for event in replied] == list(range(10)), events
+        requests = by_index(messages(replier.finish()))
+    assert not replier.named("reply-failed")
+    for event in replied:
+        index = event["index"]
+        assert event["topic"] == "DefaultCluster_REPLY_TOPIC"
+        assert event["crc32"] == zlib.crc32(body_pattern(index + 1, 64))
+        (asked,) = requests[index]
+        for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"):
+            assert event["properties"][name] == asked["properties"][name]
+
+
+@pytest.mark.parametrize(
+    ("asks", "broker"), [("java4", "comet"), ("java5", "comet"), ("cometmq", "java")]
+)
+def test_a_request_that_nobody_replies_to_fails(
+    request: pytest.FixtureRequest, fresh: Callable[[str], str], asks: str, broker: str
+) -> None:
+    need("java", "mvn")
+    base: dict[str, Any] = {"namesrv": request.getfixturevalue(broker), "topic": fresh("topic")}
+    events = CLIENTS[asks].run("request", **base, count=1, ttl_ms=2000)
+    assert [event["event"] for event in events] == ["failed", "summary"]
