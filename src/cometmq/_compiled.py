@@ -12,9 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
-from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -48,10 +46,10 @@ HOT: Final = (
 )
 
 
-class CompiledFinder(MetaPathFinder):
+class CompiledFinder:
     """Serves the imports of compiled modules from their files, by full name."""
 
-    def __init__(self, files: dict[str, Path]) -> None:
+    def __init__(self, files: dict[str, str]) -> None:
         self._files = files
 
     def find_spec(
@@ -63,8 +61,7 @@ class CompiledFinder(MetaPathFinder):
         file = self._files.get(fullname)
         if file is None:
             return None
-        loader = ExtensionFileLoader(fullname, str(file))
-        return spec_from_file_location(fullname, file, loader=loader)
+        return ModuleSpec(fullname, ExtensionFileLoader(fullname, file), origin=file)
 
 
 def checksums() -> str:
@@ -103,5 +100,5 @@ def install() -> None:
     """Serve later imports from the compiled modules if there are any for these sources."""
     if state():
         return
-    files = {f"cometmq.{module}": _file(module) for module in HOT}
-    sys.meta_path.insert(0, CompiledFinder({LIBRARY: _file(LIBRARY), **files}))
+    files = {f"cometmq.{module}": str(_file(module)) for module in HOT}
+    sys.meta_path.insert(0, CompiledFinder({LIBRARY: str(_file(LIBRARY)), **files}))

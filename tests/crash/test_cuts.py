@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,10 @@ class Traffic:
         self._end.set()
         self._thread.join()
 
-    def missing(self) -> set[bytes]:
-        return {body for _, body in self.acknowledged} - set(self.received.bodies)
+    def expect_everything(self) -> None:
+        """What was acknowledged is consumed in the end."""
+        sent = {body for _, body in self.acknowledged}
+        eventually(lambda: sent <= set(self.received.bodies), DEADLINE_S)
 
     def _run(self) -> None:
         for number in itertools.count():
@@ -216,7 +219,7 @@ def test_sending_resumes_and_nothing_acknowledged_is_lost(
         told.append(f"{label} sends after {sending_s:.2f} s, consumes after {consuming_s:.2f} s")
     for traffic in cut.traffic.values():
         traffic.stop()
-        eventually(lambda traffic=traffic: not traffic.missing(), DEADLINE_S)
+        traffic.expect_everything()
     tell(capsys, break_and_mend.__name__, *told)
 
 
@@ -262,14 +265,12 @@ def test_known_topics_do_not_notice_a_name_server_and_new_ones_are_found_again(
     recovered = break_and_mend(cut)
     told = []
     for label, producer in newcomers.items():
-        eventually(
-            lambda label=label, producer=producer: sends(producer, f"new-{label}"), DEADLINE_S
-        )
+        eventually(partial(sends, producer, f"new-{label}"), DEADLINE_S)
         told.append(f"{label} sends to a new topic after {time.monotonic() - recovered:.2f} s")
     for label, traffic in cut.traffic.items():
         traffic.stop()
         assert traffic.failures == [], label
-        eventually(lambda traffic=traffic: not traffic.missing(), DEADLINE_S)
+        traffic.expect_everything()
     tell(capsys, break_and_mend.__name__, *told)
 
 

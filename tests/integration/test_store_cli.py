@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -279,6 +279,95 @@ def broker(root: Path, user: int | None = None) -> subprocess.CompletedProcess[s
     )
     conf.chmod(0o644)
     return process("broker", "-c", conf, "--log-level", "error", user=user)
+
+
+def dledger(root: Path) -> None:
+    (root / "dledger-n0").mkdir(parents=True)
+
+
+def rocksdb(root: Path) -> None:
+    (root / "consumequeue").mkdir(parents=True)
+    (root / "consumequeue/CURRENT").touch()
+
+
+def directory_for_file(root: Path) -> None:
+    (root / "commitlog" / f"{0:020d}").mkdir(parents=True)
+
+
+def another_size(root: Path) -> None:
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / f"{0:020d}").write_bytes(bytes(100_000))
+
+
+def a_file(root: Path) -> None:
+    root.touch()
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint", "remedy"),
+    [
+        (dledger, "/dledger-n0 is the log of a DLedger broker", "name another directory"),
+        (rocksdb, "/consumequeue is a RocksDB", "name another directory"),
+        (directory_for_file, "is a directory where a file of the commit log", "move it away"),
+        (another_size, "has 100000 bytes, expected 65536", "set mappedFileSizeCommitLog to"),
+        (a_file, "is no directory", "name another one with storePathRootDir"),
+    ],
+)
+def test_a_broker_leaves_what_is_no_store_of_its_own_alone(
+    tmp_path: Path, make: Callable[[Path], None], complaint: str, remedy: str
+) -> None:
+    root = tmp_path / "store"
+    make(root)
+    before = sorted(tmp_path.rglob("*"))
+    started = broker(root)
+    assert (started.returncode, started.stdout) == (2, "")
+    assert started.stderr.startswith(f"cometmq: {root}")
+    assert complaint in started.stderr
+    assert remedy in started.stderr
+    assert started.stderr.count("\n") == 1
+    (tmp_path / "broker.conf").unlink()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_store_path_that_is_empty_is_not_the_present_directory(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("storePathRootDir=\n")
+    started = process("broker", "-c", conf)
+    assert (started.returncode, started.stderr) == (
+        2,
+        f"cometmq: {conf}: storePathRootDir= does not fit, it must be a path, it is empty\n",
+    )
+
+
+def test_a_second_broker_on_the_same_store(java: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(java / "lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        before = snapshot(java)
+        started = broker(java)
+        assert (started.returncode, started.stdout) == (2, "")
+        assert started.stderr == (
+            f"cometmq: {java} is in use by another process: stop the broker that runs there, or "
+            "set storePathRootDir to a directory of its own\n"
+        )
+        assert snapshot(java) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_store_of_another_user_that_has_no_message_yet(tmp_path: Path) -> None:
+    box = Box(tmp_path / "s")
+    box.open().close()
+    for path in [box.root, *box.root.rglob("*")]:
+        os.chown(path, NOBODY, -1)
+    before = snapshot(box.root)
+    started = broker(box.root)
+    assert started.returncode == 2
+    assert "/checkpoint belongs to the user nobody: run as that user" in started.stderr
+    assert snapshot(box.root) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

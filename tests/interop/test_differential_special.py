@@ -110,7 +110,7 @@ class Talk:
 
 def comparable(text: str) -> dict[str, Any]:
     found: dict[str, Any] = decode_properties(text)
-    for name in ("TIMER_OUT_MS", "ORIGIN_MESSAGE_ID", "UNIQ_KEY"):
+    for name in ("TIMER_OUT_MS", "ORIGIN_MESSAGE_ID", "UNIQ_KEY", "PUSH_REPLY_TIME"):
         if name in found:
             found[name] = "#"
     if len(found.get("TIMER_DELIVER_MS", "")) == len("1700000000000"):
@@ -391,7 +391,8 @@ def replies(talk: Talk) -> None:
         requester.ask(HEARTBEAT, {}, json.dumps(beat).encode())
         for name, code, letters in (("reply", REPLY, False), ("reply v2", REPLY_V2, True)):
             opaque = talk.client.send(code, ext("asks@1", letters=letters), b"the answer")
-            answer_push(requester, 0)
+            push = answer_push(requester, 0)
+            talk.answers[f"push of {name}"] = pushed(push)
             talk.take(name, code, opaque)
         opaque = talk.client.send(REPLY_V2, ext("asks@1"), b"x")
         answer_push(requester, 1)
@@ -408,11 +409,21 @@ def replies(talk: Talk) -> None:
     missing = {**ext("never@1"), "b": "nowhere", "c": "nowhere"}
     talk.ask("reply into a topic that cannot be made", REPLY_V2, missing, b"x")
     talk.ask("reply without ext fields", REPLY_V2, {}, b"x")
+    talk.stored("replies", REPLY_TOPIC)
 
 
-def answer_push(requester: RawClient, code: int) -> None:
+def answer_push(requester: RawClient, code: int) -> Command:
     push = requester.push(PUSH)
     requester.socket.sendall(json_request(code, opaque=push.opaque, flag=RESPONSE))
+    return push
+
+
+def pushed(push: Command) -> Answer:
+    """What is compared of a reply that was handed on."""
+    ext: dict[str, Any] = {**push.ext, "properties": comparable(push.ext["properties"])}
+    for name in ("bornHost", "storeHost", "storeTimestamp"):
+        assert ext.pop(name)
+    return Answer(code=push.code, ext=ext, body=push.body)
 
 
 def wait_until_gone(talk: Talk, ext: Mapping[str, Any]) -> None:
@@ -541,4 +552,7 @@ def test_answers_as_java(answers: tuple[dict[str, Answer], dict[str, Answer]]) -
     for name, (change, _reason) in DIFFERENCES.items():
         assert ours[name] != theirs[name], f"no difference any more at {name}: take it out"
         theirs[name] = change(theirs[name])
-    assert {name: (theirs[name], ours[name]) for name in ours if ours[name] != theirs[name]} == {}
+    different = [
+        f"{name}:\n  {theirs[name]}\n  {ours[name]}" for name in ours if ours[name] != theirs[name]
+    ]
+    assert not different, "\n".join(different)

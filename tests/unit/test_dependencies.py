@@ -8,7 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Distributions whose module goes by another name.
-MODULES = {"prometheus-client": "prometheus_client", "pyyaml": "yaml"}
+MODULES = {
+    "lazy-loader": "lazy_loader",
+    "prometheus-client": "prometheus_client",
+    "pyyaml": "yaml",
+    "zlib-ng": "zlib_ng",
+}
 # Rooms that need an extra, and the extra that brings it.
 EXTRAS = {"spark": "spark", "console": "console"}
 

@@ -15,12 +15,12 @@ from typing import Final
 
 import structlog
 
-from cometmq.broker.delivery import Delivery, UndeliverableError
+from cometmq.broker.delivery import Delivery, UndeliverableError, WaitingMessage
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.errors import MessageIllegalError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -99,6 +99,50 @@ class DelayLevels:
             index + 1: max(0, self._queue(index).next_offset - self._offsets[index])
             for index in range(self.max_level)
         }
+
+    # -- before a file of the log goes --
+
+    def roll(
+        self,
+        end_place: int,
+        limit: int,
+        now_ms: int,
+        take_over: Callable[[WaitingMessage, int], None],
+    ) -> int:
+        """Let up to `limit` messages that wait in front of the commit-log offset `end_place` wait
+        elsewhere: `take_over` stores a copy that is delivered at a time, in ms. Returns how many.
+
+        A copy in the queue of its level would fall due before what lies in front of it. Raises as
+        the store does.
+        """
+        count = 0
+        for index in range(self.max_level):
+            while count < limit:
+                unit = self._queue(index).unit(self._offsets[index])
+                if unit is None or unit.physical_offset >= end_place:
+                    break
+                self._roll(index, unit, now_ms, take_over)
+                count += 1
+        return count
+
+    def _roll(
+        self,
+        index: int,
+        unit: Unit,
+        now_ms: int,
+        take_over: Callable[[WaitingMessage, int], None],
+    ) -> None:
+        if unit.size != PLACEHOLDER_SIZE:
+            try:
+                waiting = self._delivery.read(unit.physical_offset, unit.size)
+            except UndeliverableError as error:
+                log.error(  # noqa: TRY400 - the reason says it all
+                    "delayed message dropped", level=index + 1, reason=str(error)
+                )
+            else:
+                take_over(waiting, min(unit.tags_code, now_ms + self._delays_ms[index]))
+        self._offsets[index] += 1
+        self._look_at_head(index, now_ms)
 
     # -- progress --
 

@@ -97,9 +97,12 @@ class Replay:
         self._progress = progress
         self._code_of_record = code_of_record
         self.delivered_count = 0
+        # No timed message below this queue offset waits.
+        self.timer_floor = 0
 
     def run(self, start: int, timer_floor: int) -> None:
         """Go through the log from `start`, or from the first message that may still wait."""
+        self.timer_floor = timer_floor
         first_waiting = self._first_waiting(timer_floor)
         if first_waiting is None:
             return
@@ -152,13 +155,17 @@ class Replay:
             return
         delivered = decode_record(record)
         # Unlike the offset alone, all these cannot agree by accident.
-        if delivered.topic != find_property(waiting.properties, p.REAL_TOPIC):
+        real_topic = find_property(waiting.properties, p.REAL_TOPIC)
+        if delivered.topic not in (real_topic, names.TIMER_TOPIC):
             return
         for name in (p.UNIQ_CLIENT_MESSAGE_ID, p.REAL_QUEUE_ID):
             if find_property(delivered.properties, name) != find_property(waiting.properties, name):
                 return
         self.delivered_count += 1
-        if waiting.topic == names.SCHEDULE_TOPIC:
+        # A copy in the timer topic was made before a file of the log went, see `roll`.
+        if waiting.topic == delivered.topic:
+            self.timer_floor = max(self.timer_floor, waiting.queue_offset + 1)
+        elif waiting.topic == names.SCHEDULE_TOPIC:
             level = waiting.queue_id + 1
             done = max(self._level_offsets.get(level, 0), waiting.queue_offset + 1)
             self._level_offsets[level] = done

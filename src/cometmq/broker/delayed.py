@@ -72,7 +72,7 @@ class DelayedMessages:
         replay = Replay(self._store, offsets, progress, self.timers.code_of_record)
         replay.run(accounted, floor)
         self.levels.open(offsets, now_ms)
-        self.timers.open(progress, floor, now_ms)
+        self.timers.open(progress, replay.timer_floor, now_ms)
         log.info(
             "delayed messages found",
             by_level={level: count for level, count in self.levels.pending().items() if count},
@@ -84,6 +84,13 @@ class DelayedMessages:
         """Deliver up to `limit` messages of each kind; 0 when nothing is left to do at this time."""
         count = self.levels.deliver_due(now_ms, limit)
         return count + self.timers.run(now_ms, limit)
+
+    def roll(self, end_place: int, now_ms: int, limit: int) -> int:
+        """Copy up to `limit` of each kind that wait in front of the commit-log offset `end_place` to
+        the end of the log; 0 when none waits there any more. Raises as the store does.
+        """
+        count = self.levels.roll(end_place, limit, now_ms, self.timers.take_over)
+        return count + self.timers.roll(end_place, limit)
 
     def next_due_ms(self) -> int:
         """When to call `run` next; NEVER_MS while nothing waits."""

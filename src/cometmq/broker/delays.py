@@ -81,14 +81,6 @@ class Delays:
         if self._disk.size(self._java_timer_file) is not None:
             java_timer_check = self._disk.read(self._java_timer_file)
         self.messages.open(state, self._clock.now_ms(), java_timer_check)
-        reserved_s = self._store.config.file_reserved_time * 3600
-        if self._config.timer_wheel_enable and self._config.timer_max_delay_sec > reserved_s:
-            log.warning(
-                "the log may be deleted before messages in it are due: set fileReservedTime to "
-                "more hours, or timerMaxDelaySec to less",
-                timer_max_delay_sec=self._config.timer_max_delay_sec,
-                file_reserved_time_h=self._store.config.file_reserved_time,
-            )
 
     def start(self) -> None:
         """Deliver from now on."""
@@ -97,6 +89,10 @@ class Delays:
         self._capture()
         interval_s = self._config.flush_delay_offset_interval / 1000
         self._tasks.every(interval_s, self._save, "save-delay-offsets")
+
+    def roll(self, end_place: int) -> int:
+        """Copy some of what waits in front of a commit-log offset; see `Cleaner.on_expiring`."""
+        return self.messages.roll(end_place, self._clock.now_ms(), _BATCH)
 
     def close(self) -> None:
         """Stop delivering and write the progress down. The tasks' owner is closed by now."""

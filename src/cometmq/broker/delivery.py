@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cometmq.errors import CometMQError, ProtocolError
+from cometmq.errors import CometMQError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
@@ -26,6 +26,7 @@ from cometmq.protocol.record import (
     MIN_RECORD_SIZE,
     decode_record,
 )
+from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
 _find_real_topic: Final = property_finder(p.REAL_TOPIC)
@@ -103,26 +104,63 @@ class Delivery:
                 f"the record at {waiting.physical_offset} is meant for {topic}, "
                 "which takes no delayed messages"
             )
-        properties = waiting.properties
-        if more_properties:
-            closed = properties if properties.endswith(_SEPARATOR) else properties + _SEPARATOR
-            if len(closed) + len(more_properties) <= MAX_PROPERTIES_LENGTH:
-                properties = closed + more_properties
         tags = _find_tags(waiting.text)
-        store = self._store
-        store.append(
-            store.queue(topic, int(queue_id)),
+        self._append(
+            waiting,
+            self._store.queue(topic, int(queue_id)),
+            java_hash(tags) if tags else 0,
+            _with(waiting.properties, more_properties) or waiting.properties,
+        )
+        self.delivered_count += 1
+
+    def wait_again(
+        self,
+        waiting: WaitingMessage,
+        queue: ConsumeQueue,
+        tags_code: int,
+        more_properties: bytes,
+        *,
+        needed: bool,
+    ) -> int:
+        """Append the message to a waiting topic's `queue`; returns its queue offset there.
+
+        `more_properties` are left out if too long, unless they are `needed`: StoreError is raised
+        then. Raises as the store does; nothing is then stored.
+        """
+        properties = _with(waiting.properties, more_properties)
+        if properties is None:
+            if needed:
+                raise StoreError(
+                    f"the record at {waiting.physical_offset} has properties of "
+                    f"{len(waiting.properties)} bytes, {len(more_properties)} more than the limit "
+                    f"of {MAX_PROPERTIES_LENGTH} allows are needed to move it"
+                )
+            properties = waiting.properties
+        return self._append(waiting, queue, tags_code, properties)
+
+    def _append(
+        self, waiting: WaitingMessage, queue: ConsumeQueue, tags_code: int, properties: bytes
+    ) -> int:
+        return self._store.append(
+            queue,
             waiting.body,
             properties,
-            java_hash(tags) if tags else 0,
+            tags_code,
             waiting.born_timestamp,
             waiting.born_host,
             flag=waiting.flag,
             sys_flag=waiting.sys_flag,
             reconsume_times=waiting.reconsume_times,
             prepared_transaction_offset=waiting.physical_offset,
-        )
-        self.delivered_count += 1
+        )[0]
+
+
+def _with(properties: bytes, more: bytes) -> bytes | None:
+    """Both, None if that is too long."""
+    closed = properties if properties.endswith(_SEPARATOR) else properties + _SEPARATOR
+    if len(closed) + len(more) > MAX_PROPERTIES_LENGTH:
+        return None
+    return closed + more if more else properties
 
 
 def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:

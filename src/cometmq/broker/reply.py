@@ -69,12 +69,15 @@ class ReplyHandler:
         assert header is not None
         queue_id = self._send.queue_for(header)
         body = bytes(call.frame.body)
+        properties = decode_properties(header.properties or "")
+        properties[p.MSG_REGION] = self._config.region_id
+        properties[p.TRACE_SWITCH] = "true" if self._config.trace_on else "false"
         failure: Refused | None = None
         try:
-            await self._push(connection, header, body)
+            await self._push(connection, header, dict(properties), body)
         except Refused as error:
             failure = error
-        stored = self._store_reply(connection, header, queue_id, body)
+        stored = self._store_reply(connection, header, queue_id, properties, body)
         if failure is not None:
             raise failure
         msg_id, queue_offset = stored or ("0", 0)
@@ -83,15 +86,17 @@ class ReplyHandler:
             header=SendMessageResponseHeader(
                 msg_id=msg_id, queue_id=queue_id, queue_offset=queue_offset
             ),
-            ext={
-                p.MSG_REGION: self._config.region_id,
-                p.TRACE_SWITCH: "true" if self._config.trace_on else "false",
-            },
+            ext={name: properties[name] for name in (p.MSG_REGION, p.TRACE_SWITCH)},
         )
 
-    async def _push(self, connection: Connection, header: SendMessageHeader, body: bytes) -> None:
+    async def _push(
+        self,
+        connection: Connection,
+        header: SendMessageHeader,
+        properties: dict[str, str],
+        body: bytes,
+    ) -> None:
         """Raises Refused with the reason when the client did not take the reply."""
-        properties = decode_properties(header.properties or "")
         client_id = properties.get(p.REPLY_TO_CLIENT)
         if client_id is None:
             raise _failed(
@@ -136,7 +141,12 @@ class ReplyHandler:
             )
 
     def _store_reply(
-        self, connection: Connection, header: SendMessageHeader, queue_id: int, body: bytes
+        self,
+        connection: Connection,
+        header: SendMessageHeader,
+        queue_id: int,
+        properties: dict[str, str],
+        body: bytes,
     ) -> tuple[str, int] | None:
         """Offset message id and queue offset of the stored reply, None when it is not stored.
 
@@ -145,13 +155,12 @@ class ReplyHandler:
         """
         if not self._config.store_reply_message_enable:
             return None
-        properties = header.properties or ""
-        tags = decode_properties(properties).get(p.TAGS)
+        tags = properties.get(p.TAGS)
         try:
             queue_offset, physical_offset = self._store.append(
                 self._store.queue(header.topic, queue_id),
                 body,
-                properties.encode(),
+                encode_properties(properties).encode(),
                 java_hash(tags) if tags else 0,
                 header.born_timestamp,
                 connection.packed_peer,

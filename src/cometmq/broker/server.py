@@ -228,6 +228,7 @@ class Broker:
         delays.start()
         assert self._transactions is not None, "made with its handlers"
         self._transactions.start()
+        store.cleaner.on_expiring += [delays.roll, self._transactions.roll]
         self._cleaning = CleaningTimer(store, self._tasks)
         self._cleaning.start()
         self._start_timers()

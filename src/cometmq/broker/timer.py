@@ -283,19 +283,22 @@ class TimerQueue:
             log.error("timed message dropped", queue_offset=offset, reason=str(error))  # noqa: TRY400
             self.pending -= code > 0
         else:
-            rolled = int(_find_roll_times(waiting.text) or 0) + 1
-            self._append_again(waiting, code, b"TIMER_ROLL_TIMES\x01%d\x02" % rolled)
+            text = _find_roll_times(waiting.text) or ""
+            rolled = int(text) + 1 if text.isdecimal() and len(text) < _MAX_SLOT_DIGITS else 1
+            self._append_again(waiting, code, b"TIMER_ROLL_TIMES\x01%d\x02" % rolled, needed=False)
         self.window.floor = offset + 1
 
     def take_over(self, waiting: WaitingMessage, due_ms: int) -> None:
         """Let a message of a delay level wait here, until `due_ms`. Raises as the store does."""
         slot = self.slot_of(due_ms)
-        self._append_again(waiting, slot, b"TIMER_OUT_MS\x01%d\x02" % slot)
+        self._append_again(waiting, slot, b"TIMER_OUT_MS\x01%d\x02" % slot, needed=True)
         self.pending += 1
 
-    def _append_again(self, waiting: WaitingMessage, code: int, more_properties: bytes) -> None:
-        offset, _ = self._delivery.append(
-            waiting, self._queue(), code, more_properties, needed=True
+    def _append_again(
+        self, waiting: WaitingMessage, code: int, more_properties: bytes, *, needed: bool
+    ) -> None:
+        offset = self._delivery.wait_again(
+            waiting, self._queue(), code, more_properties, needed=needed
         )
         slot = abs(code)
         self.progress.arrived(slot, offset)

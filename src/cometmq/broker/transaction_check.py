@@ -184,6 +184,10 @@ class TransactionService:
             _PUBLISH_PERIOD_S, self._transactions.publish_progress, "transaction-offsets"
         )
 
+    def roll(self, end_place: int) -> int:
+        """Copy some of what is unresolved in front of a commit-log offset; see `Cleaner.on_expiring`."""
+        return self._transactions.roll(end_place, _CHECKS_PER_TURN)
+
     def close(self) -> None:
         """Write progress down. The tasks' owner is closed by now, the store is open."""
         try:

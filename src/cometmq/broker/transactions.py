@@ -31,7 +31,7 @@ from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.op_queue import OpQueue
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
-from cometmq.errors import ProtocolError
+from cometmq.errors import MessageIllegalError, ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.route import MASTER_ID
@@ -256,6 +256,27 @@ class Transactions:
         log.error("half message lost: the log has it no more", half_queue_offset=newest)
         self.table.resolve(first)
         self.ops.add([newest])
+
+    def roll(self, end_place: int, limit: int) -> int:
+        """Copy up to `limit` unresolved messages in front of the commit-log offset `end_place`, before
+        that part of the log goes; 0 when none is there. Raises as the store does.
+        """
+        for count in range(limit):
+            newest = self.table.low_offset(-1)
+            half = read_half(self._store, newest) if newest >= 0 else None
+            if half is not None:
+                if half.record.physical_offset >= end_place:
+                    return count
+                try:
+                    self.copy(half)
+                except MessageIllegalError as error:
+                    # There is no room to say what it is a copy of.
+                    self.give_up(half, str(error))
+            elif newest >= 0:
+                self.lost(self.table.first_of(newest))
+            else:
+                return count
+        return limit
 
     # -- what survives --
 

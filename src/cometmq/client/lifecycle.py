@@ -17,7 +17,7 @@ from cometmq.client.limits import check_client_group, check_name, parse_addresse
 from cometmq.client.logs import use_standard_logging
 from cometmq.client.namespaces import Namespace, namespace_of
 from cometmq.client.options import NamesOptions
-from cometmq.client.trace_dispatcher import TraceDispatcher
+from cometmq.client.trace_dispatcher import TraceDispatcher, trace_instance_name
 from cometmq.errors import ClientStateError, ForkedClientError, IllegalArgumentError
 from cometmq.model.names import check_group, check_topic
 from cometmq.remoting.hooks import RpcHook
@@ -224,18 +224,20 @@ class AsyncClient(NamesOptions, ABC):
         raise NotImplementedError
 
     def _begin_trace(self) -> None:
-        if self._enable_trace:
-            tracer = TraceDispatcher(
-                self._visible_group,
-                self._trace_kind,
-                self._namesrv,
-                topic=self._trace_topic,
-                rpc_hooks=self._hooks.rpc,
-            )
-            tracer.start()
-            self._tracer = tracer
-            self._trace_hook = self._trace(tracer)
-            self._hooks.add(self._trace_hook)
+        if not self._enable_trace:
+            return
+        name = trace_instance_name(self._namesrv)
+        self._trace_instance = acquire_instance(self._namesrv, name, None)
+        self._tracer = TraceDispatcher(
+            self._trace_instance,
+            self._visible_group,
+            self._trace_kind,
+            topic=self._trace_topic,
+            rpc_hooks=self._hooks.rpc,
+        )
+        self._tracer.start()
+        self._trace_hook = self._trace(self._tracer)
+        self._hooks.add(self._trace_hook)
 
     def _add_rpc_hooks(self, instance: ClientInstance) -> None:
         for hook in self._hooks.rpc:
@@ -248,6 +250,7 @@ class AsyncClient(NamesOptions, ABC):
             if tracer is not None:
                 self._hooks.remove(self._trace_hook)
                 await tracer.close()
+                await release_instance(self._trace_instance)
         finally:
             for hook in self._hooks.rpc:
                 instance.remoting.rpc_hooks.remove(hook)

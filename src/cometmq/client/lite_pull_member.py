@@ -19,7 +19,7 @@ from cometmq.client.hooks import HookList
 from cometmq.client.inspected import process_queue_info
 from cometmq.client.instance import ClientInstance
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
-from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
+from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore, persist_periodically
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.pulling import PullOptions, QueuePuller
 from cometmq.client.rebalance import Rebalancer, first_offset
@@ -458,4 +458,4 @@ class LitePullMember:
                 self._offsets.update(queue, position, increase_only=False)
 
     async def _persist_periodically(self) -> None:
-        await self._offsets.persist_oneway(list(self._assignments))
+        await persist_periodically(self._offsets, list(self._assignments))

@@ -26,7 +26,12 @@ from cometmq.client.inspected import direct_result, process_queue_info
 from cometmq.client.instance import ClientInstance
 from cometmq.client.listening import ConsumeJob, Listener
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
-from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
+from cometmq.client.offset_store import (
+    LocalOffsetStore,
+    OffsetStore,
+    RemoteOffsetStore,
+    persist_periodically,
+)
 from cometmq.client.orderly import SUSPEND_MS, UNLIMITED_RECONSUME_TIMES, OrderlyConsumption
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.pulling import PullOptions, QueuePuller
@@ -495,4 +500,4 @@ class GroupMember:
             self._rebalancer.soon()
 
     async def _persist_periodically(self) -> None:
-        await self._offsets.persist_oneway(list(self._assignments))
+        await persist_periodically(self._offsets, list(self._assignments))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -161,6 +161,17 @@ class LocalOffsetStore:
 
     async def persist_oneway(self, queues: Iterable[MessageQueue]) -> None:
         await self.persist(queues)
+
+
+async def persist_periodically(offsets: OffsetStore, queues: Collection[MessageQueue]) -> None:
+    """Store the offsets as a consumer does every few seconds, waiting for one answer per broker.
+
+    A peer that is gone without a word is found by a call that gets no answer; pulls, which wait
+    long by design, would find it half a minute later.
+    """
+    asked = {q.broker_name: q for q in queues if offsets.get(q) is not None}
+    await offsets.persist_oneway([q for q in queues if asked.get(q.broker_name) != q])
+    await offsets.persist(asked.values())
 
 
 def local_directory(directory: str | os.PathLike[str] | None) -> Path:

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from cometmq.client.encoding import MessageEncoder
-from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
+from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import MessageChecks
 from cometmq.client.sending import Sender, SendLimits
 from cometmq.client.trace_codec import TraceContext, encode_trace
@@ -29,7 +29,6 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-INSTANCE_NAME: Final = "PID_CLIENT_INNER_TRACE_PRODUCER"
 GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 BATCH_NUM: Final = 10
 CAPACITY: Final = 2048
@@ -45,16 +44,17 @@ _numbers = itertools.count(1)
 
 
 class TraceDispatcher:
-    """Sends the traces of one client. `kind` is PRODUCE or CONSUME.
+    """Sends the traces of one client over `instance`, which only dispatchers use. `kind` is PRODUCE
+    or CONSUME.
 
     `append` may be called from any thread, all else on the loop.
     """
 
     def __init__(
         self,
+        instance: ClientInstance,
         group: str,
         kind: str,
-        namesrv: Sequence[str],
         *,
         topic: str | None = None,
         rpc_hooks: Sequence[RpcHook] = (),
@@ -62,7 +62,6 @@ class TraceDispatcher:
         self.topic = topic or TRACE_TOPIC
         self.dropped = 0
         self._group = f"{GROUP_PREFIX}-{group}-{kind}-{next(_numbers)}"
-        self._namesrv = list(namesrv)
         self._rpc_hooks = list(rpc_hooks)
         self._contexts: deque[TraceContext] = deque()
         self._owner = TaskOwner(f"trace-{group}")
@@ -70,30 +69,24 @@ class TraceDispatcher:
         self._wake = asyncio.Event()
         self._flushed_at_s = self._loop.time()
         self._told_dropped = 0
-        self._instance: ClientInstance | None = None
-        self._sender: Sender | None = None
-        self._encoder: MessageEncoder | None = None
+        self._instance = instance
+        self._sender = Sender(instance, SendLimits())
+        self._encoder = MessageEncoder(self._group, instance.unique_ids)
         self._flushing = asyncio.Lock()
 
     def start(self) -> None:
-        name = f"{INSTANCE_NAME}_{';'.join(self._namesrv)}"
-        instance = self._instance = acquire_instance(self._namesrv, name, None)
         for hook in self._rpc_hooks:
-            instance.remoting.rpc_hooks.add(hook)
-        instance.add_producer(self._group)
-        self._sender = Sender(instance, SendLimits())
-        self._encoder = MessageEncoder(self._group, instance.unique_ids)
+            self._instance.remoting.rpc_hooks.add(hook)
+        self._instance.add_producer(self._group)
         self._owner.spawn(self._run(), "send")
 
     async def close(self) -> None:
         """Send what is left, as far as that goes within the send timeout."""
-        assert self._instance is not None, "started before it is closed"
         await self.flush()
         await self._owner.close()
         for hook in self._rpc_hooks:
             self._instance.remoting.rpc_hooks.remove(hook)
         await self._instance.remove_producer(self._group)
-        await release_instance(self._instance)
 
     def append(self, context: TraceContext) -> bool:
         """Whether there was room."""
@@ -153,8 +146,6 @@ class TraceDispatcher:
         return [*full, *(batch.contexts for batch in filling.values())]
 
     async def _send(self, batch: list[TraceContext]) -> None:
-        assert self._sender is not None, "set by start"
-        assert self._encoder is not None, "set by start"
         keys = set().union(*(context.keys for context in batch))
         body = "".join(map(encode_trace, batch)).encode()
         message = Message(self.topic, body, keys=sorted(keys))
@@ -194,6 +185,11 @@ def _sizes(context: TraceContext) -> tuple[int, int]:
     """The bytes that an event takes in a message's body, and in its keys."""
     keys = sum(len(key.encode()) + 1 for key in context.keys)
     return len(encode_trace(context).encode()), keys
+
+
+def trace_instance_name(namesrv: Sequence[str]) -> str:
+    """The instance that the dispatchers of a process share for these name servers."""
+    return f"PID_CLIENT_INNER_TRACE_PRODUCER_{';'.join(namesrv)}"
 
 
 def now_ms() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
@@ -148,25 +149,16 @@ class _Batch:
 
     def verdict(self, verdict: Verdict) -> Verdict:
         """What the listener said, for the whole list."""
+        result = verdict.result if isinstance(verdict, ConsumeReport) else verdict
+        if self.cut and result is ConsumeResult.SUCCESS:
+            # What is done is skipped when it comes again. A part cannot be acknowledged: orderly
+            # consumers know no `ack_index`.
+            return ConsumeResult.RECONSUME_LATER
+        if not isinstance(verdict, ConsumeReport) or verdict.ack_index is None:
+            return verdict
         done = self.done_count(verdict)
-        if done and self.cut:
-            # What is done is skipped when it comes again; an acknowledgement of a part would be
-            # lost on orderly consumers.
-            return ConsumeResult.RECONSUME_LATER
-        if not self.fresh and self.cut:
-            return ConsumeResult.RECONSUME_LATER
-        if isinstance(verdict, ConsumeReport) and verdict.ack_index is not None:
-            if done == len(self.fresh):
-                ack_index = self.length - 1
-            else:
-                ack_index = self.places[done] - 1
-            return ConsumeReport(
-                verdict.result,
-                ack_index,
-                verdict.delay_level,
-                verdict.suspend_current_queue_time_ms,
-            )
-        return verdict
+        last = self.length if done == len(self.fresh) else self.places[done]
+        return dataclasses.replace(verdict, ack_index=last - 1)
 
 
 class _Keeper:

@@ -16,8 +16,8 @@ MAX_KEYS: Final = 1_000_000
 
 
 class MemoryStore:
-    """Remembers up to `max_keys` keys that are done, each for `keep_s` seconds after it was asked for
-    last. Nothing survives the process; a forked child goes on with a copy.
+    """Remembers up to `max_keys` keys that are done, each for `keep_s` seconds at most. Nothing
+    survives the process; a forked child goes on with a copy.
 
     `max_keys` bounds those in progress too, of which a consumer has no more than its `concurrency`
     times its batch: beyond, KeyStoreError. `clock` gives seconds.
@@ -53,7 +53,6 @@ class MemoryStore:
             now = self._clock()
             expires = self._done.get(key)
             if expires is not None and expires > now:
-                self._done[key] = now + self._keep_s
                 self._done.move_to_end(key)
                 return Begun(KeyState.DONE)
             held = self._held.get(key)
@@ -74,7 +73,6 @@ class MemoryStore:
             self._held.pop(key, None)
             self._done[key] = now + self._keep_s
             self._done.move_to_end(key)
-            # What was asked for longest ago expires first as well.
             while self._done and (
                 len(self._done) > self._max_keys or next(iter(self._done.values())) <= now
             ):

@@ -25,9 +25,10 @@ Java: MessageExtEncoder, MessageDecoder, MessageVersion. Big-endian; offsets for
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import Final
+
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.errors import ProtocolError
 from cometmq.model.message import MessageExt
@@ -180,7 +181,7 @@ def encode_record(
             _HEAD.pack(
                 size,
                 MAGIC_V2 if v2 else MAGIC_V1,
-                zlib.crc32(body) & CRC_MASK if body else 0,
+                crc32(body) & CRC_MASK if body else 0,
                 queue_id,
                 flag,
                 queue_offset,
@@ -251,7 +252,7 @@ def decode_record(
             f"the fields of a record at {position} end at {cursor.position - position}, "
             f"it declares {size} bytes"
         )
-    if check_crc and record.body and zlib.crc32(record.body) & CRC_MASK != record.body_crc:
+    if check_crc and record.body and crc32(record.body) & CRC_MASK != record.body_crc:
         raise ProtocolError(f"the body of a record at {position} contradicts its CRC")
     return record
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, Protocol
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError, StoreFullError
 from cometmq.model.sysflag import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
-from zlib import crc32
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.protocol.record import CRC_MASK
 from cometmq.store.mapped_file_queue import MappedFileQueue

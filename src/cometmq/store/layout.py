@@ -51,8 +51,11 @@ def check_sizes(config: StoreConfig, disk: Disk) -> None:
     directory, expected = config.commit_log_path, config.mapped_file_size_commit_log
     names = [name for name in disk.names(directory) if is_file_name(name)]
     sizes = [disk.size(directory / name) or 0 for name in names]
+    if not sizes or any(size == expected for size in sizes):
+        return
     # Of a single file less may be there: a crash can come while it is being made.
-    if any(size == expected for size in sizes) or (len(sizes) <= 1 and sum(sizes) < expected):
+    crashed = disk.size(config.abort_path) is not None
+    if len(sizes) == 1 and sizes[0] < expected and (crashed or sizes[0] == 0):
         return
     raise StoreUnusableError(
         f"{directory / names[0]} has {sizes[0]} bytes, expected {expected}: set "

@@ -6,7 +6,8 @@ import mmap
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.record import CRC_MASK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -28,6 +29,11 @@ _SMALL_FILES = {
 }
 
 
+def _from_environment() -> dict[str, str]:
+    text = os.environ.get("COMETMQ_TEST_PROPERTIES", "")
+    return dict(entry.split("=", 1) for entry in text.split(",") if entry.strip())
+
+
 class Cluster:
     """`name_servers` name servers and `brokers` masters, named `broker-a`, `broker-b`, …
 
@@ -35,6 +41,10 @@ class Cluster:
     keeps the stores there after the end, else they are temporary. As a context manager it runs on a
     loop thread of its own, as an asynchronous one on the running loop. Ports are free ones, and a
     restarted server keeps its port.
+
+    Entries in the environment's COMETMQ_TEST_PROPERTIES (`key=value,key=value`) come before
+    `properties`: so a whole test suite can be run with other settings, such as
+    `transientStorePoolEnable=true`.
 
     Inside a blocking context the coroutines of this class run by `call`, as in
     `cluster.call("restart_broker", 0)`.
@@ -53,7 +63,7 @@ class Cluster:
                 f"a cluster needs a name server, got {name_servers} and {brokers} brokers"
             )
         self._counts = (name_servers, brokers)
-        self._properties = {**_SMALL_FILES, **(properties or {})}
+        self._properties = {**_SMALL_FILES, **_from_environment(), **(properties or {})}
         self._directory = directory
         self._temporary: Path | None = None
         self._thread: LoopThread | None = None

@@ -1,7 +1,7 @@
 """Random lives of delayed messages beside a plain dictionary that says what must become of them.
 
 A life puts messages by level and by time, recalls some, lets time pass, sets the clock, saves, stops,
-is killed or loses its power. Whatever happens: no message comes early, none twice, none is lost, and
+is killed or loses its power; files of the log go while messages wait in them. Whatever happens: no message comes early, none twice, none is lost, and
 none that was recalled comes at all.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.unit.store.fault_disk import FaultDisk
-from tests.unit.store.store_box import CLIENT, Box, QuickDisk
+from tests.unit.store.store_box import CLIENT, Box, ManualClock, QuickDisk
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delay_levels import NEVER_MS
@@ -27,7 +27,7 @@ from cometmq.model import properties as p
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.protocol.record import StoredRecord, decode_record
-from cometmq.store.disk import Disk
+from cometmq.store.disk import DiskUsage
 from cometmq.store.store import MessageStore
 
 LEVELS_MS = (1_000, 5_000, 60_000, 1_800_000)
@@ -37,6 +37,28 @@ PRECISION_MS = 1_000
 # of these lives needs.
 SMALL_WINDOWS = ((4_000, 20), (60_000, 20))
 LARGE_WINDOW = (3_600_000, 100_000)
+
+
+def usage(*, full: bool) -> DiskUsage:
+    """Above diskSpaceCleanForciblyRatio files go whatever their age."""
+    return DiskUsage(1 << 30, (1 << 27) if full else (1 << 29))
+
+
+class FillingDisk(QuickDisk):
+    full = False
+
+    def usage(self, path: Path) -> DiskUsage:
+        return usage(full=self.full)
+
+
+class FillingFaultDisk(FaultDisk):
+    full = False
+
+    def modified_ms(self, path: Path) -> int:
+        return ManualClock().value
+
+    def usage(self, path: Path) -> DiskUsage:
+        return usage(full=self.full)
 
 
 @dataclass
@@ -53,6 +75,7 @@ class Expected:
     timed: bool
     topic: str
     recalled_at: int | None = None
+    record_place: int = -1
     delivered: bool = False
 
 
@@ -63,21 +86,24 @@ class Life:
         self.rng = random.Random(seed)
         self.box = Box(
             root,
-            mapped_file_size_commit_log=64 * 1024,
+            mapped_file_size_commit_log=16 * 1024,
             mapped_file_size_consume_queue=20 * 50,
             message_delay_level="1s 5s 1m 30m",
             message_index_enable=False,
+            delete_when="",
         )
-        self.disk: Disk = FaultDisk(seed) if power else QuickDisk()
+        self.disk: FillingFaultDisk | FillingDisk = (
+            FillingFaultDisk(seed) if power else FillingDisk()
+        )
         self.power = power
         self.clock_jumps = clock_jumps
         self.elapsed_ms = 0
         self.ahead_ms = 0
-        self.set_back = False
+        self.set_back = self.rolled = False
         self.expected: dict[str, Expected] = {}
         self.read_to = dict.fromkeys(QUEUES, 0)
         self.count = 0
-        self.windows = SMALL_WINDOWS
+        self.windows: tuple[tuple[int, int], ...] = SMALL_WINDOWS
         self.saved_text: str | None = None
         self.unsaved: DelayState | None = None
         self.open()
@@ -97,6 +123,7 @@ class Life:
         if self.saved_text is not None:
             state = decode_body(self.saved_text.encode(), DelayState)
         self.delayed.open(state, self.now_ms)
+        self.store.cleaner.on_expiring.append(self.roll)
         self.unsaved = None
 
     # -- what may happen --
@@ -179,11 +206,31 @@ class Life:
             if message.timed:
                 late = message.due_ms + PRECISION_MS <= self.now_ms
             else:
-                late = not self.set_back and message.due_ms <= self.now_ms
+                # What left its level for the timer is as precise as that.
+                due_ms = message.due_ms + PRECISION_MS * self.rolled
+                late = not self.set_back and due_ms <= self.now_ms
             assert not late, f"{unique_id} is late: {message}, now {self.now_ms}"
 
     def flush(self) -> None:
         self.store.flush_all()
+
+    def roll(self, end_place: int) -> int:
+        self.rolled = True
+        return self.delayed.roll(end_place, self.now_ms, self.rng.randint(1, 4))
+
+    def roll_a_little(self) -> None:
+        """Some of what waits in the oldest file, so that a kill may come in between."""
+        if len(self.store.commit_log.files.files) > 1:
+            self.roll(self.store.commit_log.files.files[0].end)
+
+    def clean(self) -> None:
+        """The oldest files go, perhaps at once, perhaps when their copies are flushed."""
+        self.disk.full = True
+        self.store.cleaner.run_now()
+        if self.rng.random() < 0.7:
+            self.store.flush_all()
+            self.store.cleaner.run_now()
+        self.disk.full = False
 
     def save(self) -> None:
         """As `Delays` does it: what was captured is written once the log is on disk so far."""
@@ -221,8 +268,10 @@ class Life:
                 del self.expected[unique_id]
             elif message.recalled_at is not None and message.recalled_at >= end:
                 message.recalled_at = None
-            message.delivered = False
-        self.read_to = dict.fromkeys(QUEUES, 0)
+            message.delivered = 0 <= message.record_place < self.store.commit_log.min_offset
+        self.read_to = {
+            (topic, queue_id): self.store.min_offset(topic, queue_id) for topic, queue_id in QUEUES
+        }
         self.check_arrivals(early=False)
 
     def check_arrivals(self, *, early: bool = True) -> None:
@@ -233,6 +282,7 @@ class Life:
                 assert not message.delivered, f"{unique_id} came twice: {message}"
                 assert message.recalled_at is None, f"{unique_id} was recalled: {message}"
                 message.delivered = True
+                message.record_place = record.physical_offset
                 if early:
                     self.check_not_early(unique_id, message)
 
@@ -278,6 +328,8 @@ def live(root: Path, seed: int, steps: int, *, power: bool, clock_jumps: bool) -
         + [life.run_all] * 8
         + [life.flush] * 4
         + [life.save] * 6
+        + [life.roll_a_little] * 2
+        + [life.clean] * 2
         + [life.wait_long, life.set_clock, life.set_clock, life.stop, life.kill, life.kill]
     )
     for _ in range(steps):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from typing import Any
 
 import pytest
@@ -62,9 +64,6 @@ async def test_a_lost_connection_gives_back_what_was_not_known_to_have_left(line
 
 
 async def test_messages_are_not_kept_after_they_left(line: Any) -> None:
-    import asyncio
-    import weakref
-
     class Weak(Message):
         __slots__ = ("__weakref__",)
 
@@ -74,5 +73,5 @@ async def test_messages_are_not_kept_after_they_left(line: Any) -> None:
     oneways.sent(sent, line, 10)
     del sent
     async with asyncio.timeout(10):
-        while gone() is not None:
+        while gone() is not None:  # noqa: ASYNC110 - nobody tells of a collected object
             await asyncio.sleep(0.01)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.unit.client.fakes import FakeInstance, route, send_ok, until
@@ -17,9 +18,10 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.results import SendResult
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request
-from cometmq.protocol.frame import Frame, SerializeType
+from cometmq.protocol.frame import Frame
 from cometmq.protocol.headers import ReplyMessageRequestHeader
 from cometmq.protocol.properties import decode_properties
+from cometmq.remoting.dispatch import Handlers
 
 ASKED = {"CLUSTER": "c", "CORRELATION_ID": "id-1", "REPLY_TO_CLIENT": "1.2.3.4@5", "TTL": "3000"}
 
@@ -66,17 +68,17 @@ def push(
         store_host="2.2.2.2:2",
         store_timestamp=22,
     )
-    call = Request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, 1, 0, header, FrameWith(body))
+    code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+    call = Request(code=code, header=header, frame=Frame(0, b"", body))
 
     class Peer:
         peer = "b:1"
 
-    connection: Any = Peer()
-    return fake.instance.replies._on_reply(connection, call)
-
-
-def FrameWith(body: bytes) -> Frame:  # noqa: N802 - stands for the class
-    return Frame(SerializeType.JSON, memoryview(b"{}"), memoryview(body))
+    handlers = Handlers()
+    fake.instance.replies.register(handlers)
+    handler, connection = handlers.get(code), cast("Any", Peer())
+    assert handler is not None
+    return cast("RemotingCommand", handler(connection, call))
 
 
 async def ask(fake: FakeInstance, timeout_s: float = 5.0) -> MessageExt:
@@ -94,8 +96,6 @@ async def ask(fake: FakeInstance, timeout_s: float = 5.0) -> MessageExt:
 
 
 def fake_deadline(timeout_s: float) -> float:
-    import asyncio
-
     return asyncio.get_running_loop().time() + timeout_s
 
 
@@ -132,12 +132,9 @@ async def test_a_compressed_reply_is_decompressed(fake: FakeInstance) -> None:
 async def test_a_reply_that_does_not_come_is_told(fake: FakeInstance) -> None:
     with pytest.raises(RequestTimeoutError, match=r"was sent to t@a:\d, but no reply came"):
         await ask(fake, 0.1)
-    assert fake.instance.replies._waiting == {}
 
 
 def test_ids_are_not_repeated() -> None:
-    import asyncio
-
     async def ids() -> set[str]:
         replies = Replies()
         return {replies.expect()[0] for _ in range(100)}

@@ -1,0 +1,81 @@
+from . import errors
+from ._version import __version__
+from .client.allocation import (
+    AllocateByConfig,
+    AllocateByMachineRoom,
+    AllocateConsistentHash,
+    AllocateMachineRoomNearby,
+    allocate_averagely,
+    allocate_averagely_by_circle,
+)
+from .client.encoding import split_batches
+from .client.hooks import (
+    CheckForbiddenHook,
+    ConsumeMessageHook,
+    EndTransactionHook,
+    FilterMessageHook,
+    SendMessageHook,
+)
+from .client.latency_faults import LatencyTables
+from .client.requests import create_reply_message
+from .client.selectors import select_by_hash
+from .client.sync import LitePullConsumer, Producer, PushConsumer, TransactionProducer
+from .client.transaction_producer import TransactionListener
+from .errors import CometMQError
+from .model.message import Message, MessageExt
+from .model.queue import MessageQueue
+from .model.results import (
+    ConsumeFromWhere,
+    ConsumeReport,
+    ConsumeResult,
+    LocalTransactionState,
+    MessageModel,
+    PullResult,
+    PullStatus,
+    SendResult,
+    SendStatus,
+    TransactionSendResult,
+)
+from .protocol.compression import CompressionType
+from .remoting.hooks import RpcHook
+
+__all__ = [
+    "AllocateByConfig",
+    "AllocateByMachineRoom",
+    "AllocateConsistentHash",
+    "AllocateMachineRoomNearby",
+    "CheckForbiddenHook",
+    "CometMQError",
+    "CompressionType",
+    "ConsumeFromWhere",
+    "ConsumeMessageHook",
+    "ConsumeReport",
+    "ConsumeResult",
+    "EndTransactionHook",
+    "FilterMessageHook",
+    "LatencyTables",
+    "LitePullConsumer",
+    "LocalTransactionState",
+    "Message",
+    "MessageExt",
+    "MessageModel",
+    "MessageQueue",
+    "Producer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "RpcHook",
+    "SendMessageHook",
+    "SendResult",
+    "SendStatus",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "__version__",
+    "allocate_averagely",
+    "allocate_averagely_by_circle",
+    "create_reply_message",
+    "errors",
+    "select_by_hash",
+    "split_batches",
+]

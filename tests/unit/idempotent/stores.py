@@ -1,0 +1,104 @@
+"""Stores for the tests, and programs that contend for the keys of one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cometmq.errors import KeyStoreError
+from cometmq.idempotent import KeyState, KeyStore, MemoryStore, RedisStore, SQLiteStore
+
+WAIT_S = 20.0
+ROOT = Path(__file__).parents[3]
+
+
+def eventually(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
+    deadline = time.monotonic() + wait_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not true within {wait_s} s"
+        time.sleep(0.005)
+
+
+@contextmanager
+def redis_server(directory: Path) -> Iterator[str]:
+    """A server of Debian's package redis-server, on a free port; its URL."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is not installed (Debian's package redis-server)")
+    pytest.importorskip("redis", reason="the extra redis is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = {"bind": "127.0.0.1", "port": str(port), "save": "", "appendonly": "no"}
+    command = [program, "--dir", str(directory)]
+    for name, value in options.items():
+        command += [f"--{name}", value]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            url = f"redis://127.0.0.1:{port}/0"
+            with RedisStore(url) as store:
+                eventually(lambda: _answers(store))
+            yield url
+        finally:
+            server.terminate()
+
+
+def _answers(store: RedisStore) -> bool:
+    try:
+        store.abandon("nothing", "")
+    except KeyStoreError:
+        return False
+    return True
+
+
+def new_store(kind: str, place: str, keep_s: float = 60.0) -> KeyStore:
+    """A store of that kind; `place` is a file or a URL."""
+    if kind == "memory":
+        return MemoryStore(keep_s=keep_s)
+    if kind == "sqlite":
+        return SQLiteStore(place, keep_s=keep_s)
+    return RedisStore(place, keep_s=keep_s)
+
+
+def run(program: str, kind: str, place: str) -> subprocess.Popen[str]:
+    """Another process that uses the same keys: `contend` or `crash`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.unit.idempotent.stores", program, kind, place],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def contend(store: KeyStore) -> None:
+    """Consume 200 keys that others want as well; those that were ours are printed."""
+    for number in range(200):
+        begun = store.begin(f"key-{number}", 60.0)
+        if begun.state is KeyState.FREE:
+            sys.stdout.write(f"{number}\n")
+            assert store.finish(f"key-{number}", begun.token)
+
+
+def crash(store: KeyStore) -> None:
+    """Die in the middle of a message."""
+    store.finish("before", store.begin("before", 60.0).token)
+    store.begin("in between", 1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    {"contend": contend, "crash": crash}[sys.argv[1]](new_store(sys.argv[2], sys.argv[3]))
