@@ -185,22 +185,26 @@ def write(result: Report, directory: Path) -> list[Path]:
     results.parent.mkdir(exist_ok=True)
     results.write_text(json.dumps(asdict(result), indent=1) + "\n")
     readme = directory / "README.md"
-    text = readme.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin, f"{readme} lost its begin marker"
-    assert end, f"{readme} lost its end marker"
-    tables = "\n\n".join(_markdown(cells) for cells in _all_cells(result))
+    tables = "\n\n".join(markdown(cells) for cells in _all_cells(result))
     source = f"Raw figures of every round: `results/{results.name}`."
-    readme.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{source}\n\n{END}{after}")
+    rewrite_section(readme, BEGIN, END, f"{tables}\n\n{source}")
     return [results, readme]
+
+
+def rewrite_section(readme: Path, begin: str, end: str, text: str) -> None:
+    """Replace what stands between two marker lines."""
+    before, begin_found, rest = readme.read_text().partition(begin)
+    _, end_found, after = rest.partition(end)
+    assert begin_found, f"{readme} lost its begin marker"
+    assert end_found, f"{readme} lost its end marker"
+    readme.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def _all_cells(result: Report) -> tuple[Cells, ...]:
     return rate_cells(result), detail_cells(result), cost_cells(result), setting_cells(result)
 
 
-def _markdown(cells: Cells) -> str:
+def markdown(cells: Cells) -> str:
     lines = [f"| {' | '.join(line)} |" for line in cells]
     lines.insert(1, "| --- |" + " ---: |" * (len(cells[0]) - 1))
     return "\n".join(lines)

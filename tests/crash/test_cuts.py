@@ -41,6 +41,7 @@ class Traffic:
         self.received = Received()
         self.acknowledged: list[tuple[float, bytes]] = []
         self.failures: list[CometMQError] = []
+        self._places: dict[bytes, tuple[int, int]] = {}
         self._label = label
         self._producer = face.producer(f"cuts-{label}")
         face.consumer(
@@ -72,7 +73,11 @@ class Traffic:
     def expect_everything(self) -> None:
         """What was acknowledged is consumed in the end."""
         sent = {body for _, body in self.acknowledged}
-        eventually(lambda: sent <= set(self.received.bodies), DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        while missing := sent - set(self.received.bodies):
+            places = sorted(self._places[body] for body in missing)
+            assert time.monotonic() < deadline, f"{len(places)} never came: {places[:20]} …"
+            time.sleep(0.05)
 
     def _run(self) -> None:
         for number in itertools.count():
@@ -85,6 +90,7 @@ class Traffic:
                 self.failures.append(error)
             else:
                 assert result.status is SendStatus.SEND_OK
+                self._places[body] = (result.queue.queue_id, result.queue_offset)
                 self.acknowledged.append((time.monotonic(), body))
 
 

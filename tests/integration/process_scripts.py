@@ -198,7 +198,28 @@ def unclosed_asyncio(namesrv: str) -> None:
     asyncio.run(main())
 
 
+def consume(namesrv: str, topic: str, kind: str) -> None:
+    """Tell of the first message and never be done with it."""
+
+    def listen(messages: list[MessageExt]) -> ConsumeResult:
+        say("heard", messages[0].body.decode())
+        threading.Event().wait()
+        return ConsumeResult.SUCCESS
+
+    consumer = cometmq.PushConsumer(
+        topic,
+        listen,
+        namesrv=namesrv,
+        consume_from=FIRST,
+        orderly=kind == "orderly",
+        concurrency=1,
+    )
+    consumer.subscribe(topic)
+    consumer.start()
+    threading.Event().wait()
+
+
 if __name__ == "__main__":
-    script: Callable[[str], None] = globals()[sys.argv[1]]
-    script(sys.argv[2])
+    script: Callable[..., None] = globals()[sys.argv[1]]
+    script(*sys.argv[2:])
     say("end")

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import pytest
 from tests.integration.client_faces import BlockingFace, Received, eventually
 
-import cometmq
 from cometmq import (
     ConsumeFromWhere,
     ConsumeResult,
@@ -24,7 +23,6 @@ from cometmq.admin.messages import MessagesAdmin, Redriven
 from cometmq.broker import redrive_handlers
 from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.ids import pack_host
 from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -40,14 +38,14 @@ Ask = Callable[[Callable[[MessagesAdmin], Coroutine[Any, Any, Any]]], Any]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def namesrv() -> Iterator[str]:
     with Cluster(brokers=2, properties=QUICK) as cluster:
-        yield cluster
+        yield cluster.namesrv
 
 
 @pytest.fixture
-def face(cluster: Cluster) -> Iterator[BlockingFace]:
-    face = BlockingFace(cluster.namesrv)
+def face(namesrv: str) -> Iterator[BlockingFace]:
+    face = BlockingFace(namesrv)
     yield face
     face.close()
 
@@ -58,12 +56,12 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def ask(cluster: Cluster) -> Ask:
+def ask(namesrv: str) -> Ask:
     """Runs a coroutine function of the admin API."""
 
     def run(work: Callable[[MessagesAdmin], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
-            async with MessagesAdmin([cluster.namesrv]) as admin:
+            async with MessagesAdmin([namesrv]) as admin:
                 return await work(admin)
 
         return asyncio.run(main())
@@ -74,11 +72,13 @@ def ask(cluster: Cluster) -> Ask:
 def bury(face: BlockingFace, ask: Ask, name: str, count: int = 8) -> list[MessageExt]:
     """So many dead letters of group and topic `name`, as the admin API lists them."""
     producer = face.producer(name)
-    # Of both brokers, as long as neither has the topic.
+    # Of all brokers, as long as none has the topic.
     queues = producer.queues(name)
+    brokers = {}
     for number in range(count):
         message = Message(name, b"%d" % number, tags="t", keys=[f"k{number}", "all"])
-        producer.send(message, queue=queues[number * 5 % len(queues)])
+        sent = producer.send(message, queue=queues[number * 5 % len(queues)])
+        brokers[sent.msg_id] = sent.queue.broker_name
     refuser = face.consumer(
         name,
         name,
@@ -88,6 +88,7 @@ def bury(face: BlockingFace, ask: Ask, name: str, count: int = 8) -> list[Messag
     )
     letters = eventually(lambda: found if len(found := listed(ask, name)) == count else None)
     refuser.close()
+    assert {letter.msg_id: letter.broker_name for letter in letters} == brokers
     return sorted(letters, key=lambda letter: letter.body)
 
 
@@ -115,7 +116,6 @@ def test_letters_are_listed_as_they_lie(face: BlockingFace, ask: Ask, name: str)
     for letter in letters:
         assert letter.topic == f"%DLQ%{name}"
         assert letter.properties["RETRY_TOPIC"] == name
-    assert {letter.broker_name for letter in letters} == {"broker-a", "broker-b"}
     times = sorted(letter.store_timestamp_ms for letter in letters)
     assert len(listed(ask, name, begin_ms=times[0], end_ms=times[-1])) == 8
     assert listed(ask, name, end_ms=times[0] - 1) == []
@@ -211,7 +211,7 @@ class Undecided:
 
 
 def test_halves_that_were_given_up_are_listed_and_resumed(
-    cluster: Cluster, face: BlockingFace, ask: Ask, name: str
+    namesrv: str, face: BlockingFace, ask: Ask, name: str
 ) -> None:
     began_ms = int(time.time() * 1000)
     listener = Undecided()
@@ -226,14 +226,14 @@ def test_halves_that_were_given_up_are_listed_and_resumed(
         except RouteNotFoundError:
             return []
 
-    with TransactionProducer(name, listener, namesrv=cluster.namesrv) as producer:
+    with TransactionProducer(name, listener, namesrv=namesrv) as producer:
         results = [
             producer.send_in_transaction(Message(name, b"half %d" % number)) for number in range(3)
         ]
         halves = eventually(lambda: found if len(found := given_up()) == 3 else None)
         assert {half.msg_id for half in halves} == {result.msg_id for result in results}
         assert {half.properties["REAL_TOPIC"] for half in halves} == {name}
-        assert {half.properties["TRANSACTION_CHECK_TIMES"] for half in halves} == {"2"}
+        assert all(int(half.properties["TRANSACTION_CHECK_TIMES"]) >= 2 for half in halves)
         listener.verdict = LocalTransactionState.COMMIT
         resumed = halves[1]
         ask(lambda admin: admin.resume_half(resumed.offset_msg_id))
@@ -244,14 +244,12 @@ def test_halves_that_were_given_up_are_listed_and_resumed(
     assert len(received.messages) == 1
 
 
-def test_what_is_no_half_message_is_not_resumed(cluster: Cluster, ask: Ask, name: str) -> None:
+def test_what_is_no_half_message_is_not_resumed(face: BlockingFace, ask: Ask, name: str) -> None:
     with pytest.raises(IllegalArgumentError, match="not hex text"):
         ask(lambda admin: admin.resume_half("nonsense"))
-    with cometmq.Producer(name, namesrv=cluster.namesrv) as producer:
-        ordinary = producer.send(Message(name, b"x"))
+    ordinary = face.producer(name).send(Message(name, b"x"))
     with pytest.raises(RemoteError, match="is no message of RMQ_SYS_TRANS_HALF_TOPIC"):
         ask(lambda admin: admin.resume_half(ordinary.offset_msg_id))
-    host, port = cluster.brokers[0].address.split(":")
-    nowhere = pack_host(host, int(port)).hex().upper() + f"{1 << 40:016X}"
+    nowhere = ordinary.offset_msg_id[:16] + f"{1 << 40:016X}"
     with pytest.raises(RemoteError):
         ask(lambda admin: admin.resume_half(nowhere))

@@ -10,17 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.raw_client import Command, RawClient, pull_ext, send_ext
+from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
+from cometmq.protocol.record import decode_records
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk, DiskUsage
 
 DEADLINE_S = 20.0
 LOG_FILE = 4096
-SEND, PULL = 10, 11
+SEND, PULL, END_TRANSACTION = 10, 11, 37
+PREPARED, COMMIT = 4, 8
 CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG = 306, 316, 329
 
 
@@ -54,7 +56,6 @@ class Site:
                 broker_ip1="127.0.0.1",
                 bind_address="127.0.0.1",
                 listen_port=0,
-                timer_wheel_enable=False,
             ),
             StoreConfig(
                 store_path_root_dir=root,
@@ -152,6 +153,57 @@ def test_expired_files_go_when_an_operator_asks(tmp_path: Path) -> None:
         until(lambda: pull_from_the_first().code == 0)
         pulled = client.ask(PULL, pull_ext("T"))
         assert (pulled.code, pulled.ext["minOffset"]) == (21, pulled.ext["nextBeginOffset"])
+
+
+def test_what_waits_outlives_the_files_that_it_lay_in(tmp_path: Path) -> None:
+    settings = {"delete_when": "", "message_delay_level": "4s", "flush_interval_commit_log": 50}
+    with site(tmp_path, flush_commit_log_thorough_interval=50, **settings) as (running, client):
+        store = running.broker.store
+        assert send(client, "done").code == 0
+        half = {
+            "UNIQ_KEY": "H",
+            "TRAN_MSG": "true",
+            "PGROUP": "pg",
+            "CHECK_IMMUNITY_TIME_IN_SECONDS": "99",
+        }
+        waits: dict[str, dict[str, str]] = {
+            "level": {"UNIQ_KEY": "L", "DELAY": "1"},
+            "timer": {"UNIQ_KEY": "T", "TIMER_DELAY_MS": "4000"},
+            "half": half,
+        }
+        now_ms = int(time.time() * 1000)
+        placed = {}
+        for topic, wait in waits.items():
+            ext = send_ext(
+                topic,
+                bornTimestamp=now_ms,
+                sysFlag=PREPARED if topic == "half" else 0,
+                properties=properties(wait),
+            )
+            answer = client.ask(SEND, ext, topic.encode())
+            assert answer.code == 0, answer.remark
+            placed[topic] = answer
+        first_end = store.commit_log.files.files[0].end
+        while store.commit_log.end < 3 * LOG_FILE:
+            send(client, "done")
+        running.age_files()
+        assert client.ask(DELETE_EXPIRED_COMMITLOG).code == 0
+        until(lambda: store.commit_log.min_offset >= first_end)
+        assert client.ask(PULL, pull_ext("level")).code != 0
+        end = {
+            "producerGroup": "pg",
+            "tranStateTableOffset": placed["half"].ext["queueOffset"],
+            "commitLogOffset": int(placed["half"].ext["msgId"][16:], 16),
+            "commitOrRollback": COMMIT,
+            "msgId": "H",
+        }
+        assert client.ask(END_TRANSACTION, end).code == 0
+        for topic in waits:
+            until(lambda topic=topic: client.ask(PULL, pull_ext(topic)).code == 0)  # type: ignore[misc]
+            (record,) = decode_records(client.ask(PULL, pull_ext(topic)).body)
+            assert record.body == topic.encode()
+            if topic != "half":
+                assert record.store_timestamp - record.born_timestamp >= 4000
 
 
 @pytest.mark.parametrize("code", [CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC])

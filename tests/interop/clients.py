@@ -9,7 +9,10 @@ All programs understand the same scenarios and print JSON lines (`{"event": ...}
 | request | namesrv topic count first ttl-ms | replied, failed, summary (Java, ours) |
 | transact | namesrv topic group member count first size verdicts (commit, rollback, unknown, raise) check | started, sent, state, all-sent, checked, summary (Java, ours) |
 | offsets | namesrv topic (`a,b`) group timestamp | queue, summary (Java) |
+| traces | namesrv topic | pulled, trace, summary (Java) |
 | pull | namesrv topic (`a,b`) expression | pulled, message, summary (Java) |
+
+Producers and consumers also take `trace` and `namespace` (Java, ours).
 
 A produced message of index i has the key `<prefix>-<i>`, the tag `tags[i % len(tags)]`, the user
 property `index`, a non-ASCII user property `note`, and `body_pattern(i, size)` as its body. Its

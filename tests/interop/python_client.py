@@ -55,7 +55,7 @@ def produce(args: dict[str, str]) -> None:
     """Send `count` messages in one mode and print the result of each send."""
     first, count = int(args.get("first", "0")), int(args.get("count", "10"))
     indexes = range(first, first + count)
-    with Producer(args.get("group", "interop-producer"), namesrv=args["namesrv"]) as producer:
+    with Producer(args.get("group", "interop-producer"), **options(args)) as producer:
         mode = args.get("mode", "sync")
         if mode == "sync":
             for index in indexes:
@@ -82,6 +82,15 @@ def produce(args: dict[str, str]) -> None:
                 msgId=producer.recall(args["topic"], _recall_handles[index]),
             )
     emit("summary", sent=count, failed=0)
+
+
+def options(args: dict[str, str]) -> dict[str, Any]:
+    """What producers and consumers are given alike."""
+    return {
+        "namesrv": args["namesrv"],
+        "namespace": args.get("namespace"),
+        "enable_trace": args.get("trace") == "true",
+    }
 
 
 def queue(args: dict[str, str], producer: Producer) -> Any:
@@ -229,7 +238,7 @@ def consume(args: dict[str, str]) -> None:
             consumer = PushConsumer(
                 args["group"],
                 received.listener(name),
-                namesrv=args["namesrv"],
+                **options(args),
                 instance_name=name,
                 max_reconsume_times=int(args.get("max-reconsume-times", "-1")),
                 consume_from=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from tests.interop.clients import CometClient, GoClient, JavaClient, body_patter
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
 
+from cometmq.admin.messages import MessagesAdmin
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -190,6 +192,51 @@ def test_what_fails_comes_again_and_is_given_up_in_the_end(
         assert letter["reconsumeTimes"] == 3
         assert letter["properties"]["RETRY_TOPIC"] == topic
         assert letter["properties"]["ORIGIN_MESSAGE_ID"] == sent[index]["offsetMsgId"]
+
+
+def redriven(namesrv: Namesrv, redrive_id: str, group: str, **which: Any) -> int:
+    """How many dead letters were sent again."""
+
+    async def main() -> int:
+        async with MessagesAdmin([namesrv]) as admin:
+            return sum(one.sent_count for one in await admin.redrive(redrive_id, group, **which))
+
+    return asyncio.run(main())
+
+
+@between("java4-to-comet", "java5-to-comet", "go-to-comet")
+def test_what_was_given_up_is_redriven(
+    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
+) -> None:
+    client, namesrv = pair
+    topic, group = fresh("topic"), fresh("group")
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": topic}
+    made = client.produce(**base, count=4, size=SIZE, tags="TagA")
+    sent = {event["index"]: event for event in made}
+    with client.start(
+        "consume", **base, group=group, fail_times=99, max_reconsume_times=0, until_stdin=True
+    ) as consumer:
+        consumer.wait_messages(4)
+        dead = {"namesrv": namesrv, "topic": f"%DLQ%{group}", "group": f"{group}-dlq"}
+        client.run("consume", **dead, expected=4)
+        consumer.finish()
+    assert redriven(namesrv, f"{group}-1", group, keys=["m-1", "m-2"]) == 2
+    assert redriven(namesrv, f"{group}-2", group, ids=[sent[3]["msgId"]], only_group=True) == 1
+    with client.start("consume", **base, group=group, until_stdin=True) as consumer:
+        consumer.wait_messages(3)
+        for redrive_id, which in (
+            (f"{group}-1", {"keys": ["m-1", "m-2"]}),
+            (f"{group}-2", {"ids": [sent[3]["msgId"]], "only_group": True}),
+        ):
+            redriven(namesrv, redrive_id, group, **which)
+        client.produce(**base, count=1, first=9)
+        consumer.wait_messages(4)
+        received = by_index(messages(consumer.finish()))
+    assert {index: len(found) for index, found in received.items()} == {1: 1, 2: 1, 3: 1, 9: 1}
+    for index in (1, 2, 3):
+        (message,) = received[index]
+        check_content(message, sent[index])
+        assert (message["topic"], message["reconsumeTimes"]) == (topic, 0)
 
 
 @pytest.mark.parametrize(

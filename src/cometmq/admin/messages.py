@@ -170,14 +170,11 @@ class MessagesAdmin(AdminClient):
         route = await self._route(topic)
         for queue in route.subscribe_queues(topic):
             address = master_of(route, topic, queue.broker_name)
-            async for message in self._of_queue(address, queue, begin_ms):
-                if message.store_timestamp_ms > end_ms:
-                    break
-                if message.store_timestamp_ms >= begin_ms:
-                    yield message
+            async for message in self._of_queue(address, queue, begin_ms, end_ms):
+                yield message
 
     async def _of_queue(
-        self, address: str, queue: MessageQueue, begin_ms: int
+        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int
     ) -> AsyncIterator[MessageExt]:
         search = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=begin_ms
@@ -200,7 +197,9 @@ class MessagesAdmin(AdminClient):
         while offset < end:
             records, offset = await self._pull(address, queue, offset)
             for record in records:
-                if record.queue_offset < end:
+                if record.queue_offset >= end or record.store_timestamp > end_ms:
+                    return
+                if record.store_timestamp >= begin_ms:
                     yield _message(record, queue.broker_name)
 
     async def _pull(

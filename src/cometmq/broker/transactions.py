@@ -342,6 +342,9 @@ class Transactions:
     def _prepared(self, header: EndTransactionRequestHeader) -> HalfMessage:
         half = read_half(self._store, header.tran_state_table_offset)
         if half is None:
+            half = self._rolled(header)
+            if half is not None:
+                return half
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "Find prepared transaction message failed: none is at queue offset "
@@ -353,6 +356,15 @@ class Transactions:
                 "The commit log offset wrong: the half message at queue offset "
                 f"{header.tran_state_table_offset} is not at {header.commit_log_offset}",
             )
+        return half
+
+    def _rolled(self, header: EndTransactionRequestHeader) -> HalfMessage | None:
+        """The copy of an unresolved message whose first one has left the log."""
+        newest = self.table.newest(header.tran_state_table_offset)
+        half = read_half(self._store, newest) if newest is not None else None
+        # The commit-log offset can no longer prove that the sender means this message; its id does.
+        if half is None or half.properties.get(p.UNIQ_CLIENT_MESSAGE_ID) != header.msg_id:
+            return None
         return half
 
     def _commit(self, half: HalfMessage) -> None:

@@ -71,8 +71,8 @@ class ConsumeJob:
         return self.outcome is _UNSAID or isinstance(self.outcome, ConsumeReport)
 
     @property
-    def failure(self) -> Exception | None:
-        return self.outcome if isinstance(self.outcome, Exception) else None
+    def failure(self) -> BaseException | None:
+        return self.outcome if isinstance(self.outcome, BaseException) else None
 
     @property
     def plain_success(self) -> bool:
@@ -154,7 +154,7 @@ def _judge(job: ConsumeJob, returned: object) -> None:
     )
 
 
-def _blame(job: ConsumeJob, error: Exception) -> None:
+def _blame(job: ConsumeJob, error: BaseException) -> None:
     job.outcome = error
     log.warning(
         "the listener failed, the messages will be consumed again",
@@ -302,7 +302,8 @@ class ThreadRunner:
         context = _before(self._hooks, job)
         try:
             _judge(job, self._listener(_prepare(job)))
-        except Exception as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
+        except BaseException as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
+            # SystemExit too: it would end this thread, and nobody would hear of the messages.
             _blame(job, error)
         finally:
             del self._running[ident]
@@ -346,6 +347,9 @@ class TaskRunner:
         self._jobs: deque[ConsumeJob] = deque()
         self._done: list[ConsumeJob] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        # Tasks that will look for a job once more. One that has found none counts no longer, though
+        # it leaves `_tasks` only in a later turn: what is submitted until then needs another.
+        self._looking = 0
         self._running: dict[asyncio.Task[None] | None, ConsumeJob] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -366,7 +370,8 @@ class TaskRunner:
         self._drain()
 
     def _begin_another(self) -> None:
-        if self._jobs and len(self._tasks) < self.concurrency:
+        if self._jobs and self._looking < self.concurrency:
+            self._looking += 1
             task = self._owner.spawn(self._work(), "listener")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -374,15 +379,18 @@ class TaskRunner:
     async def _work(self) -> None:
         count = 0
         task: asyncio.Task[None] | None = asyncio.current_task()
-        while self._jobs and len(self._tasks) <= self.concurrency:
-            job = self._jobs.popleft()
-            self._begin_another()
-            if job.process_queue.consumable:  # else another member gets the messages
-                await self._run(job, task)
-            self._report(job)
-            count += 1
-            if count % _JOBS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        try:
+            while self._jobs and self._looking <= self.concurrency:
+                job = self._jobs.popleft()
+                self._begin_another()
+                if job.process_queue.consumable:  # else another member gets the messages
+                    await self._run(job, task)
+                self._report(job)
+                count += 1
+                if count % _JOBS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._looking -= 1
 
     async def _run(self, job: ConsumeJob, task: asyncio.Task[None] | None) -> None:
         started = job.begun_at = time.monotonic()
@@ -390,7 +398,13 @@ class TaskRunner:
         context = _before(self._hooks, job)
         try:
             _judge(job, await self._listener(_prepare(job)))
-        except Exception as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
+        except KeyboardInterrupt:
+            raise  # meant for whoever runs the loop
+        except BaseException as error:
+            # SystemExit would end the loop of all clients, and a cancellation that nobody asked this
+            # task for (of something that the listener awaits) leave the messages unaccounted for.
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             _blame(job, error)
         finally:
             del self._running[task]

@@ -19,7 +19,12 @@ from cometmq.client.hooks import HookList
 from cometmq.client.inspected import process_queue_info
 from cometmq.client.instance import ClientInstance
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
-from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore, persist_periodically
+from cometmq.client.offset_store import (
+    LocalOffsetStore,
+    OffsetStore,
+    RemoteOffsetStore,
+    persist_periodically,
+)
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.pulling import PullOptions, QueuePuller
 from cometmq.client.rebalance import Rebalancer, first_offset

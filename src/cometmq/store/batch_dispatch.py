@@ -19,7 +19,7 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.store.batch_scan import RecordBatch
 from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from cometmq.store.dispatch import Dispatcher
-from cometmq.store.record_columns import Bools, Ints
+from cometmq.protocol.record_columns import Bools, Ints
 from cometmq.store.record_texts import RecordTexts
 
 _UNIT: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])

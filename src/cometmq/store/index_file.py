@@ -32,7 +32,7 @@ import numpy.typing as npt
 from cometmq.store.disk import Disk
 from cometmq.store.index_keys import IndexKeys
 from cometmq.store.mapped_file import MappedFile
-from cometmq.store.record_columns import Ints
+from cometmq.protocol.record_columns import Ints
 
 _HEADER: Final = struct.Struct(">qqqqii")
 HEADER_SIZE: Final = 40

@@ -17,7 +17,7 @@ import numpy as np
 from cometmq.model.hashing import java_hash
 from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from cometmq.store.record_columns import Ints, RecordColumns, read_columns
+from cometmq.protocol.record_columns import Ints, RecordColumns, read_columns
 from cometmq.store.record_texts import LONGEST, RecordTexts
 
 # By the length of what follows; the longest property is shorter than this.

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cometmq.store.record_columns import Bools, Bytes, Ints, RecordColumns, gather
+from cometmq.protocol.record_columns import Bools, Bytes, Ints, RecordColumns, gather
 
 Hashes = npt.NDArray[np.uint32]
 # Index of the record, start and end of a text, as columns of equal length.

@@ -103,6 +103,7 @@ class Life:
         self.expected: dict[str, Expected] = {}
         self.read_to = dict.fromkeys(QUEUES, 0)
         self.count = 0
+        self.gone_files = 0
         self.windows: tuple[tuple[int, int], ...] = SMALL_WINDOWS
         self.saved_text: str | None = None
         self.unsaved: DelayState | None = None
@@ -226,11 +227,13 @@ class Life:
     def clean(self) -> None:
         """The oldest files go, perhaps at once, perhaps when their copies are flushed."""
         self.disk.full = True
+        before = self.store.commit_log.min_offset
         self.store.cleaner.run_now()
         if self.rng.random() < 0.7:
             self.store.flush_all()
             self.store.cleaner.run_now()
         self.disk.full = False
+        self.gone_files += (self.store.commit_log.min_offset - before) // (16 * 1024)
 
     def save(self) -> None:
         """As `Delays` does it: what was captured is written once the log is on disk so far."""
@@ -268,6 +271,8 @@ class Life:
                 del self.expected[unique_id]
             elif message.recalled_at is not None and message.recalled_at >= end:
                 message.recalled_at = None
+            if message.record_place >= end:
+                message.record_place = -1
             message.delivered = 0 <= message.record_place < self.store.commit_log.min_offset
         self.read_to = {
             (topic, queue_id): self.store.min_offset(topic, queue_id) for topic, queue_id in QUEUES
@@ -337,4 +342,5 @@ def live(root: Path, seed: int, steps: int, *, power: bool, clock_jumps: bool) -
         counts[action.__name__] += 1
         action()
     life.end()
+    counts["files gone"] = life.gone_files
     return counts

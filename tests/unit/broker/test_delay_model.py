@@ -43,3 +43,4 @@ def test_no_message_is_early_lost_or_doubled(
     print(dict(counts))  # noqa: T201
     assert counts["put"] > counts["steps"] // 4
     assert counts["kill"] > 0
+    assert counts["files gone"] > 0

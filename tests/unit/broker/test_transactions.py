@@ -284,6 +284,42 @@ def test_older_than_the_log_is_kept_is_given_up(bench: Bench) -> None:
     assert bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC) == ["OLD"]
 
 
+def test_a_half_message_that_waits_for_longer_than_files_are_kept_is_copied(
+    bench: Bench, box: Box
+) -> None:
+    transactions = bench.start()
+    place = bench.half("T1", CHECK_IMMUNITY_TIME_IN_SECONDS=str(4 * 86_400))
+    ended = bench.half("T2")
+    bench.end("T2", ended)
+    end = bench.store.commit_log.end
+    assert transactions.roll(end, 10) == 1
+    assert transactions.roll(end, 10) == 0
+    transactions.close()
+    box.crash(bench.store)
+    again = Bench(box, bench.offsets)
+    again.start()
+    assert again.open_keys() == ["T1"]
+    assert again.transactions.table.low_offset(-1) > ended[0]
+    again.round()
+    assert again.asked == []
+    again.end("T1", place)
+    assert again.listed("orders") == ["T2", "T1"]
+
+
+def test_a_half_message_that_cannot_be_copied_is_given_up_before_its_file_goes(
+    bench: Bench,
+) -> None:
+    transactions = bench.start()
+    bench.java_half("T1", mine="x" * 32_670)
+    bench.java_half("T2")
+    transactions.open()
+    end = bench.store.commit_log.end
+    while transactions.roll(end, 1):
+        pass
+    assert bench.open_keys() == ["T2"]
+    assert bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC) == ["T1"]
+
+
 def test_a_client_whose_clock_is_ahead_is_asked_as_soon_as_others(bench: Bench) -> None:
     transactions = bench.start()
     message = IncomingMessage("orders", 0, b"x", _properties("A"), 4_000_000_000_000, CLIENT)

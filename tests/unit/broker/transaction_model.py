@@ -256,8 +256,8 @@ class World:
             self.fail_next = True
         action: Callable[[], None] = self.rng.choices(
             (self.half, self.verdict, self.repeat, self.wrong, self.round, self.write, self.stop,
-             self.resume),
-            (35, 45, 8, 4, 2, 8, 0.1, 1),
+             self.resume, self.roll),
+            (35, 45, 8, 4, 2, 8, 0.1, 1, 0.2),
         )[0]  # fmt: skip
         try:
             action()
@@ -468,6 +468,20 @@ class World:
                 model.copies.append(place)
                 # A kill may have come between the copy and the question.
                 model.checks = max(half.check_times, 0)
+
+    def roll(self) -> None:
+        """A part of the log is to go: nothing that waits is in it any more."""
+        transactions, log = self.life.transactions, self.life.store.commit_log
+        end = self.rng.randrange(log.end + 1)
+        try:
+            while transactions.roll(end, 5):
+                pass
+        except StoreFullError:
+            return
+        finally:
+            self._see_copies()
+        assert all(half.record.physical_offset >= end for half in self.unresolved().values())
+        self.counts["rolled"] += 1
 
     def resume(self) -> None:
         if self.power is not None:

@@ -242,3 +242,14 @@ async def test_the_start_of_consumption_is_noted(wrap: Any) -> None:
     await done.wait(1)
     await runner.close(5)
     assert abs(int(starts[0]) - time.time() * 1000) < 60_000
+
+
+async def test_jobs_that_come_as_the_last_task_ends_are_run() -> None:
+    done = Done()
+    runner = TaskRunner(as_coroutine(lambda _: SUCCESS), 1, "test", done)
+    first, second = jobs(2)
+    runner.submit([first])
+    # Runs in the same turn of the loop as the task, right after it found no further job.
+    asyncio.get_running_loop().call_soon(runner.submit, [second])
+    await done.wait(2)
+    await runner.close(5)

@@ -46,10 +46,11 @@ class QuickDisk(Disk):
 
 
 class Box:
-    """A store directory with small files; every store it opens is closed at the end."""
+    """A store directory with small files, on `disk`; every store it opens is closed at the end."""
 
     def __init__(self, root: Path, **settings: Any) -> None:
         self.root = root
+        self.disk: Disk | None = settings.pop("disk", None)
         self.clock = ManualClock()
         self.config = StoreConfig(
             store_path_root_dir=root,
@@ -67,7 +68,7 @@ class Box:
             self.config,
             clock=self.clock,
             store_host=host,
-            disk=disk,
+            disk=disk or self.disk,
             on_arrival=lambda *arrival: self.arrivals.append(arrival),
         )
         self._opened.append(store)

@@ -8,6 +8,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -90,7 +91,9 @@ final class Consume {
     }
 
     private DefaultMQPushConsumer start(String member) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            args.text("namespace", null), args.text("group"), null,
+            new AllocateMessageQueueAveragely(), args.flag("trace"), null);
         consumer.setNamesrvAddr(args.text("namesrv"));
         consumer.setInstanceName(member);
         consumer.setConsumeFromWhere("last".equals(args.text("from", "first"))
@@ -98,7 +101,12 @@ final class Consume {
             : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPersistConsumerOffsetInterval(1000);
         consumer.setMaxReconsumeTimes(args.number("max-reconsume-times", -1));
-        consumer.subscribe(args.text("topic"), args.text("expression", "*"));
+        String classFilter = args.text("class-filter", null);
+        if (classFilter == null) {
+            consumer.subscribe(args.text("topic"), args.text("expression", "*"));
+        } else {
+            consumer.subscribe(args.text("topic"), classFilter, "");
+        }
         int expected = args.number("expected", Integer.MAX_VALUE);
         long delayMs = args.millis("delay-ms", 0);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

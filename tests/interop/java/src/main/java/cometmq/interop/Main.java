@@ -26,6 +26,9 @@ public final class Main {
             case "offsets":
                 new Queues(args).offsets();
                 break;
+            case "traces":
+                new Queues(args).traces();
+                break;
             case "pull":
                 new Queues(args).pull();
                 break;

@@ -46,7 +46,9 @@ final class Produce {
     }
 
     void run() throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(args.text("group", "interop-producer"));
+        String group = args.text("group", "interop-producer");
+        DefaultMQProducer producer = new DefaultMQProducer(
+            args.text("namespace", null), group, null, args.flag("trace"), null);
         producer.setNamesrvAddr(args.text("namesrv"));
         producer.setInstanceName(args.text("member", "producer"));
         producer.setSendMsgTimeout(10_000);

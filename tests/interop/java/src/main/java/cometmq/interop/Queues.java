@@ -1,10 +1,15 @@
 package cometmq.interop;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.trace.TraceBean;
+import org.apache.rocketmq.client.trace.TraceContext;
+import org.apache.rocketmq.client.trace.TraceDataEncoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -39,11 +44,46 @@ final class Queues {
 
     /** Every message of every queue from its minimum offset. */
     void pull() throws Exception {
+        pullAll(message -> new Event("message").with(message).print());
+    }
+
+    /** Every message of a trace topic, as the client's own decoder reads it. */
+    void traces() throws Exception {
+        pullAll(message -> {
+            String text = new String(message.getBody(), StandardCharsets.UTF_8);
+            for (TraceContext context : TraceDataEncoder.decoderFromTraceDataString(text)) {
+                TraceBean bean = context.getTraceBeans().get(0);
+                new Event("trace")
+                    .with("type", context.getTraceType())
+                    .with("group", context.getGroupName())
+                    .with("regionId", context.getRegionId())
+                    .with("timestamp", context.getTimeStamp())
+                    .with("cost", context.getCostTime())
+                    .with("success", context.isSuccess())
+                    .with("requestId", context.getRequestId())
+                    .with("contextCode", context.getContextCode())
+                    .with("topic", bean.getTopic())
+                    .with("msgId", bean.getMsgId())
+                    .with("offsetMsgId", bean.getOffsetMsgId())
+                    .with("tags", bean.getTags())
+                    .with("keys", bean.getKeys())
+                    .with("storeHost", bean.getStoreHost())
+                    .with("bodyLength", bean.getBodyLength())
+                    .with("retryTimes", bean.getRetryTimes())
+                    .with("msgType", bean.getMsgType())
+                    .with("state", bean.getTransactionState())
+                    .with("messageKeys", message.getKeys())
+                    .print();
+            }
+        });
+    }
+
+    private void pullAll(Consumer<MessageExt> each) throws Exception {
         DefaultMQPullConsumer consumer = start();
         int received = 0;
         try {
             for (MessageQueue queue : queues(consumer)) {
-                received += pull(consumer, queue);
+                received += pull(consumer, queue, each);
             }
         } finally {
             consumer.shutdown();
@@ -51,7 +91,9 @@ final class Queues {
         new Event("summary").with("received", received).print();
     }
 
-    private int pull(DefaultMQPullConsumer consumer, MessageQueue queue) throws Exception {
+    private int pull(
+        DefaultMQPullConsumer consumer, MessageQueue queue, Consumer<MessageExt> each
+    ) throws Exception {
         long offset = consumer.minOffset(queue);
         long end = consumer.maxOffset(queue);
         int received = 0;
@@ -64,7 +106,7 @@ final class Queues {
                 .print();
             if (result.getPullStatus() == PullStatus.FOUND) {
                 for (MessageExt message : result.getMsgFoundList()) {
-                    new Event("message").with(message).print();
+                    each.accept(message);
                     received++;
                 }
             }

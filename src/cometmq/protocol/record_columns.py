@@ -24,6 +24,7 @@ from cometmq.protocol.record import (
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
+Window = bytes | bytearray | memoryview
 
 _SIZE: Final = struct.Struct(">I")
 _MAGIC_OFFSET: Final = 4
@@ -67,26 +68,30 @@ class RecordColumns:
         )
 
 
-def read_columns(
-    window: bytearray | memoryview, start: int, limit: int, base: int
-) -> RecordColumns:
+def read_columns(window: Window, start: int, limit: int, base: int | None) -> RecordColumns:
     """The records that stand in `window` one after the other from `start` on, whole below `limit`.
 
-    `base` is the commit-log offset of the window. Stops in front of what is no record by its size,
-    its magic or the offset that it claims for itself.
+    `base` is the commit-log offset of the window, None where it is no part of the log but an answer
+    to a pull. Stops in front of what is no record by its size, its magic or the offset that it
+    claims for itself.
     """
-    starts, ends = _walk(window, start, limit)
+    return columns_at(window, *_walk(window, start, limit), base)
+
+
+def columns_at(window: Window, starts: Ints, ends: Ints, base: int | None) -> RecordColumns:
+    """As `read_columns`, of records whose places are known, from a consume queue say."""
     magics = gather(window, ">u4", starts + _MAGIC_OFFSET)
-    own_offsets = gather(window, ">i8", starts + _PHYSICAL_OFFSET_OFFSET)
     v2 = magics == MAGIC_V2
-    bad = (~v2 & (magics != MAGIC_V1)) | (own_offsets != starts + base)
+    bad = ~v2 & (magics != MAGIC_V1)
+    if base is not None:
+        bad |= gather(window, ">i8", starts + _PHYSICAL_OFFSET_OFFSET) != starts + base
     if bad.any():
         count = int(np.argmax(bad))
         starts, ends, v2 = starts[:count], ends[:count], v2[:count]
     return _columns(window, starts, ends, v2)
 
 
-def _columns(window: bytearray | memoryview, starts: Ints, ends: Ints, v2: Bools) -> RecordColumns:
+def _columns(window: Window, starts: Ints, ends: Ints, v2: Bools) -> RecordColumns:
     flags = gather(window, ">i4", starts + SYS_FLAG_OFFSET)
     timestamps_at = starts + STORE_TIMESTAMP_OFFSET_V4
     body_lengths_at = starts + _BODY_LENGTH_OFFSET_V4
@@ -117,7 +122,7 @@ def _columns(window: bytearray | memoryview, starts: Ints, ends: Ints, v2: Bools
     )
 
 
-def _walk(window: bytearray | memoryview, start: int, limit: int) -> tuple[Ints, Ints]:
+def _walk(window: Window, start: int, limit: int) -> tuple[Ints, Ints]:
     """Where records would begin and end by the sizes they declare."""
     size_at = _SIZE.unpack_from
     last = limit - MIN_RECORD_SIZE
@@ -133,7 +138,7 @@ def _walk(window: bytearray | memoryview, start: int, limit: int) -> tuple[Ints,
     return bounds[:-1], bounds[1:]
 
 
-def gather(window: bytearray | memoryview | Bytes, kind: str, places: Ints) -> Ints:
+def gather(window: Window | Bytes, kind: str, places: Ints) -> Ints:
     """The big-endian numbers at any places, as int64. A place too near the end gives another's."""
     dtype = np.dtype(kind)
     last = len(window) - dtype.itemsize

@@ -1,0 +1,33 @@
+"""Books every order once, however often its message comes: keys that are done lie in an SQLite file.
+
+python examples/idempotent_consumer.py 127.0.0.1:9876 done.db
+
+Send orders with `Message("orders", b"...", keys=["O-1001"])`; the first key tells one from another.
+"""
+
+import signal
+import sys
+
+from cometmq import ConsumeFromWhere, ConsumeResult, MessageExt, PushConsumer
+from cometmq.idempotent import SQLiteStore, idempotent
+
+
+def book(messages: list[MessageExt]) -> ConsumeResult:
+    for message in messages:
+        print("booked", message.keys, message.body)
+    return ConsumeResult.SUCCESS
+
+
+def main(namesrv: str, path: str) -> None:
+    with SQLiteStore(path) as store:
+        listener = idempotent(book, store, scope="billing")
+        consumer = PushConsumer(
+            "billing", listener, namesrv=namesrv, consume_from=ConsumeFromWhere.FIRST_OFFSET
+        )
+        consumer.subscribe("orders")
+        with consumer:
+            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

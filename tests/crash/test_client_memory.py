@@ -1,0 +1,53 @@
+"""A million messages each way leave nothing behind in a client's memory.
+
+COMETMQ_MEMORY_MESSAGES says how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.interop.comet_servers import CometBroker, CometNamesrv
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
+
+MESSAGES = int(os.environ.get("COMETMQ_MEMORY_MESSAGES", "1000000"))
+GROWTH_LIMIT_KIB = 10_000_000 // 1024
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_memory_does_not_grow_with_messages(
+    tmp_path: Path, face: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        CometNamesrv(directory=tmp_path / "n") as namesrv,
+        CometBroker(namesrv.address, directory=tmp_path / "b"),
+    ):
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.crash.client_memory",
+                namesrv.address,
+                face,
+                str(MESSAGES),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"sent"')]
+    held = [line["anonymous_kib"] for line in lines]
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{face}: {lines[-1]['sent']:,} messages each way, MiB by tenths: "
+            f"{', '.join(f'{kib / 1024:.1f}' for kib in held)} "
+        )
+    # The first tenth is the warm-up.
+    assert max(held[1:]) - held[0] < GROWTH_LIMIT_KIB

@@ -1,0 +1,191 @@
+"""Where consumers keep their offsets, and when: by both faces, at the broker and in a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.raw_client import RawClient
+
+from cometmq import ConsumeFromWhere, Message, MessageModel, MessageQueue
+from cometmq.testing.cluster import Cluster
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+QUERY_CONSUMER_OFFSET = 14
+Stored = Callable[[str, str], int | None]
+
+ORDERLY = pytest.mark.parametrize("orderly", [False, True])
+# "Soon" stands for the 5 s between two commits; "never" leaves nothing but the occasion at hand.
+SOON_S, NEVER_S = 0.05, 3600.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=("blocking", "asyncio"))
+def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
+    with open_face(request.param, cluster.namesrv) as face:
+        yield face
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.fixture
+def every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets how often offsets are committed."""
+
+    def set_to(seconds: float) -> None:
+        monkeypatch.setattr("cometmq.client.member.PERSIST_INTERVAL_S", seconds)
+
+    return set_to
+
+
+@pytest.fixture
+def stored(cluster: Cluster) -> Stored:
+    """A group's offset in queue 0 as the broker has it."""
+
+    def ask(group: str, topic: str) -> int | None:
+        ext = {"consumerGroup": group, "topic": topic, "queueId": 0, "setZeroIfNotFound": "false"}
+        with RawClient(cluster.brokers[0].address) as client:
+            answer = client.ask(QUERY_CONSUMER_OFFSET, ext)
+        return int(answer.ext["offset"]) if answer.code == 0 else None
+
+    return ask
+
+
+def fill(face: Face, topic: str, count: int) -> None:
+    producer = face.producer(f"{topic}-fill")
+    for i in range(count):
+        producer.send(Message(topic, b"%d" % i), queue=MessageQueue(topic, "broker-a", 0))
+
+
+def test_the_default_is_five_seconds() -> None:
+    from cometmq.client.member import PERSIST_INTERVAL_S
+
+    assert PERSIST_INTERVAL_S == 5.0
+
+
+@ORDERLY
+def test_a_running_consumer_commits_from_time_to_time(
+    face: Face, name: str, stored: Stored, every: Callable[[float], None], orderly: bool
+) -> None:
+    every(SOON_S)
+    fill(face, name, 7)
+    received = Received()
+    face.consumer(name, name, received.handle, consume_from=FIRST, orderly=orderly)
+    received.wait_for(7)
+    eventually(lambda: stored(name, name) == 7)
+
+
+@ORDERLY
+def test_a_close_commits(
+    face: Face, name: str, stored: Stored, every: Callable[[float], None], orderly: bool
+) -> None:
+    every(NEVER_S)
+    fill(face, name, 7)
+    received = Received()
+    consumer = face.consumer(name, name, received.handle, consume_from=FIRST, orderly=orderly)
+    received.wait_for(7)
+    consumer.close()
+    assert stored(name, name) == 7
+
+
+@ORDERLY
+def test_a_queue_that_is_given_up_is_committed(
+    face: Face, name: str, stored: Stored, every: Callable[[float], None], orderly: bool
+) -> None:
+    every(NEVER_S)
+    fill(face, name, 7)
+    received = Received()
+    consumer = face.consumer(name, name, received.handle, consume_from=FIRST, orderly=orderly)
+    received.wait_for(7)
+    consumer.unsubscribe(name)
+    eventually(lambda: stored(name, name) == 7)
+
+
+@ORDERLY
+def test_a_rebalance_commits_what_another_member_gets(
+    face: Face, name: str, stored: Stored, every: Callable[[float], None], orderly: bool
+) -> None:
+    every(NEVER_S)
+    fill(face, name, 7)
+    # The last in order gets the last queues, so queue 0 stays with who is named first.
+    received, late = Received(), Received()
+    options: dict[str, Any] = {"consume_from": FIRST, "orderly": orderly}
+    first = face.consumer(name, name, received.handle, instance_name=f"{name}-b", **options)
+    received.wait_for(7)
+    other = face.consumer(name, name, late.handle, instance_name=f"{name}-a", **options)
+    mine = MessageQueue(name, "broker-a", 0)
+    eventually(lambda: mine in other.assigned_queues())
+    assert mine not in first.assigned_queues()
+    eventually(lambda: stored(name, name) == 7)
+
+
+def broadcasting(directory: Path) -> dict[str, Any]:
+    return {
+        "consume_from": FIRST,
+        "message_model": MessageModel.BROADCASTING,
+        "local_offset_dir": directory,
+    }
+
+
+def offsets_in(file: Path) -> dict[int, int]:
+    """Offsets by queue id, as Java's client would read them."""
+    if not file.exists():
+        return {}
+    table = json.loads(file.read_text())["offsetTable"]
+    return {json.loads(bean)["queueId"]: offset for bean, offset in table.items()}
+
+
+@ORDERLY
+def test_a_broadcasting_consumer_writes_its_file_from_time_to_time(
+    face: Face,
+    name: str,
+    stored: Stored,
+    every: Callable[[float], None],
+    orderly: bool,
+    tmp_path: Path,
+) -> None:
+    every(SOON_S)
+    fill(face, name, 3)
+    received = Received()
+    consumer = face.consumer(name, name, received.handle, orderly=orderly, **broadcasting(tmp_path))
+    file = tmp_path / consumer.client_id / name / "offsets.json"
+    received.wait_for(3)
+    eventually(lambda: offsets_in(file).get(0) == 3)
+    fill(face, name, 2)
+    received.wait_for(5)
+    eventually(lambda: offsets_in(file).get(0) == 5)
+    assert offsets_in(file.with_name("offsets.json.bak"))[0] < 5
+    assert stored(name, name) is None  # nothing of it at the broker
+
+
+def test_a_broadcasting_consumer_goes_on_from_the_backup(
+    face: Face, name: str, every: Callable[[float], None], tmp_path: Path
+) -> None:
+    every(NEVER_S)
+    options = broadcasting(tmp_path)
+    for count in (3, 2):
+        fill(face, name, count)
+        received = Received()
+        consumer = face.consumer(name, name, received.handle, **options)
+        file = tmp_path / consumer.client_id / name / "offsets.json"
+        received.wait_for(count)
+        consumer.close()
+    assert offsets_in(file)[0] == 5
+    assert offsets_in(file.with_name("offsets.json.bak"))[0] == 3
+    file.write_text('{"offsetTable":{')  # cut, as by a full disk
+    received = Received()
+    face.consumer(name, name, received.handle, **options)
+    received.wait_for(2)
+    assert [message.queue_offset for message in received.messages] == [3, 4]

@@ -1,0 +1,297 @@
+"""Producers over two brokers of which one is taken away: retries by mode, keys, back-pressure, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.test_client_scenarios import create_topic
+
+import cometmq.aio
+from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus, split_batches
+from cometmq.errors import (
+    CometMQError,
+    ConnectError,
+    IllegalArgumentError,
+    RemotingError,
+    RouteNotFoundError,
+    TooManyRequestsError,
+)
+from cometmq.model.route import BrokerData, QueueData, TopicRouteData
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import response
+from cometmq.protocol.headers import GetRouteInfoRequestHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.server import RemotingServer
+from cometmq.runtime.portal import LoopThread
+from cometmq.testing import Cluster
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+BOTH = ("broker-a", "broker-b")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
+    with open_face(request.param, cluster.namesrv) as face:
+        yield face
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and group name of this test's own."""
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.fixture
+def a_down(cluster: Cluster) -> Iterator[partial[None]]:
+    """Call it to stop broker-a; the end of the test starts it again."""
+    stopped = []
+
+    def stop() -> None:
+        stopped.append(cluster.call("stop_broker", 0))
+
+    yield partial(stop)
+    if stopped:
+        cluster.call("start_broker", 0)
+
+
+def result_of(outcome: Any) -> Any:
+    return outcome.result(10) if hasattr(outcome, "result") else outcome
+
+
+def test_every_mode_finds_the_broker_that_is_left(
+    face: Face, name: str, a_down: partial[None]
+) -> None:
+    create_topic(face, name, BOTH)
+    producer = face.producer(name)
+    sync = [producer.send(Message(name, b"%d" % i)).queue.broker_name for i in range(16)]
+    assert set(sync) == set(BOTH)
+    a_down()
+    for _ in range(8):
+        assert producer.send(Message(name, b"sync")).queue.broker_name == "broker-b"
+        result = result_of(producer.send_async(Message(name, b"async")))
+        assert result.queue.broker_name == "broker-b"
+    batch = [Message(name, b"batch") for _ in range(3)]
+    assert producer.send_batch(batch).queue.broker_name == "broker-b"
+
+
+def test_without_retries_the_failure_is_the_callers(
+    face: Face, name: str, a_down: partial[None]
+) -> None:
+    create_topic(face, name, BOTH)
+    producer = face.producer(name, retry_times=0, retry_times_async=0)
+    queue = next(q for q in producer.queues(name) if q.broker_name == "broker-a")
+    producer.send(Message(name, b"x"), queue=queue)
+    a_down()
+    with pytest.raises(CometMQError):
+        producer.send(Message(name, b"x"), queue=queue)
+
+
+def test_latency_faults_keep_sends_away_from_a_broker_that_came_back(
+    face: Face, name: str, cluster: Cluster
+) -> None:
+    create_topic(face, name, BOTH)
+    producer = face.producer(name, send_latency_fault_enable=True)
+    for _ in range(16):
+        producer.send(Message(name, b"x"))
+    cluster.call("stop_broker", 0)
+    try:
+        # Soon one of them meets the broker that is gone; ten seconds it is left alone then.
+        for _ in range(16):
+            assert producer.send(Message(name, b"x")).queue.broker_name == "broker-b"
+    finally:
+        cluster.call("start_broker", 0)
+    assert producer.send(Message(name, b"x")).status is SendStatus.SEND_OK
+
+
+def test_a_key_keeps_its_queue_while_a_broker_is_away_and_when_it_is_back(
+    face: Face, name: str, cluster: Cluster
+) -> None:
+    create_topic(face, name, BOTH)
+    producer = face.producer(name)
+    keys = [f"order-{i}" for i in range(24)]
+
+    def queue_of(key: str) -> MessageQueue:
+        queue: MessageQueue = producer.send(Message(name, b"x"), key=key).queue
+        return queue
+
+    before = {key: queue_of(key) for key in keys}
+    assert {queue.broker_name for queue in before.values()} == set(BOTH)
+    cluster.call("stop_broker", 0)
+    try:
+        eventually(lambda: {q.broker_name for q in producer.queues(name)} == {"broker-b"})
+        for key, queue in before.items():
+            if queue.broker_name == "broker-b":
+                assert queue_of(key) == queue
+            else:
+                with pytest.raises((RouteNotFoundError, RemotingError)):
+                    queue_of(key)
+    finally:
+        cluster.call("start_broker", 0)
+    eventually(lambda: {q.broker_name for q in producer.queues(name)} == set(BOTH))
+    assert {key: queue_of(key) for key in keys} == before
+
+
+def test_batches_keep_their_rules(face: Face, name: str) -> None:
+    producer = face.producer(name, max_message_size_bytes=10_000)
+    good = Message(name, b"x")
+    for batch, rule in [
+        ([], "at least one message"),
+        ([good, Message(f"{name}-other", b"x")], "one topic"),
+        ([good, Message(name, b"x", wait_store_ok=False)], "wait_store_ok"),
+        ([good, Message(name, b"x", delay_level=1)], "delayed messages"),
+        ([Message(f"%RETRY%{name}", b"x")], "retry topic"),
+        ([Message(name, b"x" * 3000) for _ in range(4)], "max_message_size_bytes is 10000"),
+    ]:
+        with pytest.raises(IllegalArgumentError, match=rule):
+            producer.send_batch(batch)
+    large = [Message(name, b"x" * 3000) for _ in range(10)]
+    parts = split_batches(large, 10_000)
+    assert [len(part) for part in parts] == [3, 3, 3, 1]
+    for part in parts:
+        assert producer.send_batch(part).status is SendStatus.SEND_OK
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_pending_sends": 2}, r"max_pending_sends = 2"),
+        ({"max_pending_bytes": 2500}, r"2000 bytes are under way and 1000 .* = 2500"),
+    ],
+)
+def test_what_is_under_way_is_bounded_and_the_limit_is_named(
+    cluster: Cluster, name: str, limits: dict[str, int], reason: str
+) -> None:
+    async def main() -> None:
+        async with cometmq.aio.Producer(name, namesrv=cluster.namesrv, **limits) as producer:
+            pending = [producer.send_async(Message(name, b"x" * 1000)) for _ in range(2)]
+            with pytest.raises(TooManyRequestsError, match=reason):
+                producer.send_async(Message(name, b"x" * 1000))
+            await asyncio.gather(*pending)
+            await producer.send_async(Message(name, b"x" * 5000))  # alone it may be larger
+
+    asyncio.run(main())
+
+
+def test_close_waits_for_what_was_sent_asynchronously(face: Face, name: str) -> None:
+    producer = face.new_producer(name)
+    face.started(producer)
+    told: list[Any] = []
+    bodies = [b"%d" % i for i in range(200)]
+    for body in bodies:
+        sending = producer.send_async(Message(name, body), lambda result, _: told.append(result))
+        del sending
+    producer.close()
+    assert all(result.status is SendStatus.SEND_OK for result in told)
+    assert len(told) == 200
+    received = Received()
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    assert sorted(m.body for m in received.wait_for(200)) == sorted(bodies)
+
+
+def test_close_flushes_one_way_messages(face: Face, name: str) -> None:
+    create_topic(face, name)
+    producer = face.new_producer(name)
+    face.started(producer)
+    bodies = [b"%d" % i for i in range(500)]
+    for body in bodies:
+        producer.send_oneway(Message(name, body))
+    producer.close()
+    assert producer.unsent == []
+    received = Received()
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    assert set(bodies) <= {message.body for message in received.wait_for(501)}
+
+
+class DeafBroker:
+    """Accepts connections and reads nothing from them."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+    @property
+    def port(self) -> int:
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def name_server(broker_port: int) -> Iterator[str]:
+    """A name server that has every topic at a broker `far` on that port; its address."""
+    address = f"127.0.0.1:{broker_port}"
+    route = TopicRouteData([BrokerData("far", "c", {0: address})], [QueueData("far", 1, 1, 6)])
+    body = encode_body(route)
+    handlers = Handlers()
+    handlers.register(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        GetRouteInfoRequestHeader,
+        lambda *_: response(ResponseCode.SUCCESS, body=body),
+    )
+    thread = LoopThread("name-server")
+    thread.start()
+
+    async def serve() -> RemotingServer:
+        server = RemotingServer("127.0.0.1", 0, handlers)
+        await server.start()
+        return server
+
+    server = thread.call(serve())
+    try:
+        yield f"127.0.0.1:{server.port}"
+    finally:
+        thread.call(server.close())
+        thread.stop()
+
+
+def test_one_way_messages_that_never_left_are_given_back(face: Face, name: str) -> None:
+    deaf = DeafBroker()
+    try:
+        with name_server(deaf.port) as namesrv:
+            producer = face.new_producer(name, namesrv=namesrv, send_timeout_ms=300)
+            face.started(producer)
+            noise = os.urandom(1_000_000)
+            sent = 0
+            refusal = None
+            while refusal is None and sent < 100:
+                try:
+                    producer.send_oneway(Message(name, noise, properties={"n": str(sent)}))
+                    sent += 1
+                except RemotingError as error:
+                    refusal = error
+            assert "write_buffer_high = 4194304" in str(refusal)
+            assert 4 <= sent < 100
+            producer.close()
+            unsent = [int(message.properties["n"]) for message in producer.unsent]
+            assert unsent
+            assert unsent == list(range(sent - len(unsent), sent))
+    finally:
+        deaf.close()
+
+
+def test_the_vip_channel_is_the_second_port(face: Face, name: str, cluster: Cluster) -> None:
+    create_topic(face, name)
+    with name_server(cluster.brokers[0].port + 2) as namesrv:
+        queue = MessageQueue(name, "far", 0)
+        producer = face.producer(name, namesrv=namesrv, vip_channel_enabled=True)
+        assert producer.send(Message(name, b"x"), queue=queue).status is SendStatus.SEND_OK
+        without = face.producer(name, namesrv=namesrv)
+        with pytest.raises(ConnectError):
+            without.send(Message(name, b"x"), queue=queue)

@@ -1,0 +1,148 @@
+"""Requests and replies through real brokers: both faces ask, both faces reply."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Face, open_face
+from tests.integration.test_client_scenarios import create_topic
+
+import cometmq
+from cometmq import (
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    MessageQueue,
+    create_reply_message,
+)
+from cometmq.errors import IllegalArgumentError, RequestTimeoutError
+from cometmq.testing import Cluster
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    # Two brokers: a reply may come by one that knows the requester only because it asked.
+    with Cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
+    with open_face(request.param, cluster.namesrv) as face:
+        yield face
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and group name of this test's own."""
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.fixture
+def replier(cluster: Cluster, name: str) -> Iterator[Any]:
+    """Starts a consumer that answers with what it got, in capitals; its requests."""
+    requests: list[MessageExt] = []
+    producer = cometmq.Producer(f"{name}-replies", namesrv=cluster.namesrv)
+
+    def listen(messages: list[MessageExt]) -> ConsumeResult:
+        for message in messages:
+            requests.append(message)
+            if message.body != b"silence":
+                producer.send(create_reply_message(message, message.body.upper()))
+        return ConsumeResult.SUCCESS
+
+    consumer = cometmq.PushConsumer(
+        f"{name}-repliers", listen, namesrv=cluster.namesrv, consume_from=FIRST
+    )
+    consumer.subscribe(name, "ask")
+    with producer, consumer:
+        yield requests
+
+
+def ask(name: str, body: bytes = b"hello") -> Message:
+    return Message(name, body, tags="ask")
+
+
+def test_a_request_gets_the_reply_to_it(face: Face, name: str, replier: list[MessageExt]) -> None:
+    create_topic(face, name)
+    producer = face.producer(name)
+    for i in range(8):  # replies come by either broker
+        message = ask(name, b"hello %d" % i)
+        reply = producer.request(message, timeout_ms=10_000)
+        assert reply.body == b"HELLO %d" % i
+        assert reply.properties["MSG_TYPE"] == "reply"
+        assert "CORRELATION_ID" not in message.properties
+    asked = replier[0].properties
+    assert asked["REPLY_TO_CLIENT"] == producer.client_id
+    assert asked["TTL"] == "10000"
+    assert len({m.properties["CORRELATION_ID"] for m in replier}) == 8
+
+
+def test_a_request_to_a_topic_made_on_demand(
+    face: Face, name: str, replier: list[MessageExt]
+) -> None:
+    producer = face.producer(name)
+    assert producer.request(ask(name), timeout_ms=30_000).body == b"HELLO"
+    assert len(replier) == 1
+
+
+def test_requests_in_the_background(face: Face, name: str, replier: list[MessageExt]) -> None:
+    create_topic(face, name)
+    producer = face.producer(name)
+    told: list[tuple[Any, Any]] = []
+    done = threading.Event()
+
+    def callback(reply: Any, error: Any) -> None:
+        told.append((reply, error))
+        if len(told) == 2:
+            done.set()
+
+    def outcome(future: Any) -> Any:
+        return future.result(15) if hasattr(future, "result") else future
+
+    queue = MessageQueue(name, "broker-a", 2)
+    reply = outcome(producer.request_async(ask(name), callback, timeout_ms=10_000, queue=queue))
+    assert reply.body == b"HELLO"
+    assert (replier[0].broker_name, replier[0].queue_id) == ("broker-a", 2)
+    with pytest.raises(RequestTimeoutError, match="no reply came within 400 ms"):
+        outcome(producer.request_async(ask(name, b"silence"), callback, timeout_ms=400))
+    assert done.wait(10)
+    assert told[0] == (reply, None)
+    assert isinstance(told[1][1], RequestTimeoutError)
+
+
+def test_many_at_a_time_are_told_apart(face: Face, name: str, replier: list[MessageExt]) -> None:
+    create_topic(face, name)
+    producer = face.producer(name)
+    results: dict[int, bytes] = {}
+
+    def one(i: int) -> None:
+        results[i] = producer.request(ask(name, b"n%d" % i), timeout_ms=15_000).body
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {i: b"N%d" % i for i in range(30)}
+    assert len(replier) == 30
+
+
+def test_without_a_replier_the_request_times_out(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    with pytest.raises(RequestTimeoutError, match="was sent to"):
+        producer.request(ask(name), timeout_ms=300)
+
+
+def test_what_may_not_be_sent_may_not_be_asked(face: Face, name: str) -> None:
+    producer = face.producer(name)
+    with pytest.raises(IllegalArgumentError, match="is empty"):
+        producer.request(Message(name, b""))
+    with pytest.raises(IllegalArgumentError, match="no request"):
+        create_reply_message(MessageExt(name, b"plain"), b"x")

@@ -1,0 +1,153 @@
+"""Java consumers at our broker: what operators ask of them through it, and their class filters."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.client_faces import eventually
+from tests.integration.raw_client import RawClient
+from tests.interop.clients import Event, JavaClient, RunningClient
+from tests.interop.conftest import need
+
+import cometmq
+from cometmq import Message, MessageQueue
+from cometmq.protocol.queue_table import decode_queue_table
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+RESET, STATUS, INFO, DIRECTLY = 222, 223, 307, 309
+COUNT = 10
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["kept", "pushed"])
+def kept(request: pytest.FixtureRequest) -> bool:
+    """Whether the broker keeps resets for the next pull, or pushes them to the members."""
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def cluster(kept: bool) -> Iterator[Cluster]:
+    need("java", "mvn")
+    properties = {
+        "accessMessageInMemoryMaxRatio": "0",
+        "useServerSideResetOffset": str(kept).lower(),
+        "filterPredicateModules": "com.shop.Paid=tests.integration.filter_functions:is_paid",
+    }
+    with Cluster(properties=properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=[4, 5], ids=["java4", "java5"])
+def client(request: pytest.FixtureRequest) -> JavaClient:
+    return JavaClient(request.param)
+
+
+class Scene:
+    """Ten messages in one queue, a Java consumer of them, and an operator."""
+
+    def __init__(self, cluster: Cluster, topic: str, consumer: RunningClient) -> None:
+        self.topic = topic
+        self.broker = cluster.brokers[0]
+        self.consumer = consumer
+
+    def ask(self, code: int, **ext: Any) -> Any:
+        with RawClient(self.broker.address) as client:
+            return client.ask(code, ext)
+
+    def committed(self, queue_id: int = 0) -> int:
+        return self.broker.offsets.query(self.topic, self.topic, queue_id)
+
+    @property
+    def client_id(self) -> str:
+        (client_id,) = self.broker.clients.consumer_ids(self.topic)
+        return client_id
+
+    def heard(self) -> list[Event]:
+        return self.consumer.named("message")
+
+
+def fill(cluster: Cluster, topic: str, bodies: list[bytes]) -> None:
+    with cometmq.Producer(f"{topic}-p", namesrv=cluster.namesrv) as producer:
+        for index, body in enumerate(bodies):
+            message = Message(topic, body, tags="paid", properties={"index": str(index)})
+            producer.send(message, queue=MessageQueue(topic, "broker-a", 0))
+
+
+@pytest.fixture
+def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> Iterator[Scene]:
+    topic = fresh("relay")
+    fill(cluster, topic, [b"order %d" % i for i in range(COUNT)])
+    names = {"namesrv": cluster.namesrv, "topic": topic, "group": topic}
+    with ExitStack() as stack:
+        consumer = stack.enter_context(client.start("consume", **names, until_stdin=True))
+        consumer.wait_messages(COUNT)
+        scene = Scene(cluster, topic, consumer)
+        eventually(lambda: scene.committed() == COUNT)
+        yield scene
+
+
+def test_a_reset_has_a_java_consumer_go_back(scene: Scene) -> None:
+    # A member that waits for messages in the other queues has not committed them yet.
+    for queue_id in range(1, 4):
+        scene.broker.offsets.commit(scene.topic, scene.topic, queue_id, 0)
+    answer = scene.ask(RESET, topic=scene.topic, group=scene.topic, timestamp=0, isForce="true")
+    assert answer.code == 0
+    table = decode_queue_table(answer.body, "offsetTable", int)
+    assert table[MessageQueue(scene.topic, "broker-a", 0)] == 0
+    # Java drops its queues and waits for 10 s before it begins them anew.
+    scene.consumer.wait_messages(2 * COUNT, timeout_s=60)
+    eventually(lambda: scene.committed() == COUNT, 30)
+
+
+def test_a_java_consumer_tells_of_itself(scene: Scene) -> None:
+    status = scene.ask(STATUS, topic=scene.topic, group=scene.topic)
+    (offsets,) = json.loads(status.body)["consumerTable"].values()
+    beans = {json.loads(bean)["queueId"]: offset for bean, offset in offsets.items()}
+    assert (status.code, beans[0]) == (0, COUNT)
+    info = scene.ask(INFO, consumerGroup=scene.topic, clientId=scene.client_id, jstackEnable="true")
+    assert info.code == 0
+    for part in (b'"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY"', b"jstack", scene.topic.encode()):
+        assert part in info.body
+
+
+def test_a_java_consumer_consumes_a_message_directly(scene: Scene) -> None:
+    fourth = next(event for event in scene.heard() if event["queueOffset"] == 3)
+    answer = scene.ask(
+        DIRECTLY,
+        consumerGroup=scene.topic,
+        clientId=scene.client_id,
+        msgId=fourth["offsetMsgId"],
+        topic=scene.topic,
+    )
+    assert json.loads(answer.body)["consumeResult"] == "CR_SUCCESS"
+    again = scene.consumer.wait_messages(COUNT + 1)[-1]
+    assert (again["queueOffset"], again["msgId"]) == (3, fourth["msgId"])
+
+
+def test_a_class_filter_of_java_is_a_predicate_of_ours(
+    cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]
+) -> None:
+    topic = fresh("class-filter")
+    fill(cluster, topic, [b"order 0", b"refund 1", b"order 2"])
+    with client.start(
+        "consume",
+        namesrv=cluster.namesrv,
+        topic=topic,
+        group=topic,
+        class_filter="com.shop.Paid",
+        until_stdin=True,
+    ) as consumer:
+        consumer.wait_messages(2)
+        fill(cluster, topic, [b"refund 3", b"order 4"])
+        consumer.wait_messages(3)
+        time.sleep(0.2)
+        offsets = sorted(event["queueOffset"] for event in consumer.named("message"))
+    assert offsets == [0, 2, 4]
