@@ -173,19 +173,17 @@ public final class StoreSubject {
 
     private long read(long limit, int batch) {
         long count = 0;
-        for (int topic = 0; topic < TOPICS; topic++) {
-            for (int queue = 0; queue < QUEUES; queue++) {
-                long offset = 0;
-                while (count < limit) {
-                    GetMessageResult result =
-                        store.getMessage("bench", topicPrefix + topic, queue, offset, batch, null);
-                    if (result.getStatus() != GetMessageStatus.FOUND) {
-                        break;
-                    }
-                    count += result.getMessageCount();
-                    offset = result.getNextBeginOffset();
-                    result.release();
+        for (int i = 0; i < TOPICS * QUEUES; i++) {
+            long offset = 0;
+            while (count < limit) {
+                GetMessageResult result = store.getMessage(
+                    "bench", topicPrefix + i % TOPICS, i / TOPICS, offset, batch, null);
+                if (result.getStatus() != GetMessageStatus.FOUND) {
+                    break;
                 }
+                count += result.getMessageCount();
+                offset = result.getNextBeginOffset();
+                result.release();
             }
         }
         return count;
@@ -195,14 +193,14 @@ public final class StoreSubject {
         Random random = new Random(seed);
         long[] ends = new long[TOPICS * QUEUES];
         for (int i = 0; i < ends.length; i++) {
-            ends[i] = store.getMaxOffsetInQueue(topicPrefix + i / QUEUES, i % QUEUES);
+            ends[i] = store.getMaxOffsetInQueue(topicPrefix + i % TOPICS, i / TOPICS);
         }
         long found = 0;
         for (int i = 0; i < count; i++) {
             int queue = random.nextInt(ends.length);
             long offset = (long) (random.nextDouble() * ends[queue]);
             GetMessageResult result = store.getMessage(
-                "bench", topicPrefix + queue / QUEUES, queue % QUEUES, offset, 1, null);
+                "bench", topicPrefix + queue % TOPICS, queue / TOPICS, offset, 1, null);
             found += result.getMessageCount();
             result.release();
         }

@@ -6,6 +6,7 @@ exception is a fault, and so is an assertion of its own that fails.
 
 from __future__ import annotations
 
+import base64
 import zlib
 from collections.abc import Callable
 from random import Random
@@ -46,7 +47,9 @@ from cometmq.protocol.ids import (
 )
 from cometmq.protocol.json_dialect import decode_body, encode_body, pretty
 from cometmq.protocol.properties import decode_properties, encode_properties, find_property
+from cometmq.protocol.recall_handle import RecallHandle
 from cometmq.protocol.record import decode_record, decode_records, encode_record
+from cometmq.protocol.redrive import LetterSelection, RedriveReport
 from cometmq.protocol.register_body import decode_register_body, encode_register_body
 from cometmq.runtime.config import parse_properties
 from cometmq.store.scan import BadRecord, ScannedRecord, check_record
@@ -182,6 +185,16 @@ def run_ids(random: Random, data: bytes) -> None:
             continue
 
 
+def run_recall_handle(random: Random, data: bytes) -> None:
+    """As it comes, and as the text within."""
+    for text in (data.decode(errors="replace"), base64.urlsafe_b64encode(data).decode()):
+        try:
+            handle = RecallHandle.decode(text)
+        except ProtocolError:
+            continue
+        assert RecallHandle.decode(handle.encode()) == handle
+
+
 def run_sql(random: Random, data: bytes) -> None:
     """An expression that compiles takes any properties, those in its own text too."""
     text = data.decode("utf-8", "replace")
@@ -217,6 +230,8 @@ BODIES: list[msgspec.Struct] = [
     b.SubscriptionGroupWrapper(forbidden_table={"g": {"t": 1}}),
     b.ConsumerOffsetSerializeWrapper(DataVersion(1, 2, 3), {"t@g": {0: 250, 1: 7}}),
     b.DelayOffsetSerializeWrapper(None, {1: 7}),
+    LetterSelection(("U1",), ("k1", "k2"), 1, 2),
+    RedriveReport("r", "g", 1, 2, 3, 4, True),
 ]
 
 _DIALECT = [
@@ -329,6 +344,11 @@ TARGETS = [
         run_properties,
     ),
     Target("ids", [_OFFSET_ID, _UNIQUE_ID], run_ids),
+    Target(
+        "recall handle",
+        [b"v1 orders broker-a 1700000003001 U1", b"djEgb3JkZXJzIGIgMTcwMDAwMDAwMzAwMSBVMQ=="],
+        run_recall_handle,
+    ),
     Target("tags", [b"TagA || TagB", b"*", b"TagA"], run_tags),
     Target("sql92", _SQL, run_sql),
     Target(

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from tests.integration.raw_client import wait_until_readable
+
 import cometmq
 import cometmq.aio
-from cometmq import ConsumeResult, MessageExt
+from cometmq import ConsumeResult, MessageExt, SendResult
 from cometmq.runtime.portal import LoopThread
 
 WAIT_S = 15.0
@@ -45,6 +47,9 @@ class Face(Protocol):
     def listener(self, handle: Handle) -> Any:
         """`handle` as this face takes it."""
 
+    def until_readable(self, result: SendResult) -> None:
+        """Wait until the message can be read that `result` tells of, and those before it."""
+
 
 class BlockingFace:
     def __init__(self, namesrv: str) -> None:
@@ -72,6 +77,13 @@ class BlockingFace:
 
     def listener(self, handle: Handle) -> Any:
         return handle
+
+    def until_readable(self, result: SendResult) -> None:
+        queue = result.queue
+        assert queue is not None
+        wait_until_readable(
+            self._namesrv, queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
+        )
 
     def close(self) -> None:
         while self._open:

@@ -22,6 +22,7 @@ TIMEOUT_S = 10.0
 READ_LATER = "transientStorePoolEnable=true" in os.environ.get("COMETMQ_TEST_PROPERTIES", "")
 _SENDS = (10, 310, 320, 324, 325)
 _GET_MAX_OFFSET = 30
+_GET_ROUTE = 105
 # Properties of messages that are not in the queue that their answer names.
 _STORED_ELSEWHERE = ("TRAN_MSG", "DELAY", "TIMER_")
 RESPONSE = 1
@@ -210,6 +211,17 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 1 << 31 else value
 
 
+def wait_until_readable(
+    namesrv: str, topic: str, broker_name: str, queue_id: int, queue_offset: int
+) -> None:
+    """Wait until the message at a queue offset can be read from its broker."""
+    with RawClient(namesrv.split(";", maxsplit=1)[0]) as client:
+        route = json.loads(client.ask(_GET_ROUTE, {"topic": topic}).body)
+    (broker,) = [data for data in route["brokerDatas"] if data["brokerName"] == broker_name]
+    with RawClient(broker["brokerAddrs"]["0"]) as client:
+        client.wait_for_offset(topic, queue_id, queue_offset)
+
+
 class RawClient:
     """One connection. `binary` sends ROCKETMQ headers."""
 
@@ -241,14 +253,18 @@ class RawClient:
         if any(name in text for name in _STORED_ELSEWHERE) or "queueOffset" not in answer.ext:
             return
         host, port = self.socket.getpeername()
-        queue = {"topic": ext.get("topic", ext.get("b")), "queueId": answer.ext["queueId"]}
-        wanted = int(answer.ext["queueOffset"])
-        deadline = time.monotonic() + TIMEOUT_S
+        topic, queue_id = ext.get("topic", ext.get("b")), int(answer.ext["queueId"])
         # Not on this connection: what the test sees there is its own.
         with RawClient(f"{host}:{port}") as other:
-            while int(other.ask(_GET_MAX_OFFSET, queue).ext["offset"]) <= wanted:
-                assert time.monotonic() < deadline, f"{queue} does not reach {wanted}"
-                time.sleep(0.01)
+            other.wait_for_offset(str(topic), queue_id, int(answer.ext["queueOffset"]))
+
+    def wait_for_offset(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Wait until the message at a queue offset can be read."""
+        queue = {"topic": topic, "queueId": queue_id}
+        deadline = time.monotonic() + TIMEOUT_S
+        while int(self.ask(_GET_MAX_OFFSET, queue).ext["offset"]) <= queue_offset:
+            assert time.monotonic() < deadline, f"{queue} does not reach {queue_offset}"
+            time.sleep(0.01)
 
     def answer(self, opaque: int) -> Command:
         """The answer to `opaque`; requests of the server that come before it are kept."""

@@ -276,7 +276,7 @@ def test_a_new_group_begins_where_it_says(face: Face, name: str, new_groups_choo
     eventually(lambda: time.time_ns() // 1_000_000 > between_ms)
     recent = [b"recent-%d" % i for i in range(4)]
     for body, queue in zip(recent, queues, strict=True):
-        producer.send(Message(name, body), queue=queue)
+        face.until_readable(producer.send(Message(name, body), queue=queue))
     received = {where: Received() for where in ConsumeFromWhere}
     consumers = [
         face.consumer(

@@ -32,10 +32,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def face(cluster: Cluster) -> Iterator[Face]:
-    face = BlockingFace(cluster.namesrv)
-    yield face
-    face.close()
+def namesrv(cluster: Cluster) -> str:
+    return cluster.namesrv
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
+    with open_face(request.param, namesrv) as face:
+        yield face
 
 
 @pytest.fixture
@@ -119,34 +123,32 @@ def test_a_recalled_message_never_comes(client: RawClient, face: Face, name: str
     assert client.ask(RECALL, {"topic": name, "recallHandle": handles[1]}).code == 604
 
 
-@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
-def test_a_sender_takes_a_timed_message_back(cluster: Cluster, name: str, kind: str) -> None:
-    with open_face(kind, cluster.namesrv) as face:
-        received = Received()
-        face.consumer(name, name, received.handle, consume_from=FIRST)
-        producer = face.producer(name)
-        assert producer.send(Message(name, b"now")).recall_handle is None
-        assert producer.send(Message(name, b"level", delay_level=1)).recall_handle is None
-        # Far enough ahead for the recalls, which must come before they are due.
-        due_ms = int(time.time() * 1000) + 4_000
-        taken = producer.send(Message(name, b"taken back", deliver_at_ms=due_ms))
-        kept = producer.send(Message(name, b"kept", deliver_at_ms=due_ms))
-        soon = producer.send(Message(name, b"soon", delay_ms=1))
-        with pytest.raises(IllegalArgumentError, match="is for a message of topic"):
-            producer.recall("another", taken.recall_handle)
-        for _ in range(2):
-            assert producer.recall(name, taken.recall_handle) == taken.msg_id
-        messages = received.wait_for(4)
-        assert {message.body for message in messages} == {b"now", b"level", b"kept", b"soon"}
-        assert next(m for m in messages if m.body == b"kept").deliver_at_ms == due_ms
-        for result in (kept, soon):
-            with pytest.raises(RemoteError) as refusal:
-                producer.recall(name, result.recall_handle)
-            assert refusal.value.code == ResponseCode.ILLEGAL_OPERATION
-        # What is due later than the one that was taken back comes after it would have come.
-        producer.send(Message(name, b"later", delay_ms=1_001))
-        received.wait_for(5)
-        assert Counter(received.bodies)[b"taken back"] == 0
+def test_a_sender_takes_a_timed_message_back(face: Face, name: str) -> None:
+    received = Received()
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    producer = face.producer(name)
+    assert producer.send(Message(name, b"now")).recall_handle is None
+    assert producer.send(Message(name, b"level", delay_level=1)).recall_handle is None
+    # Far enough ahead for the recalls, which must come before they are due.
+    due_ms = int(time.time() * 1000) + 4_000
+    taken = producer.send(Message(name, b"taken back", deliver_at_ms=due_ms))
+    kept = producer.send(Message(name, b"kept", deliver_at_ms=due_ms))
+    soon = producer.send(Message(name, b"soon", delay_ms=1))
+    with pytest.raises(IllegalArgumentError, match="is for a message of topic"):
+        producer.recall("another", taken.recall_handle)
+    for _ in range(2):
+        assert producer.recall(name, taken.recall_handle) == taken.msg_id
+    messages = received.wait_for(4)
+    assert {message.body for message in messages} == {b"now", b"level", b"kept", b"soon"}
+    assert next(m for m in messages if m.body == b"kept").deliver_at_ms == due_ms
+    for result in (kept, soon):
+        with pytest.raises(RemoteError) as refusal:
+            producer.recall(name, result.recall_handle)
+        assert refusal.value.code == ResponseCode.ILLEGAL_OPERATION
+    # What is due later than the one that was taken back comes after it would have come.
+    producer.send(Message(name, b"later", delay_ms=1_001))
+    received.wait_for(5)
+    assert Counter(received.bodies)[b"taken back"] == 0
 
 
 @pytest.mark.parametrize(

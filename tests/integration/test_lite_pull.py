@@ -42,8 +42,10 @@ def queue_of(topic: str, queue_id: int = 0) -> MessageQueue:
 def fill(face: Face, topic: str, count: int, queue_id: int = 0, **properties: Any) -> None:
     """`count` messages `0`, `1`, … in one queue of the topic."""
     producer = face.producer(f"{topic}-fill-{time.monotonic_ns()}")
+    queue = queue_of(topic, queue_id)
     for i in range(count):
-        producer.send(Message(topic, b"%d" % i, **properties), queue=queue_of(topic, queue_id))
+        result = producer.send(Message(topic, b"%d" % i, **properties), queue=queue)
+    face.until_readable(result)
     producer.close()
 
 

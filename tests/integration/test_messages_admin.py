@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.integration.client_faces import BlockingFace, Received, eventually
+from tests.integration.raw_client import RawClient
 
+import cometmq
 from cometmq import (
     ConsumeFromWhere,
     ConsumeResult,
@@ -22,7 +24,8 @@ from cometmq import (
 from cometmq.admin.messages import MessagesAdmin, Redriven
 from cometmq.broker import redrive_handlers
 from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
-from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.codes import OwnRequestCode, ResponseCode
+from cometmq.protocol.ids import parse_offset_id
 from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -48,6 +51,15 @@ def face(namesrv: str) -> Iterator[BlockingFace]:
     face = BlockingFace(namesrv)
     yield face
     face.close()
+
+
+@pytest.fixture
+def raw(namesrv: str) -> Iterator[RawClient]:
+    with cometmq.Producer("finds-a-broker", namesrv=namesrv) as producer:
+        address = producer.send(Message("finds-a-broker", b"x")).offset_msg_id
+    place = parse_offset_id(address)
+    with RawClient(f"{place.host}:{place.port}") as raw:
+        yield raw
 
 
 @pytest.fixture
@@ -195,6 +207,39 @@ def test_a_redrive_that_cannot_be(face: BlockingFace, ask: Ask, name: str) -> No
         redrive(ask, "r", name, ids=[str(number) for number in range(1001)])
     with pytest.raises(RemoteError, match="1 to 120 printable characters"):
         redrive(ask, "", name)
+
+
+def test_a_slave_sends_no_letters() -> None:
+    with (
+        Cluster(properties={"brokerId": "1"}) as cluster,
+        RawClient(cluster.brokers[0].address) as raw,
+    ):
+        asked = {"redriveId": "r", "group": "g"}
+        answer = raw.ask(OwnRequestCode.REDRIVE_DEAD_LETTERS, asked)
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert answer.remark == "a slave sends no dead letters"
+
+
+@pytest.mark.parametrize(
+    ("ext", "body", "code", "reason"),
+    [
+        ({}, b"", ResponseCode.SYSTEM_ERROR, "missing required field `redriveId`"),
+        ({"redriveId": "r"}, b"", ResponseCode.SYSTEM_ERROR, "missing required field `group`"),
+        ({"group": "a b"}, b"", ResponseCode.INVALID_PARAMETER, "has characters outside"),
+        ({"group": "g"}, b"", ResponseCode.QUERY_NOT_FOUND, "has no dead letters here"),
+        ({"group": "g"}, b"{nonsense", ResponseCode.SYSTEM_ERROR, ""),
+        ({"group": "g"}, b'{"ids":"U1"}', ResponseCode.SYSTEM_ERROR, "$.ids"),
+        ({"group": "g"}, b'{"beginMs":1e30}', ResponseCode.SYSTEM_ERROR, "$.beginMs"),
+    ],
+)
+def test_a_request_for_a_redrive_that_does_not_fit(
+    ext: dict[str, str], body: bytes, code: int, reason: str, raw: RawClient
+) -> None:
+    if "group" in ext:
+        ext = {"redriveId": "does not fit", **ext}
+    answer = raw.ask(OwnRequestCode.REDRIVE_DEAD_LETTERS, ext, body)
+    assert answer.code == code
+    assert reason in (answer.remark or "")
 
 
 class Undecided:

@@ -121,7 +121,10 @@ def test_a_slow_predicate_rests_and_its_pulls_are_refused(cluster: Cluster, name
         filter_functions.slow.set()
         try:
             lite = face.started(face.new_lite_pull_consumer(name))
-            queue = next(queue for queue in lite.queues(name) if lite.max_offset(queue) >= 3)
+            queues = lite.queues(name)
+            queue = eventually(
+                lambda: next((queue for queue in queues if lite.max_offset(queue) >= 3), None)
+            )
             lite.pull(queue, 0, predicate="dawdles")
             with pytest.raises(RemoteError, match=r"filterPredicateTimeLimit .20 ms. for 3 mess"):
                 lite.pull(queue, 0, predicate="dawdles")
@@ -150,7 +153,7 @@ def test_a_class_filter_of_java_reaches_the_predicate_of_its_name(
     cluster: Cluster, face: Face, name: str
 ) -> None:
     producer = make_topic(cluster, face, name)
-    send(producer, name, b"order 1")
+    face.until_readable(producer.send(Message(name, b"order 1", tags="paid")))
     broker = cluster.brokers[0].address
     with RawClient(cluster.namesrv) as client:
         route = json.loads(client.ask(GET_ROUTE, {"topic": name}).body)

@@ -145,7 +145,7 @@ def test_no_more_listeners_run_than_the_pool_has(
         ({"pull_threshold_for_topic": 100}, 26, 32),
         ({"pull_threshold_size_for_topic_bytes": 100_000}, 26, 32),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    ids=["messages", "bytes", "span", "messages-of-topic", "bytes-of-topic"],
 )
 def test_a_limit_bounds_what_is_pulled_ahead(
     face: Face, name: str, gate: Gate, kind: str, options: dict[str, int], low: int, high: int

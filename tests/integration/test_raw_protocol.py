@@ -13,6 +13,7 @@ import pytest
 import structlog
 from tests.integration.raw_client import (
     ONEWAY,
+    TIMEOUT_S,
     Command,
     RawClient,
     batch_body,
@@ -220,6 +221,9 @@ def test_what_the_broker_adds_replaces_what_was_there(client: RawClient, topic: 
 def test_a_oneway_send_is_stored_and_not_answered(client: RawClient, topic: str) -> None:
     client.send(SEND, send_ext(topic), b"silently", flag=ONEWAY)
     client.send(SEND, send_ext(topic, queueId=99), b"refused silently", flag=ONEWAY)
+    deadline = time.monotonic() + TIMEOUT_S
+    while client.ask(PULL, pull_ext(topic)).code != 0:
+        assert time.monotonic() < deadline, "what was sent one-way does not come"
     assert [record.body for record in pulled(client, topic)] == [b"silently"]
 
 
@@ -882,6 +886,6 @@ def test_no_value_of_a_field_makes_a_handler_fail(
         stored(client, "hostile")
         for field in ext:
             for value in HOSTILE:
-                answer = client.ask(code, {**ext, field: value}, body)
+                answer = client.answer(client.send(code, {**ext, field: value}, body))
                 assert answer.code == 0 or answer.remark
     assert set(complaints(lines)) <= {"warning"}

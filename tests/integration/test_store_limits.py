@@ -21,6 +21,7 @@ from cometmq.store.disk import Disk, DiskUsage
 
 DEADLINE_S = 20.0
 LOG_FILE = 4096
+SEARCH_OFFSET, MAX_OFFSET, VIEW_MESSAGE = 29, 30, 33
 SEND, PULL, END_TRANSACTION = 10, 11, 37
 PREPARED, COMMIT = 4, 8
 CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG = 306, 316, 329
@@ -77,6 +78,15 @@ class Site:
         self.disk.may_sync.set()
         self._thread.call(self.broker.close())
         self._thread.stop()
+
+    def commit(self) -> None:
+        """Of a transient store pool: what the timer does now and then."""
+
+        async def commit() -> None:
+            self.broker.store.commit()
+            self.broker.store.publish()
+
+        self._thread.call(commit())
 
     def client(self) -> RawClient:
         return RawClient(f"127.0.0.1:{self.broker.port}")
@@ -240,6 +250,32 @@ def test_committed_messages_wake_pulls_with_a_transient_store_pool(tmp_path: Pat
             opaque = waiting.send(PULL, pull_ext("T", queueOffset=1, sysFlag=6))
             assert send(client, size=10).ext["queueOffset"] == "1"
             assert waiting.answer(opaque).code == 0
+
+
+def test_what_is_not_committed_is_not_there_for_any_reader(tmp_path: Path) -> None:
+    settings = {"transient_store_pool_enable": True, "commit_interval_commit_log": 3_600_000}
+    queue = {"topic": "T", "queueId": 0}
+    with site(tmp_path, **settings) as (running, client), running.client() as waiting:
+        sent = send(client, size=10)
+        assert (sent.code, sent.ext["queueOffset"]) == (0, "0")
+        place = int(sent.ext["msgId"][-16:], 16)
+        assert client.ask(MAX_OFFSET, queue).ext["offset"] == "0"
+        assert client.ask(SEARCH_OFFSET, {**queue, "timestamp": 0}).ext["offset"] == "0"
+        assert client.ask(VIEW_MESSAGE, {"offset": place}).code == 1
+        # It waits, and comes when it is committed.
+        opaque = waiting.send(PULL, pull_ext("T", sysFlag=6))
+        assert waiting.silent(0.1)
+        assert send(client, size=10).ext["queueOffset"] == "1"
+        assert client.ask(MAX_OFFSET, queue).ext["offset"] == "0"
+        running.commit()
+        woken = waiting.answer(opaque)
+        assert (woken.code, woken.ext["nextBeginOffset"], woken.ext["maxOffset"]) == (0, "2", "2")
+        assert client.ask(MAX_OFFSET, queue).ext["offset"] == "2"
+        assert client.ask(VIEW_MESSAGE, {"offset": place}).code == 0
+        # What a stop finds in the buffers it commits.
+        assert send(client, size=10).ext["queueOffset"] == "2"
+    with site(tmp_path, **settings) as (_, client):
+        assert client.ask(MAX_OFFSET, queue).ext["offset"] == "3"
 
 
 def test_the_next_file_is_made_ahead_of_need(tmp_path: Path) -> None:

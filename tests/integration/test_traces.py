@@ -25,7 +25,8 @@ TRACE = "RMQ_SYS_TRACE_TOPIC"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
+    properties = {"accessMessageInMemoryMaxRatio": "0", "recallMessageEnable": "true"}
+    with Cluster(properties=properties) as cluster:
         yield cluster
 
 
@@ -146,6 +147,17 @@ def test_the_end_of_a_transaction_is_traced(face: Face, cluster: Cluster, which:
     assert half.message_type == MessageType.TRANSACTION_HALF
     assert (end.transaction_state, end.from_check) == ("COMMIT_MESSAGE", False)
     assert (end.transaction_id, end.keys) == (result.transaction_id, "k")
+
+
+def test_a_recall_is_traced(face: Face, name: str) -> None:
+    producer = face.producer(name, enable_trace=True)
+    result = producer.send(Message(name, b"x", delay_ms=3_600_000))
+    assert producer.recall(name, result.recall_handle) == result.msg_id
+    producer.close()
+    events = {event.type: event for event in Traces(face, name).of(result.msg_id, 2)}
+    assert events[TraceType.PUB].beans[0].message_type == MessageType.DELAY
+    recall = events[TraceType.RECALL]
+    assert (recall.group, recall.success, recall.beans[0].topic) == (name, True, name)
 
 
 def test_untraced_clients_trace_nothing_and_traced_ones_do_not_trace_traces(

@@ -91,6 +91,11 @@ class ClientManager:
         info = self._consumers.get(group)
         return list(info.members) if info is not None else []
 
+    def consumers(self, group: str) -> list[Member]:
+        """The members of a consumer group, in the order in which they came."""
+        info = self._consumers.get(group)
+        return list(info.members.values()) if info is not None else []
+
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
 

@@ -95,10 +95,11 @@ class DelayLevels:
 
     def pending(self) -> dict[int, int]:
         """How many messages wait, by level."""
-        return {
-            index + 1: max(0, self._queue(index).next_offset - self._offsets[index])
-            for index in range(self.max_level)
-        }
+        return {level: max(0, end - self._offsets[level - 1]) for level, end in self.ends().items()}
+
+    def ends(self) -> dict[int, int]:
+        """The queue offset of the next message, by level."""
+        return {index + 1: self._queue(index).next_offset for index in range(self.max_level)}
 
     # -- before a file of the log goes --
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from cometmq.broker.awaited_heartbeats import AHEAD, AwaitedHeartbeats
 from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.consumer_filters import (
@@ -86,6 +87,8 @@ class PullHandler:
         self._long_polling = long_polling
         self._filters = filters
         self._predicates = predicates
+        self._awaited = AwaitedHeartbeats()
+        clients.on_subscriptions.append(self._awaited.heard)
 
     def register(self, handlers: Handlers) -> None:
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
@@ -93,7 +96,21 @@ class PullHandler:
 
     def pull(self, connection: Connection, request: PullRequest) -> RemotingCommand | None:
         """Answer with messages, or let the pull wait for some."""
-        return self._serve(connection, request, may_wait=True)
+        try:
+            return self._serve(connection, request, may_wait=True)
+        except Refused as refused:
+            header = request.header
+            assert header is not None
+            if (
+                refused.code in AHEAD
+                and header.sys_flag & PULL_SUSPEND
+                and self._awaited.hold(
+                    header.consumer_group,
+                    lambda final: self._answer_late(connection, request, final),
+                )
+            ):
+                return None
+            raise
 
     def _serve(
         self, connection: Connection, request: PullRequest, *, may_wait: bool
@@ -214,6 +231,21 @@ class PullHandler:
                 wanted.matches_properties,
             )
         )
+
+    def _answer_late(self, connection: Connection, request: PullRequest, final: bool) -> bool:
+        """Serve a pull whose group was heard of; False when it still is ahead and not `final`."""
+        if connection.closed:
+            return True
+        try:
+            answer = self._serve(connection, request, may_wait=True)
+        except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
+            if not final and isinstance(error, Refused) and error.code in AHEAD:
+                return False
+            connection.reply_failure(request, error)
+            return True
+        if answer is not None:
+            connection.reply(request, answer)
+        return True
 
     def _answer_held(self, connection: Connection, request: PullRequest) -> None:
         try:

@@ -16,6 +16,7 @@ from cometmq.broker.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.put import MessagePut
 from cometmq.broker.refusal import Refused
+from cometmq.broker.retry_limits import RetryLimits
 from cometmq.broker.topics import TopicManager
 from cometmq.errors import ProtocolError
 from cometmq.model import names
@@ -42,7 +43,7 @@ _DLQ_QUEUES: Final = 1
 
 class RetryHandler:
     """`holds_queue_locks(group)` tells whether members of a group consume in order, with live locks
-    of queues. For the loop's thread only.
+    of queues; `limits` how often a group wants a message. For the loop's thread only.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class RetryHandler:
         topics: TopicManager,
         groups: GroupManager,
         put: MessagePut,
-        holds_queue_locks: Callable[[str], bool] = lambda _: False,
+        holds_queue_locks: Callable[[str], bool],
+        limits: RetryLimits,
     ) -> None:
         self._config = config
         self._store = store
@@ -60,6 +62,7 @@ class RetryHandler:
         self._groups = groups
         self._put = put
         self._holds_queue_locks = holds_queue_locks
+        self._limits = limits
         self.sent_back_count = 0
         self.dead_letter_count = 0
 
@@ -69,7 +72,7 @@ class RetryHandler:
         )
 
     def send_back(
-        self, _connection: Connection, call: Request[ConsumerSendMsgBackRequestHeader]
+        self, connection: Connection, call: Request[ConsumerSendMsgBackRequestHeader]
     ) -> RemotingCommand:
         """Let a group have a message again later, or put it among its dead letters."""
         header = call.header
@@ -86,7 +89,8 @@ class RetryHandler:
                 f"brokerPermission is {self._config.broker_permission}",
             )
         if group.retry_queue_nums > 0:
-            self._retry(call.version, header, group)
+            max_times = self._max_times(group, header.max_reconsume_times, call.version, connection)
+            self._retry(header, group, max_times)
         return response(ResponseCode.SUCCESS)
 
     def redirect(
@@ -99,13 +103,16 @@ class RetryHandler:
         group = self._groups.find(message.topic.removeprefix(names.RETRY_PREFIX))
         if group is None:
             return
-        max_times = _max_times(group, max_reconsume_times, version)
+        max_times = self._max_times(group, max_reconsume_times, version, None)
         if message.reconsume_times > max_times or self._holds_queue_locks(group.group_name):
             self._bury(message, group.group_name)
             message.properties[p.DELAY_TIME_LEVEL] = "-1"
 
     def _retry(
-        self, version: int, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig
+        self,
+        header: ConsumerSendMsgBackRequestHeader,
+        group: SubscriptionGroupConfig,
+        max_times: int,
     ) -> None:
         topic = self._topics.create_for_group(
             names.retry_topic(header.group), group.retry_queue_nums
@@ -119,7 +126,6 @@ class RetryHandler:
         message = self._once_more(record)
         message.topic = topic.topic_name
         message.queue_id = random.randrange(group.retry_queue_nums)
-        max_times = _max_times(group, header.max_reconsume_times, version)
         level = header.delay_level
         if record.reconsume_times >= max_times or level < 0:
             self._bury(message, header.group)
@@ -167,9 +173,14 @@ class RetryHandler:
             msg_id=message.properties.get(p.UNIQ_CLIENT_MESSAGE_ID),
         )
 
-
-def _max_times(group: SubscriptionGroupConfig, wanted: int | None, version: int) -> int:
-    """How often a message is delivered again: the consumer's number counts before the group's."""
-    if wanted is not None and version >= _VERSION_WITH_MAX_TIMES:
-        return wanted
-    return group.retry_max_times
+    def _max_times(
+        self,
+        group: SubscriptionGroupConfig,
+        wanted: int | None,
+        version: int,
+        connection: Connection | None,
+    ) -> int:
+        """How often a message is delivered again: consumers' numbers count before the group's."""
+        if wanted is not None and version >= _VERSION_WITH_MAX_TIMES:
+            return self._limits.named(group.group_name, connection, wanted)
+        return group.retry_max_times

@@ -3,7 +3,9 @@
 Beside Java's keys there are our own: `nextDeletedFile`, `nextDeletionTimeStamp` and
 `nextDeletionReason` say what `cometmq store explain` does of the file that retention takes next,
 `refusing` why no messages are taken now, and `refused_<cause>` count for each cause how many messages
-were refused.
+were refused. `delayPending_<level>` count the messages that wait by level, `timerPending` those that
+wait for a time of their own, `delayDelivered` what was delivered since the start, and
+`transactionsUnresolved` the half messages without a verdict.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import asyncio
 from datetime import timedelta
 from typing import Final
 
+from cometmq.broker.delayed import DelayedMessages
 from cometmq.broker.long_polling import LongPolling
+from cometmq.broker.transaction_check import TransactionService
 from cometmq.protocol.bodies import KVTable
 from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -32,12 +36,20 @@ class RuntimeInfo:
     """For the loop's thread only."""
 
     def __init__(
-        self, store: MessageStore, disk: Disk, clock: Clock, long_polling: LongPolling
+        self,
+        store: MessageStore,
+        disk: Disk,
+        clock: Clock,
+        long_polling: LongPolling,
+        delayed: DelayedMessages,
+        transactions: TransactionService,
     ) -> None:
         self._store = store
         self._disk = disk
         self._clock = clock
         self._long_polling = long_polling
+        self._delayed = delayed
+        self._transactions = transactions
         self._started_ms = clock.now_ms()
 
     def register(self, handlers: Handlers) -> None:
@@ -47,7 +59,12 @@ class RuntimeInfo:
         """The table of all keys. What the disk has to tell is asked beside the loop."""
         loop = asyncio.get_running_loop()
         of_disk = await loop.run_in_executor(None, self._of_disk)
-        table = {**self._of_broker(), **self._of_store(), **of_disk}
+        table = {
+            **self._of_broker(),
+            **self._of_store(),
+            **self._of_what_waits(),
+            **of_disk,
+        }
         return response(ResponseCode.SUCCESS, body=encode_body(KVTable(table=table)))
 
     def _of_broker(self) -> dict[str, str]:
@@ -81,6 +98,26 @@ class RuntimeInfo:
             table["remainHowManyDataToCommit"] = _bytes(log.end - log.readable_end)
         for cause, count in store.refusals.counts.items():
             table[f"refused_{cause.value}"] = str(count)
+        return table
+
+    def _of_what_waits(self) -> dict[str, str]:
+        levels, timers = self._delayed.levels, self._delayed.timers
+        late_ms = self._clock.now_ms() - timers.next_due_ms()
+        table = {
+            # Java: seconds behind, messages not yet read from the timer topic, and how many wait.
+            "timerReadBehind": str(max(0, late_ms // 1000)),
+            "timerOffsetBehind": "0",
+            "timerCongestNum": str(timers.pending),
+            "timerPending": str(timers.pending),
+            "delayDelivered": str(self._delayed.delivered_count),
+            "transactionsUnresolved": str(self._transactions.unresolved_count),
+        }
+        ends = levels.ends()
+        for level, offset in levels.offsets().items():
+            if level in ends:
+                table[f"scheduleMessageOffset_{level}"] = f"{offset},{ends[level]}"
+        for level, count in levels.pending().items():
+            table[f"delayPending_{level}"] = str(count)
         return table
 
     def _of_disk(self) -> dict[str, str]:

@@ -39,6 +39,7 @@ from cometmq.broker.redrive_handlers import RedriveHandlers
 from cometmq.broker.registration import Registration
 from cometmq.broker.reply import ReplyHandler
 from cometmq.broker.retry import RetryHandler
+from cometmq.broker.retry_limits import RetryLimits
 from cometmq.broker.runtime_info import RuntimeInfo
 from cometmq.broker.send import SendHandler
 from cometmq.broker.state import StateWriter
@@ -270,7 +271,12 @@ class Broker:
         put = MessagePut(self.config, store, self._clock, delays.messages)
         locks = QueueLocks(self._clock)
         LockHandlers(locks).register(self._handlers)
-        retry = RetryHandler(self.config, store, self.topics, self.groups, put, locks.holds_any)
+        self.clients = ClientManager(self._clock)
+        limits = RetryLimits(self.clients.consumers)
+        self.clients.on_members_changed.append(limits.members_changed)
+        retry = RetryHandler(
+            self.config, store, self.topics, self.groups, put, locks.holds_any, limits
+        )
         transactions = Transactions(
             self.config, store, self.topics, self.offsets, put.put, self._clock, packed_host
         )
@@ -286,7 +292,6 @@ class Broker:
             packed_host,
             group_commit,
         )
-        self.clients = ClientManager(self._clock)
         # What waits with the old selection must not wait on: Java looks after it every 5 s.
         self.clients.on_reselected.append(self._long_polling.release_topic)
         self._filters.watch(self.clients, self._long_polling.release_topic)
@@ -331,7 +336,14 @@ class Broker:
         ConfigHandlers(
             self.config, store, self._clock, self._given, self.topics.permission_changed
         ).register(self._handlers)
-        RuntimeInfo(store, self._disk, self._clock, self._long_polling).register(self._handlers)
+        RuntimeInfo(
+            store,
+            self._disk,
+            self._clock,
+            self._long_polling,
+            delays.messages,
+            self._transactions,
+        ).register(self._handlers)
 
     def _start_timers(self) -> None:
         loop = asyncio.get_running_loop()

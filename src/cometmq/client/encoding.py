@@ -86,6 +86,7 @@ class MessageEncoder:
         namespace: Namespace = NO_NAMESPACE,
     ) -> None:
         self._namespace = namespace
+        self._namespaced = bool(namespace)  # asked for every message
         self._unique_ids = unique_ids
         self._compress_over_bytes = compress_over_bytes
         self._compression = compression
@@ -106,7 +107,7 @@ class MessageEncoder:
         sys_flag = 0
         if len(body) >= self._compress_over_bytes:
             body, sys_flag = await self._compress(body)
-        topic = self._namespace.wrap(message.topic) if self._namespace else message.topic
+        topic = self._namespace.wrap(message.topic) if self._namespaced else message.topic
         ext = self._ext(topic, text, message.flag, sys_flag)
         if extra:
             ext.update(extra)
@@ -138,7 +139,7 @@ class MessageEncoder:
         unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if unique_id is None:
             unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._unique_ids.next()
-        if self._namespace:
+        if self._namespaced:
             properties[p.INSTANCE_ID] = self._namespace.name
         return unique_id
 

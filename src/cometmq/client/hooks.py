@@ -161,6 +161,8 @@ class HookList:
         self.consume: list[ConsumeMessageHook] = []
         self.filter: list[FilterMessageHook] = []
         self.rpc: list[RpcHook] = []
+        # Whether a send has to make a context.
+        self.around_sends = False
 
     def add(self, hook: Hook) -> None:
         """Raises IllegalArgumentError for what is no hook of a kind that this client calls."""
@@ -170,11 +172,13 @@ class HookList:
         for kind, hooks in self._lists():
             if isinstance(hook, kind):
                 hooks.append(hook)
+        self.around_sends = bool(self.send or self.forbidden)
 
     def remove(self, hook: Hook) -> None:
         """Forget a hook that was added."""
         for _, hooks in self._lists():
             hooks[:] = [known for known in hooks if known is not hook]
+        self.around_sends = bool(self.send or self.forbidden)
 
     def _lists(self) -> tuple[tuple[type, list[Any]], ...]:
         return (
@@ -185,11 +189,6 @@ class HookList:
             (FilterMessageHook, self.filter),
             (RpcHook, self.rpc),
         )
-
-    @property
-    def around_sends(self) -> bool:
-        """Whether a send has to make a context."""
-        return bool(self.send or self.forbidden)
 
     def before_send(self, context: SendContext) -> None:
         """Raises what a check-forbidden hook raised; see there."""

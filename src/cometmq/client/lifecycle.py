@@ -41,7 +41,8 @@ class AsyncClient(NamesOptions, ABC):
     `start` may be tried again after it failed; a closed client stays closed. `close` is idempotent.
 
     With a `namespace`, topics and groups have other names on the wire than here; name-server
-    addresses of hosted instances (`MQ_INST_….`) bring theirs along. `enable_trace` has what the
+    addresses of hosted instances (`MQ_INST_….`) bring theirs along; allocation strategies see the
+    names on the wire, as in Java. `enable_trace` has what the
     client does written to `trace_topic` (RMQ_SYS_TRACE_TOPIC), in the background.
     """
 
@@ -133,10 +134,7 @@ class AsyncClient(NamesOptions, ABC):
 
     async def close(self) -> None:
         """Leave the cluster. Idempotent; raises ClientStateError on another loop than start's."""
-        if self.inherited:
-            self.abandon()
-            return
-        if self._state in (_State.NEW, _State.CLOSED):
+        if self._inherited or self._state in (_State.NEW, _State.CLOSED):
             self.close_unstarted()
             return
         instance = self._running()
@@ -159,21 +157,25 @@ class AsyncClient(NamesOptions, ABC):
         self._hooks.add(hook)
 
     @property
-    def inherited(self) -> bool:
+    def _inherited(self) -> bool:
         """Whether the client was started by the process that this one was forked from."""
         return (
             self._state in (_State.STARTING, _State.RUNNING)
             and self._generation != PROCESS.generation
         )
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Forget, in a child, what the parent goes on with."""
-        PROCESS.keep((self._instance, self._loop))
+        PROCESS.keep((self._instance, self._tracer, self._loop))
         self._instance = None
         self._state = _State.CLOSED
 
     def close_unstarted(self) -> None:
-        """Close a client that was never started; without effect on a closed one."""
+        """Close a client that does nothing here: it was never started, or by the parent process.
+        Without effect on a closed one."""
+        if self._inherited:
+            self._abandon()
+            return
         assert self._instance is None, "a running client is closed by close()"
         self._state = _State.CLOSED
 
@@ -185,7 +187,7 @@ class AsyncClient(NamesOptions, ABC):
         await self.close()
 
     def __del__(self) -> None:
-        if self._state is _State.RUNNING and not self.inherited:
+        if self._state is _State.RUNNING and not self._inherited:
             warnings.warn(
                 f"unclosed {self._name()}; call close() or use it in a with statement",
                 ResourceWarning,
@@ -202,7 +204,7 @@ class AsyncClient(NamesOptions, ABC):
         return self._instance
 
     def _check_process(self) -> None:
-        if self.inherited:
+        if self._inherited:
             raise ForkedClientError(
                 f"{self._name()} was started before the fork and belongs to the parent process; "
                 "create and start a client in the child (os.fork, multiprocessing: in the worker)"

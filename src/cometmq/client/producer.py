@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypedDict, TypeVar
 
 import structlog
@@ -23,16 +23,13 @@ from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, MessageChecks, check_range
 from cometmq.client.oneways import Oneways
 from cometmq.client.options import choice
+from cometmq.client.pending import Callback, Pending
 from cometmq.client.requesting import request
 from cometmq.client.selectors import QueueSelector, select_queue
 from cometmq.client.sending import Sender, SendLimits
 from cometmq.client.trace_dispatcher import TraceDispatcher
 from cometmq.client.trace_hooks import SendTrace
-from cometmq.errors import (
-    ClientStateError,
-    IllegalArgumentError,
-    TooManyRequestsError,
-)
+from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
@@ -42,9 +39,9 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-SEND_TIMEOUT_MS: Final = 3000
 T = TypeVar("T")
 
+SEND_TIMEOUT_MS: Final = 3000
 MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
 MAX_PENDING_SENDS: Final = 10_000
 # Java: backPressureForAsyncSendSize.
@@ -52,8 +49,8 @@ MAX_PENDING_BYTES: Final = 100 * 1024 * 1024
 LATENCY_TABLES: Final = LatencyTables()
 
 # Gets the result and None, or None and the error, on the producer's loop.
-SendCallback = Callable[[SendResult | None, BaseException | None], None]
-RequestCallback = Callable[[MessageExt | None, BaseException | None], None]
+SendCallback = Callback[SendResult]
+RequestCallback = Callback[MessageExt]
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -148,7 +145,6 @@ class Producer(AsyncClient):
         self._send_timeout_ms = send_timeout_ms
         self._max_pending_sends = max_pending_sends
         self._max_pending_bytes = max_pending_bytes
-        self._pending_bytes = 0
         self._latency_tables = latency_tables if send_latency_fault_enable else None
         self._checks = MessageChecks(max_message_size_bytes)
         self._limits = SendLimits(
@@ -163,7 +159,7 @@ class Producer(AsyncClient):
         self._encoder: MessageEncoder | None = None
         self._sender: Sender | None = None
         self._tasks: TaskOwner | None = None
-        self._pending: set[asyncio.Task[Any]] = set()
+        self._pending: Pending | None = None
         self._oneways: Oneways | None = None
         self._opened: ClientInstance | None = None
         self._unsent: list[Message] = []
@@ -378,40 +374,11 @@ class Producer(AsyncClient):
         return await request(self._opened, message, topic, timeout_s, send)
 
     def _spawn(
-        self,
-        message: Message,
-        work: Coroutine[Any, Any, T],
-        callback: Callable[[T | None, BaseException | None], None] | None,
+        self, message: Message, work: Coroutine[Any, Any, T], callback: Callback[T] | None
     ) -> asyncio.Task[T]:
-        """Have `work` done in the background, within the limits of what may be under way."""
+        assert self._pending is not None, "set by start"
         size = len(message.body) if isinstance(message.body, bytes) else 0
-        fault = None
-        if len(self._pending) >= self._max_pending_sends:
-            fault = (
-                f"{len(self._pending)} sends are under way, the limit is max_pending_sends = "
-                f"{self._max_pending_sends}"
-            )
-        elif self._pending and self._pending_bytes + size > self._max_pending_bytes:
-            fault = (
-                f"sends with {self._pending_bytes} bytes are under way and {size} more are asked for, "
-                f"the limit is max_pending_bytes = {self._max_pending_bytes}"
-            )
-        if fault is not None:
-            work.close()
-            raise TooManyRequestsError(f"{fault}; wait for some of their futures, or raise it")
-        assert self._tasks is not None, "set by start"
-        task = self._tasks.spawn(work, "send", log_failure=False)
-        self._pending.add(task)
-        self._pending_bytes += size
-
-        def forget(done: asyncio.Task[Any]) -> None:
-            self._pending.discard(done)
-            self._pending_bytes -= size
-
-        task.add_done_callback(forget)
-        if callback is not None:
-            task.add_done_callback(lambda done: _report(done, callback))
-        return task
+        return self._pending.spawn(size, work, callback)
 
     async def _target(
         self,
@@ -462,6 +429,7 @@ class Producer(AsyncClient):
         self._join(instance)
         self._opened = instance
         self._tasks = TaskOwner(f"producer-{self._group}")
+        self._pending = Pending(self._tasks, self._max_pending_sends, self._max_pending_bytes)
         self._oneways = Oneways()
         faults = None
         if self._latency_tables is not None:
@@ -493,9 +461,8 @@ class Producer(AsyncClient):
     async def _shut(self, instance: ClientInstance) -> None:
         assert self._tasks is not None, "set by start"
         try:
-            if self._pending:
-                # Each ends within its own timeout.
-                await asyncio.wait(self._pending)
+            assert self._pending is not None, "set by start"
+            await self._pending.wait()
             await self._drain_oneways()
         finally:
             await self._tasks.close()
@@ -511,17 +478,3 @@ class Producer(AsyncClient):
                 count=len(self._unsent),
                 send_timeout_ms=self._send_timeout_ms,
             )
-
-
-def _report(
-    task: asyncio.Task[T], callback: Callable[[T | None, BaseException | None], None]
-) -> None:
-    try:
-        if task.cancelled():
-            callback(None, ClientStateError("the send was cancelled"))
-        elif (error := task.exception()) is not None:
-            callback(None, error)
-        else:
-            callback(task.result(), None)
-    except Exception:
-        log.exception("a send callback failed")

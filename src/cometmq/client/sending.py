@@ -89,6 +89,7 @@ class Sender:
         self._limits = limits
         self._group = group
         self._namespace = namespace
+        self._namespaced = bool(namespace)  # asked for every message
         self._hooks = hooks or HookList()
         self._faults = faults
         self._loop = asyncio.get_running_loop()
@@ -137,13 +138,14 @@ class Sender:
                 context = self._before(outgoing, queue, address, mode)
             answer = await self._instance.remoting.call(address, outgoing.command(queue), timeout_s)
             result = _result(answer, queue, outgoing.unique_id, address)
-            if self._namespace:
+            if self._namespaced:
                 result = replace(result, queue=self._namespace.unwrap_queue(result.queue))
         except BaseException as error:
             self._after(context, None, error)
             self._on_failure(error, outgoing.topic, queue.broker_name, address, began_at)
             raise
-        self._after(context, result, None)
+        if context is not None:
+            self._after(context, result, None)
         if self._faults is not None:
             took_s = self._loop.time() - began_at
             self._faults.note(queue.broker_name, took_s, failed=False, reachable=True)
@@ -187,12 +189,12 @@ class Sender:
                 if not route.has_other_broker(queue.broker_name):
                     await asyncio.sleep(min(RETRY_PAUSE_S, max(0.0, deadline - self._loop.time())))
             else:
-                tried.append(queue.broker_name)
-                if not self._wants_another(result, mode) or not self._may_retry(
-                    tried, deadline, mode
-                ):
+                if result.status is SendStatus.SEND_OK or not self._wants_another(mode):
                     return result
                 stored = result
+                tried.append(queue.broker_name)
+                if not self._may_retry(tried, deadline, mode):
+                    return result
 
     async def send_fixed(
         self,
@@ -325,11 +327,9 @@ class Sender:
             return not isinstance(error, (RemoteError, SendForbiddenError, TooManyRequestsError))
         return not isinstance(error, RemoteError) or error.code in RETRIED_CODES
 
-    def _wants_another(self, result: SendResult, mode: CommunicationMode) -> bool:
+    def _wants_another(self, mode: CommunicationMode) -> bool:
         return (
-            self._limits.retry_another_broker_when_not_store_ok
-            and mode is CommunicationMode.SYNC
-            and result.status is not SendStatus.SEND_OK
+            self._limits.retry_another_broker_when_not_store_ok and mode is CommunicationMode.SYNC
         )
 
 

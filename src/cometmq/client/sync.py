@@ -8,20 +8,16 @@ on the loop thread itself and uses `cometmq.aio`.
 
 from __future__ import annotations
 
-import atexit
 import os
-import threading
-import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Unpack
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.blocking import BlockingClient, awaited
 from cometmq.client.encoding import COMPRESS_OVER_BYTES
-from cometmq.client.hooks import Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.latency_faults import LatencyTables
-from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.listening import Listener
 from cometmq.client.lite_pull_consumer import (
@@ -30,7 +26,6 @@ from cometmq.client.lite_pull_consumer import (
     PULL_THRESHOLD_SIZE_BYTES,
 )
 from cometmq.client.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
-from cometmq.client.options import NamesOptions
 from cometmq.client.orderly import SUSPEND_MS
 from cometmq.client.producer import (
     LATENCY_TABLES,
@@ -57,135 +52,6 @@ from cometmq.model.results import (
     TransactionSendResult,
 )
 from cometmq.protocol.compression import CompressionType
-from cometmq.runtime.forks import PROCESS
-from cometmq.runtime.portal import LoopThread
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class _SharedLoopThread:
-    """The loop thread of all blocking clients of the process; it runs while one of them does."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._thread: LoopThread | None = None
-        self._users = 0
-
-    def borrow(self) -> LoopThread:
-        with self._lock:
-            if self._thread is None or not self._thread.running:
-                self._thread = LoopThread("cometmq-client")
-                self._thread.start()
-                self._users = 0
-            self._users += 1
-            return self._thread
-
-    def give_back(self, thread: LoopThread) -> None:
-        with self._lock:
-            if thread is self._thread:
-                self._users -= 1
-                if self._users == 0:
-                    self._thread = None
-                    thread.stop()
-
-    def leave_to_parent(self) -> None:
-        """In a child, which has none of the threads: neither who held the lock nor the loop's."""
-        PROCESS.keep(self._thread)
-        self._lock = threading.Lock()
-        self._thread = None
-        self._users = 0
-
-    def warn_unclosed(self) -> None:
-        """At the interpreter's end: running threads hold what would warn when it is collected."""
-        if self._thread is not None and self._thread.running:
-            warnings.warn(
-                f"{self._users} blocking clients are unclosed at exit; call close() or use them in "
-                "a with statement",
-                ResourceWarning,
-                stacklevel=1,
-            )
-
-
-_shared = _SharedLoopThread()
-atexit.register(_shared.warn_unclosed)
-os.register_at_fork(after_in_child=_shared.leave_to_parent)
-
-
-class BlockingClient(NamesOptions):
-    """Base of the blocking classes."""
-
-    def __init__(self, asynchronous: AsyncClient) -> None:
-        self._client = asynchronous
-        self._thread: LoopThread | None = None
-
-    @property
-    def group(self) -> str:
-        return self._client.group
-
-    @property
-    def client_id(self) -> str:
-        return self._client.client_id
-
-    def start(self) -> None:
-        thread = _shared.borrow()
-        try:
-            thread.call(self._client.start())
-        except BaseException:
-            _shared.give_back(thread)
-            raise
-        self._thread = thread
-
-    def add_hook(self, hook: Hook) -> None:
-        self._apply(self._client.add_hook, hook)
-
-    def close(self) -> None:
-        thread, self._thread = self._thread, None
-        if self._client.inherited:
-            PROCESS.keep(thread)
-            self._client.abandon()
-            return
-        if thread is None:
-            self._client.close_unstarted()
-            return
-        try:
-            thread.call(self._client.close())
-        finally:
-            _shared.give_back(thread)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
-
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._running_thread(coroutine).call(coroutine)
-
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        return self._running_thread(coroutine).submit(coroutine)
-
-    def _apply(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a plain method of the asyncio client: on the loop thread once that is in use."""
-        if self._thread is None:
-            return function(*args, **kwargs)
-        return self._thread.call(_later(function, *args, **kwargs))
-
-    def _running_thread(self, coroutine: Coroutine[Any, Any, Any]) -> LoopThread:
-        if self._thread is None:
-            coroutine.close()
-            self._client.check_started()
-            raise AssertionError("a started client has its thread")
-        return self._thread
-
-
-async def _later(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    return function(*args, **kwargs)
-
-
-async def _awaited(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    return await function(*args, **kwargs)
 
 
 class Producer(BlockingClient):
@@ -265,7 +131,7 @@ class Producer(BlockingClient):
         key: Any = None,
     ) -> Future[SendResult]:
         return self._submit(
-            _awaited(
+            awaited(
                 self._async.send_async,
                 message,
                 callback,
@@ -302,7 +168,7 @@ class Producer(BlockingClient):
         key: Any = None,
     ) -> Future[MessageExt]:
         return self._submit(
-            _awaited(
+            awaited(
                 self._async.request_async,
                 message,
                 callback,

@@ -252,8 +252,9 @@ class Connection(asyncio.Protocol):
             raise ConnectionLostError(f"the connection to {self.peer} is closed", address=self.peer)
         if len(self._calls) >= self._limits.max_outstanding_calls:
             raise TooManyRequestsError(
-                f"{len(self._calls)} calls to {self.peer} wait for an answer, the limit is "
-                f"{self._limits.max_outstanding_calls}; wait for some before sending more",
+                f"{len(self._calls)} calls to {self.peer} wait for an answer, the limit "
+                f"max_outstanding_calls is {self._limits.max_outstanding_calls}; wait for some before "
+                "sending more",
                 address=self.peer,
             )
         opaque = self._take_opaque()

@@ -89,6 +89,11 @@ class LoopThread:
         """Whether `call` works here: started, not stopped, and not inherited by a fork."""
         return self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
 
+    @property
+    def inherited(self) -> bool:
+        """Whether another process started it, of which this one is a fork."""
+        return self._pid not in (0, os.getpid())
+
     def start(self) -> None:
         """Start the thread and wait until its loop runs. Raises ClientStateError if it does."""
         if self.running:
@@ -145,7 +150,7 @@ class LoopThread:
         enter: Callable[[asyncio.AbstractEventLoop], R],
     ) -> R:
         """Call `enter` while the loop surely runs; otherwise close the coroutine and raise."""
-        if self._pid not in (0, os.getpid()):
+        if self.inherited:
             coroutine.close()
             raise ForkedClientError(
                 f"the loop thread {self._name} belongs to process {self._pid}, not to this fork; "

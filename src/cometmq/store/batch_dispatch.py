@@ -16,10 +16,10 @@ from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.protocol.record_columns import Bools, Ints
 from cometmq.store.batch_scan import RecordBatch
 from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from cometmq.store.dispatch import Dispatcher
-from cometmq.protocol.record_columns import Bools, Ints
 from cometmq.store.record_texts import RecordTexts
 
 _UNIT: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -83,10 +83,11 @@ class BatchDispatcher:
         everyone[queued] = samples[groups]
         single = batch.strange_topics[queued] | ~texts.same_topics(everyone)[queued]
         queues: list[ConsumeQueue | None] = []
+        first_offset = int(batch.offsets[0])
         for group, sample in enumerate(samples.tolist()):
             topic = texts.decode(int(texts.starts[sample]), int(texts.topic_ends[sample]))
             # A queue of a deleted topic must not appear because old records are passed over.
-            deleted = self._deleted.get(topic, 0) > batch.base
+            deleted = self._deleted.get(topic, 0) > first_offset
             queue = None if deleted else self._queue_of(topic, int(queue_ids[sample]))
             if queue is None or topic in _TIMED_TOPICS or queue.extends:
                 single |= groups == group

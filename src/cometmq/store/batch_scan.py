@@ -15,8 +15,8 @@ import numpy as np
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.protocol.record import CRC_MASK
-from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, gather, read_columns
+from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.store.record_texts import Hashes, RecordTexts
 from cometmq.store.scan import BLANK, ScannedRecord, check_record, is_torn
 

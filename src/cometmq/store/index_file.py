@@ -29,10 +29,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cometmq.protocol.record_columns import Ints
 from cometmq.store.disk import Disk
 from cometmq.store.index_keys import IndexKeys
 from cometmq.store.mapped_file import MappedFile
-from cometmq.protocol.record_columns import Ints
 
 _HEADER: Final = struct.Struct(">qqqqii")
 HEADER_SIZE: Final = 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -126,6 +127,12 @@ class QueueTable:
                     intact = False
                 self._queues[topic, int(name)] = queue
         return intact
+
+    def truncate(self, log_end: int) -> None:
+        """Drop the units of records at `log_end` and behind from all queues, and sync that."""
+        self._disk.side_by_side(
+            [partial(queue.truncate, log_end, clear=True) for queue in self._queues.values()]
+        )
 
     def remove_topic(self, topic: str) -> list[int]:
         """Delete the queues of a topic; returns their ids."""

@@ -110,8 +110,7 @@ class Recoverer:
 
     def _recover_from(self, start: int) -> Recovery:
         """Replay from `start`, trusting no queue unit behind it."""
-        for queue in self._queues:
-            queue.truncate(start, clear=True)
+        self._queues.truncate(start)
         return self._replay_or_rebuild(start)
 
     def _replay_or_rebuild(self, start: int) -> Recovery:

@@ -16,6 +16,7 @@ from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.put import MessagePut
 from cometmq.broker.recall import RecallHandler
 from cometmq.broker.retry import RetryHandler
+from cometmq.broker.retry_limits import RetryLimits
 from cometmq.broker.topics import TopicManager
 from cometmq.model import properties as p
 from cometmq.protocol.command import Request
@@ -75,7 +76,13 @@ class DelayBox:
         self.delayed.open(state, self.clock.now_ms(), java_timer_check)
         self.putting = MessagePut(self.config, self.store, self.clock, self.delayed)
         self.retry = RetryHandler(
-            self.config, self.store, self.topics, self.groups, self.putting, lambda _: False
+            self.config,
+            self.store,
+            self.topics,
+            self.groups,
+            self.putting,
+            lambda _: False,
+            RetryLimits(lambda _: ()),
         )
         self.recall = RecallHandler(self.config, self.clock, self.topics, self.putting)
 

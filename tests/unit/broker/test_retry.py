@@ -8,6 +8,7 @@ from tests.unit.broker.delay_box import DelayBox, connection, request
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retry import RetryHandler
+from cometmq.broker.retry_limits import RetryLimits
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_READ
@@ -198,6 +199,7 @@ def test_a_group_that_consumes_in_order_retries_no_more(delays: DelayBox) -> Non
         delays.groups,
         delays.putting,
         lambda group: group == GROUP,
+        RetryLimits(lambda _: ()),
     )
     message = sent(1)
     retry.redirect(message, None, 479)

@@ -38,15 +38,28 @@ class FakeRemoting(RemotingClient):
         self.down: set[str] = set()
         self.calls: list[tuple[str, RemotingCommand]] = []
         self.delay_s = 0.0
+        # By request code, instead of `delay_s`; these are served though nobody waits any more.
+        self.late_s: dict[int, float] = {}
         self._made: dict[str, FakeConnection] = {}
 
     async def call(
         self, address: str, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
         self.calls.append((address, command))
+        late_s = self.late_s.get(command.code)
+        if late_s is not None:
+            return await asyncio.shield(
+                asyncio.ensure_future(self._serve_late(late_s, address, command))
+            )
         await asyncio.sleep(self.delay_s)
         if address in self.down:
             raise ConnectError(f"no connection to {address}", address=address)
+        return self.answers[command.code](address, command)
+
+    async def _serve_late(
+        self, late_s: float, address: str, command: RemotingCommand
+    ) -> RemotingCommand:
+        await asyncio.sleep(late_s)
         return self.answers[command.code](address, command)
 
     async def send_oneway(self, address: str, command: RemotingCommand) -> None:

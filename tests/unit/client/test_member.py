@@ -234,6 +234,38 @@ async def test_what_is_closed_is_committed_before_it_is_unlocked(fake: FakeInsta
     assert box.stored_offset == 2
 
 
+@pytest.mark.parametrize("how", ["closed", "given up", "reset"])
+async def test_a_pull_that_is_served_late_does_not_replace_the_last_commit(
+    fake: FakeInstance, how: str
+) -> None:
+    """As a Java broker may serve it, in another thread than the commit that was sent after it."""
+    box = Box(fake, orderly=True)
+    box.stored_offset = 1
+    first = [answer(0, 3, record(1, TAGS="x"), record(2, TAGS="x"))]
+
+    def pull(_address: str, command: RemotingCommand) -> RemotingCommand:
+        header = command.header(PullMessageRequestHeader)
+        if first:
+            fake.remoting.late_s[RequestCode.PULL_MESSAGE] = 0.1
+            return first.pop()
+        box.stored_offset = header.commit_offset
+        return answer(19, header.queue_offset)
+
+    fake.remoting.answers[RequestCode.PULL_MESSAGE] = pull
+    await box.member.start()
+    await until(lambda: len(box.heard) == 2)
+    if how == "reset":
+        await box.member.reset_offsets({QUEUE: 2})
+    elif how == "given up":
+        await box.member.give_up(QUEUE)
+    else:
+        await box.member.close(1)
+    await asyncio.sleep(0.15)  # until the pull was served, if it was not waited for
+    assert box.stored_offset == (2 if how == "reset" else 3)
+    if how != "closed":
+        await box.member.close(1)
+
+
 async def test_a_cluster_that_is_down_is_joined_when_it_comes(fake: FakeInstance) -> None:
     box = Box(fake)
     fake.remoting.down |= {"127.0.0.1:9876", "a:1"}

@@ -341,7 +341,7 @@ async def test_calls_fail_when_the_connection_is_lost() -> None:
 async def test_the_number_of_outstanding_calls_is_bounded() -> None:
     line = Line(limits=ConnectionLimits(max_outstanding_calls=2))
     calls = [line.connection.call_nowait(request(1), 5) for _ in range(2)]
-    with pytest.raises(TooManyRequestsError, match="limit is 2"):
+    with pytest.raises(TooManyRequestsError, match="max_outstanding_calls is 2"):
         await line.connection.call(request(1), 5)
     line.feed(answer_to((await line.flushed())[0]))
     await calls[0]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cometmq.errors import ConfigError
 from cometmq.runtime.config import (
     Configuration,
+    change_properties,
     effective_properties,
     format_properties,
     from_properties,
@@ -178,3 +179,20 @@ def test_a_frozen_config_refuses_new_values_only() -> None:
     with pytest.raises(ConfigError, match="size cannot be changed without a restart"):
         configuration.update({"size": "2", "brokerId": "3"})
     assert sample.broker_id == 2
+
+
+def test_a_path_is_never_empty() -> None:
+    # Path would take it for the present directory.
+    with pytest.raises(ConfigError, match="storePathRootDir= does not fit, it must be a path"):
+        from_properties(Sample, {"storePathRootDir": " "})
+
+
+def test_changed_lines_of_a_file_change_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_bytes("# größe\nmaxSize : 7\n\n! again\nbrokerName=b\\u00e4".encode())
+    text = change_properties(path, {"maxSize": "8", "enabled": "true"})
+    assert text == "# größe\nmaxSize=8\n\n! again\nbrokerName=b\\u00e4\nenabled=true\n"
+    path.write_text(text)
+    assert load_properties(path) == {"maxSize": "8", "brokerName": "bä", "enabled": "true"}
+    with pytest.raises(FileNotFoundError):
+        change_properties(tmp_path / "gone", {})

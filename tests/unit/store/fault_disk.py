@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cometmq.errors import StoreFullError
@@ -54,6 +55,11 @@ class FaultDisk(Disk):
     def crash(self) -> None:
         for file in self.files.values():
             file.crash(self.rng)
+
+    def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
+        # In order, so that a seed replays.
+        for work in works:
+            work()
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

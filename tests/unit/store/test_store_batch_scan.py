@@ -196,7 +196,13 @@ class Queues:
 
 
 def assert_same_units(
-    messages: list[Message], *, fill_gaps: bool = True, extended: bool = False, known: int = 0
+    messages: list[Message],
+    *,
+    fill_gaps: bool = True,
+    extended: bool = False,
+    known: int = 0,
+    deleted: dict[str, int] | None = None,
+    window_bytes: int = FILE,
 ) -> None:
     with log_of(messages, []) as files, tempfile.TemporaryDirectory() as directory:
         records = list(LogScan(files, 0, check_crc=True))
@@ -207,8 +213,10 @@ def assert_same_units(
             before = Dispatcher(queues.table.get, DELAYS, fill_gaps=True)
             for record in records[:known]:
                 before.dispatch(record)
-        one_by_one = Dispatcher(singly.table.get, DELAYS, fill_gaps=fill_gaps)
-        at_once = BatchDispatcher(batched.table.get, DELAYS, fill_gaps=fill_gaps, log_min_offset=0)
+        one_by_one = Dispatcher(singly.table.get, DELAYS, fill_gaps=fill_gaps, deleted=deleted)
+        at_once = BatchDispatcher(
+            batched.table.get, DELAYS, fill_gaps=fill_gaps, log_min_offset=0, deleted=deleted
+        )
         try:
             for record in records:
                 one_by_one.dispatch(record)
@@ -216,7 +224,9 @@ def assert_same_units(
         except QueueBehindError:
             behind = True
         try:
-            for batch in BatchScan(files, 0, check_crc=True, flushed_until=2**63 - 1):
+            for batch in BatchScan(
+                files, 0, check_crc=True, flushed_until=2**63 - 1, window_bytes=window_bytes
+            ):
                 at_once.dispatch(batch)
             assert not behind
             assert at_once.dispatched_count == one_by_one.dispatched_count
@@ -231,11 +241,25 @@ def assert_same_units(
     fill_gaps=st.booleans(),
     extended=st.sampled_from([False, False, True]),
     known=st.sampled_from([0, 0, 1, 4]),
+    deleted=st.dictionaries(TOPICS, st.integers(0, 2 * FILE), max_size=2),
+    window_bytes=st.sampled_from([700, FILE]),
 )
 def test_units_written_in_batches_are_the_same(
-    messages: list[Message], fill_gaps: bool, extended: bool, known: int
+    messages: list[Message],
+    fill_gaps: bool,
+    extended: bool,
+    known: int,
+    deleted: dict[str, int],
+    window_bytes: int,
 ) -> None:
-    assert_same_units(messages, fill_gaps=fill_gaps, extended=extended, known=known)
+    assert_same_units(
+        messages,
+        fill_gaps=fill_gaps,
+        extended=extended,
+        known=known,
+        deleted=deleted,
+        window_bytes=window_bytes,
+    )
 
 
 def test_topics_of_one_hash_have_queues_of_their_own() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,17 @@ def test_an_unusable_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="file"):
         Box(tmp_path / "file").open()
+
+
+def test_works_side_by_side_all_end_before_one_that_failed_is_told() -> None:
+    done: set[int] = set()
+
+    def work(number: int) -> None:
+        done.add(number)
+        if number == 3:
+            raise StoreError("the third one")
+
+    with pytest.raises(StoreError, match="the third one"):
+        Disk().side_by_side([partial(work, number) for number in range(50)])
+    assert done == set(range(50))
+    Disk().side_by_side([])

@@ -1,0 +1,144 @@
+"""What the blocking clients share: one background loop thread, and the ways to call into it.
+
+It runs while one of them does; a forked child gets one of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, ParamSpec, Self, TypeVar
+
+from cometmq.client.hooks import Hook
+from cometmq.client.lifecycle import AsyncClient
+from cometmq.client.options import NamesOptions
+from cometmq.runtime.forks import PROCESS
+from cometmq.runtime.portal import LoopThread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _SharedLoopThread:
+    """The loop thread of all blocking clients of the process; it runs while one of them does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._users = 0
+
+    def borrow(self) -> LoopThread:
+        with self._lock:
+            if self._thread is None or not self._thread.running:
+                self._thread = LoopThread("cometmq-client")
+                self._thread.start()
+                self._users = 0
+            self._users += 1
+            return self._thread
+
+    def give_back(self, thread: LoopThread) -> None:
+        with self._lock:
+            if thread is self._thread:
+                self._users -= 1
+                if self._users == 0:
+                    self._thread = None
+                    thread.stop()
+
+    def leave_to_parent(self) -> None:
+        """In a child, which has none of the threads: neither who held the lock nor the loop's."""
+        PROCESS.keep(self._thread)
+        self._lock = threading.Lock()
+        self._thread = None
+        self._users = 0
+
+    def warn_unclosed(self) -> None:
+        """At the interpreter's end: running threads hold what would warn when it is collected."""
+        if self._thread is not None and self._thread.running:
+            warnings.warn(
+                f"{self._users} blocking clients are unclosed at exit; call close() or use them in "
+                "a with statement",
+                ResourceWarning,
+                stacklevel=1,
+            )
+
+
+_shared = _SharedLoopThread()
+atexit.register(_shared.warn_unclosed)
+os.register_at_fork(after_in_child=_shared.leave_to_parent)
+
+
+class BlockingClient(NamesOptions):
+    """Base of the blocking classes."""
+
+    def __init__(self, asynchronous: AsyncClient) -> None:
+        self._client = asynchronous
+        self._thread: LoopThread | None = None
+
+    @property
+    def group(self) -> str:
+        return self._client.group
+
+    @property
+    def client_id(self) -> str:
+        return self._client.client_id
+
+    def start(self) -> None:
+        thread = _shared.borrow()
+        try:
+            thread.call(self._client.start())
+        except BaseException:
+            _shared.give_back(thread)
+            raise
+        self._thread = thread
+
+    def add_hook(self, hook: Hook) -> None:
+        self._apply(self._client.add_hook, hook)
+
+    def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None or thread.inherited:
+            PROCESS.keep(thread)
+            self._client.close_unstarted()
+            return
+        try:
+            thread.call(self._client.close())
+        finally:
+            _shared.give_back(thread)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._running_thread(coroutine).call(coroutine)
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        return self._running_thread(coroutine).submit(coroutine)
+
+    def _apply(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a plain method of the asyncio client: on the loop thread once that is in use."""
+        if self._thread is None:
+            return function(*args, **kwargs)
+        return self._thread.call(_later(function, *args, **kwargs))
+
+    def _running_thread(self, coroutine: Coroutine[Any, Any, Any]) -> LoopThread:
+        if self._thread is None:
+            coroutine.close()
+            self._client.check_started()
+            raise AssertionError("a started client has its thread")
+        return self._thread
+
+
+async def _later(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return function(*args, **kwargs)
+
+
+async def awaited(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await function(*args, **kwargs)

@@ -1,0 +1,82 @@
+"""What a producer has under way in the background, within limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from cometmq.errors import ClientStateError, TooManyRequestsError
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+# Gets the result and None, or None and the error, on the loop.
+Callback = Callable[[T | None, BaseException | None], None]
+
+
+class Pending:
+    """At most `max_sends` tasks for `max_bytes` of bodies; a single one may have more bytes. The
+    limits are named as the options of Producer. For the loop's thread only.
+    """
+
+    def __init__(self, owner: TaskOwner, max_sends: int, max_bytes: int) -> None:
+        self._owner = owner
+        self._max_sends = max_sends
+        self._max_bytes = max_bytes
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._bytes = 0
+
+    def spawn(
+        self, size: int, work: Coroutine[Any, Any, T], callback: Callback[T] | None
+    ) -> asyncio.Task[T]:
+        """Have `work` done, for `size` bytes. Raises TooManyRequestsError when there is no room."""
+        fault = self._fault(size)
+        if fault is not None:
+            work.close()
+            raise TooManyRequestsError(f"{fault}; wait for some of their futures, or raise it")
+        task = self._owner.spawn(work, "send", log_failure=False)
+        self._tasks.add(task)
+        self._bytes += size
+
+        def forget(done: asyncio.Task[Any]) -> None:
+            self._tasks.discard(done)
+            self._bytes -= size
+
+        task.add_done_callback(forget)
+        if callback is not None:
+            task.add_done_callback(lambda done: _report(done, callback))
+        return task
+
+    async def wait(self) -> None:
+        """Until all have ended, which each does within its own timeout."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _fault(self, size: int) -> str | None:
+        if len(self._tasks) >= self._max_sends:
+            return (
+                f"{len(self._tasks)} sends are under way, the limit is max_pending_sends = "
+                f"{self._max_sends}"
+            )
+        if self._tasks and self._bytes + size > self._max_bytes:
+            return (
+                f"sends with {self._bytes} bytes are under way and {size} more are asked for, "
+                f"the limit is max_pending_bytes = {self._max_bytes}"
+            )
+        return None
+
+
+def _report(task: asyncio.Task[T], callback: Callback[T]) -> None:
+    try:
+        if task.cancelled():
+            callback(None, ClientStateError("the send was cancelled"))
+        elif (error := task.exception()) is not None:
+            callback(None, error)
+        else:
+            callback(task.result(), None)
+    except Exception:
+        log.exception("a send callback failed")

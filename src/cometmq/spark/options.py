@@ -1,0 +1,96 @@
+"""What users write after `.option(…)`: names that exist, values that fit.
+
+Everything is looked at on the driver, before a job starts. Values are named in errors only where
+they cannot be secrets.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from cometmq.errors import IllegalArgumentError, UnknownOptionError
+
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+
+
+class Options:
+    """The options of one source by their names, in which case does not matter.
+
+    Raises UnknownOptionError for one that is not among `known`.
+    """
+
+    def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
+        self._source = source
+        names = {name.lower(): name for name in known}
+        self._given: dict[str, str] = {}
+        for name, value in given.items():
+            official = names.get(name.lower())
+            if official is None:
+                near = difflib.get_close_matches(name.lower(), names, 1)
+                meant = f"; did you mean {names[near[0]]}" if near else ""
+                raise UnknownOptionError(
+                    f"the source {source} has no option {name}{meant}. Options are "
+                    f"{', '.join(sorted(names.values()))}"
+                )
+            self._given[official] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def __repr__(self) -> str:
+        return f"Options({self._source!r}, {sorted(self._given)})"
+
+    def text(self, name: str) -> str | None:
+        """The value without blanks around it, None if it was not given.
+
+        Raises IllegalArgumentError for an empty one.
+        """
+        value = self._given.get(name)
+        if value is None:
+            return None
+        if not value.strip():
+            raise self.error(name, "is empty; give it a value or leave it out")
+        return value.strip()
+
+    def need(self, name: str, example: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise IllegalArgumentError(
+                f"the source {self._source} needs the option {name}, for example "
+                f'.option("{name}", "{example}")'
+            )
+        return value
+
+    def number(self, name: str, low: int, high: int) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            raise self.error(name, f"is {value!r}, it must be a whole number") from None
+        if not low <= number <= high:
+            raise self.error(name, f"is {number}, it must lie in {low}..{high}")
+        return number
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in _TRUE + _FALSE:
+            raise self.error(name, f"is {value!r}, it must be true or false")
+        return value.lower() in _TRUE
+
+    def one_of(self, *names: str) -> str | None:
+        """Which of the options is given. Raises IllegalArgumentError for more than one."""
+        given = [name for name in names if name in self._given]
+        if len(given) > 1:
+            raise IllegalArgumentError(
+                f"the source {self._source} takes one of {' and '.join(given)}, not several of them"
+            )
+        return given[0] if given else None
+
+    def error(self, name: str, fault: str) -> IllegalArgumentError:
+        return IllegalArgumentError(f"the option {name} of the source {self._source} {fault}")

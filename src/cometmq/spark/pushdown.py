@@ -1,0 +1,128 @@
+"""What Spark's filters say about where to look (`DataSourceReader.pushFilters`).
+
+They only narrow what is read: Spark applies every one of them again to the rows, so one that is
+understood in part, or not at all, costs time and never changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql import datasource as ds
+
+_SETS: Final = {
+    "topic": "topics",
+    "broker": "brokers",
+    "tags": "tags",
+    "queue_id": "queue_ids",
+}
+_RANGES: Final = {"queue_offset": "offset", "store_time": "time_ms"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_INT64_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`None` for a set means all. Offsets and times (ms) from the lower one to below the upper."""
+
+    topics: frozenset[str] | None = None
+    brokers: frozenset[str] | None = None
+    tags: frozenset[str] | None = None
+    queue_ids: frozenset[int] | None = None
+    min_offset: int = 0
+    end_offset: int = _INT64_MAX
+    min_time_ms: int = 0
+    end_time_ms: int = _INT64_MAX
+
+    def takes(self, topic: str, broker: str | None, queue_id: int) -> bool:
+        """Whether a queue may hold rows that are wanted."""
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.brokers is None or broker is None or broker in self.brokers)
+            and (self.queue_ids is None or queue_id in self.queue_ids)
+        )
+
+    @property
+    def bounds_time(self) -> bool:
+        return self.min_time_ms > 0 or self.end_time_ms < _INT64_MAX
+
+    def within(self, filters: Iterable[Any]) -> Bounds:
+        """These bounds narrowed by what each of Spark's `filters` says."""
+        bounds = self
+        for found in filters:
+            bounds = _narrowed(bounds, found)
+        return bounds
+
+
+def _narrowed(bounds: Bounds, found: Any) -> Bounds:
+    column = ".".join(getattr(found, "attribute", ()))
+    if isinstance(found, (ds.EqualTo, ds.EqualNullSafe, ds.In)):
+        values = found.value if isinstance(found, ds.In) else (found.value,)
+        return _narrowed_to(bounds, column, [value for value in values if value is not None])
+    if column not in _RANGES:
+        return bounds
+    low, end = _range(found)
+    if low is not None:
+        name = f"min_{_RANGES[column]}"
+        bounds = _with(bounds, name, max(getattr(bounds, name), low))
+    if end is not None:
+        name = f"end_{_RANGES[column]}"
+        bounds = _with(bounds, name, min(getattr(bounds, name), end))
+    return bounds
+
+
+def _with(bounds: Bounds, name: str, value: Any) -> Bounds:
+    return replace(bounds, **{name: value})
+
+
+def _narrowed_to(bounds: Bounds, column: str, values: list[Any]) -> Bounds:
+    if column in _SETS:
+        before: frozenset[Any] | None = getattr(bounds, _SETS[column])
+        chosen = frozenset(values) if before is None else before.intersection(values)
+        return _with(bounds, _SETS[column], chosen)
+    if not values or column not in _RANGES:
+        return bounds
+    low = ds.GreaterThanOrEqual((column,), min(values))
+    return bounds.within((low, ds.LessThanOrEqual((column,), max(values))))
+
+
+def _range(found: Any) -> tuple[int | None, int | None]:
+    """From and to below; None where the filter says nothing of it that is understood."""
+    value = getattr(found, "value", None)
+    exact = True
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        # Cut to its millisecond, so of `>` and `<` too that one is looked at.
+        value, exact = (value - _EPOCH) // _MILLISECOND, False
+    if not isinstance(value, int):
+        return None, None
+    if isinstance(found, ds.GreaterThan):
+        return value + exact, None
+    if isinstance(found, ds.GreaterThanOrEqual):
+        return value, None
+    if isinstance(found, ds.LessThan):
+        return None, value + (not exact)
+    if isinstance(found, ds.LessThanOrEqual):
+        return None, value + 1
+    return None, None
+
+
+class PushesWhereAllowed:
+    """Stands in for a reader's `pushFilters`.
+
+    Spark refuses a reader that overrides the method while `spark.sql.python.filterPushdown.enabled`
+    is off (as it is by default), where it could just not have called it. It tells an override by
+    `__func__`, which here is that of the inherited method: so the sources work either way.
+    """
+
+    __func__ = staticmethod(ds.DataSourceReader.pushFilters)
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Any]) -> list[Any]:
+        self._reader.bounds = self._reader.bounds.within(filters)
+        return filters

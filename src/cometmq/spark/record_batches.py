@@ -1,0 +1,267 @@
+"""Records of the log as Arrow record batches, a column at a time (layout: `cometmq.protocol.record`).
+
+No Python object is made for a field of a record, but for bodies that are compressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cometmq.errors import ProtocolError
+from cometmq.model import properties as p
+from cometmq.model.sysflag import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    STORE_HOST_V6,
+    TRANSACTION_MASK,
+)
+from cometmq.protocol.compression import decompress
+from cometmq.protocol.ids import unpack_host
+from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, gather
+from cometmq.spark.arrow_slices import slices
+from cometmq.spark.record_texts import RecordTexts
+from cometmq.spark.schema import arrow_schema
+
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+
+_BODY_CRC_AT: Final = 8
+_QUEUE_ID_AT: Final = 12
+_FLAG_AT: Final = 16
+QUEUE_OFFSET_AT: Final = 20
+_COMMIT_LOG_OFFSET_AT: Final = 28
+_BORN_TIME_AT: Final = 40
+_BORN_HOST_AT: Final = 48
+# Behind the store host.
+_RECONSUME_TIMES: Final = 0
+_PREPARED_OFFSET: Final = 4
+
+_MAX_MS: Final = (2**63 - 1) // 1000
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_TRANSACTION_TYPES: Final = pa.array([None, "prepared", "commit", "rollback"], pa.string())
+_NUMBER: Final = r"^\d{1,18}$"
+_LEVEL: Final = r"^\d{1,9}$"
+
+
+class RecordBatches:
+    """Makes record batches with the columns of these `names`.
+
+    `broker` is the value of the column of that name. Bodies are given as stored where `decompress`
+    is False.
+    """
+
+    def __init__(
+        self, names: Sequence[str], *, broker: str | None, decompress: bool = True
+    ) -> None:
+        self._schema = arrow_schema(names)
+        self._makers = [_MAKERS[name] for name in names]
+        self._broker = broker
+        self._decompress = decompress
+
+    def batch(self, window: bytes | bytearray | memoryview, columns: RecordColumns) -> Any:
+        """The records of `columns`, at least one, as they lie in `window`."""
+        records = _Records(window, columns, self._broker, decompress=self._decompress)
+        arrays = [
+            _as(maker(records), field.type)
+            for maker, field in zip(self._makers, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _as(array: Any, kind: Any) -> Any:
+    return array if array.type.equals(kind) else array.cast(kind)
+
+
+class _Records:
+    """What the columns of one batch are made of."""
+
+    def __init__(
+        self,
+        window: bytes | bytearray | memoryview,
+        columns: RecordColumns,
+        broker: str | None,
+        *,
+        decompress: bool,
+    ) -> None:
+        self._window = window
+        self._buffer = pa.py_buffer(window)
+        self._columns = columns
+        self._broker = broker
+        self._decompress = decompress
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def number(self, kind: str, at: int) -> Ints:
+        return gather(self._window, kind, self._columns.starts + at)
+
+    def int32(self, at: int) -> Any:
+        return pa.array(self.number(">i4", at).astype(np.int32))
+
+    def int64(self, at: int) -> Any:
+        return pa.array(self.number(">i8", at))
+
+    def behind_store_host(self, kind: str, at: int) -> Ints:
+        return gather(self._window, kind, self._store_hosts_end + at)
+
+    @cached_property
+    def texts(self) -> RecordTexts:
+        return RecordTexts(self._buffer, self._columns)
+
+    @cached_property
+    def _store_hosts(self) -> Ints:
+        wider = np.where(self._columns.sys_flags & BORN_HOST_V6, 12, 0)
+        return self._columns.starts + (_BORN_HOST_AT + 16) + wider
+
+    @cached_property
+    def _store_hosts_end(self) -> Ints:
+        return self._store_hosts + np.where(self._columns.sys_flags & STORE_HOST_V6, 20, 8)
+
+    @cached_property
+    def _packed_store_hosts(self) -> Any:
+        return slices(self._buffer, self._store_hosts, self._store_hosts_end).dictionary_encode()
+
+    def broker(self) -> Any:
+        return pa.repeat(pa.scalar(self._broker, pa.string()), len(self))
+
+    def born_host(self) -> Any:
+        starts = self._columns.starts + _BORN_HOST_AT
+        ends = starts + np.where(self._columns.sys_flags & BORN_HOST_V6, 20, 8)
+        return _by_value(slices(self._buffer, starts, ends).dictionary_encode(), unpack_host)
+
+    def store_host(self) -> Any:
+        return _by_value(self._packed_store_hosts, unpack_host)
+
+    @cached_property
+    def offset_ids(self) -> Any:
+        hosts = _by_value(self._packed_store_hosts, _hex)
+        offsets = self.number(">i8", _COMMIT_LOG_OFFSET_AT).astype(">i8").view(np.uint8)
+        digits = _HEX_PAIRS[offsets].view(np.uint8)
+        bounds = np.arange(0, 16 * len(self) + 1, 16, dtype=np.int32)
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
+        texts = pa.Array.from_buffers(pa.string(), len(self), buffers)
+        return pc.binary_join_element_wise(hosts, texts, "")
+
+    def msg_id(self) -> Any:
+        ids = self.texts.values(p.UNIQ_CLIENT_MESSAGE_ID)
+        return pc.coalesce(ids, self.offset_ids) if ids.null_count else ids
+
+    def keys(self) -> Any:
+        texts = pc.fill_null(self.texts.values(p.KEYS), "")
+        words = pc.split_pattern(texts, p.KEY_SEPARATOR)
+        filled = pc.not_equal(words.flatten(), "")
+        if pc.all(filled).as_py() is not False:
+            return words
+        counts = np.concatenate((np.zeros(1, np.int64), np.cumsum(filled.to_numpy(False))))
+        bounds = counts[words.offsets.to_numpy()].astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(bounds), words.flatten().filter(filled))
+
+    def store_time(self) -> Any:
+        return _times(self._columns.store_timestamps)
+
+    def transaction_type(self) -> Any:
+        kinds = (self._columns.sys_flags & TRANSACTION_MASK) >> 2
+        return _TRANSACTION_TYPES.take(pa.array(kinds))
+
+    def delay_level(self) -> Any:
+        return _numbers(self.texts.values(p.DELAY_TIME_LEVEL), _LEVEL).cast(pa.int32())
+
+    def deliver_time(self) -> Any:
+        times = pc.coalesce(
+            self.texts.values(p.TIMER_DELIVER_MS), self.texts.values(p.TIMER_OUT_MS)
+        )
+        numbers = _numbers(times, _NUMBER)
+        mask = np.asarray(numbers.is_null())
+        values = pc.fill_null(numbers, 0).to_numpy()
+        return pa.array(np.minimum(values, _MAX_MS) * 1000, mask=mask).view(_TIME)
+
+    # Bodies
+
+    def body(self) -> Any:
+        return self._bodies[0]
+
+    def sys_flag(self) -> Any:
+        flags = self._columns.sys_flags
+        if self._decompress and (flags & COMPRESSED).any():
+            flags = np.where(self._bodies[1], flags & ~COMPRESSED, flags)
+        return pa.array(flags.astype(np.int32))
+
+    @cached_property
+    def _bodies(self) -> tuple[Any, Bools]:
+        """The bodies, and which of them were decompressed."""
+        starts, ends = self._columns.body_starts, self._columns.body_ends
+        compressed = self._columns.sys_flags & COMPRESSED != 0
+        if not self._decompress or not compressed.any():
+            return slices(self._buffer, starts, ends), np.zeros(len(self), bool)
+        bodies: list[bytes] = slices(self._buffer, starts, ends).to_pylist()
+        done = compressed.copy()
+        for at in np.flatnonzero(compressed).tolist():
+            try:
+                flags = int(self._columns.sys_flags[at])
+                bodies[at] = decompress(bodies[at], flags, max_length=MAX_BODY_BYTES)
+            except ProtocolError:
+                # As consumers get it: as it is stored, its flag still set.
+                done[at] = False
+        return pa.array(bodies, pa.binary()), done
+
+
+_HEX_PAIRS: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint16)
+
+
+def _hex(packed: bytes) -> str:
+    return packed.hex().upper()
+
+
+def _by_value(encoded: Any, text: Callable[[bytes], str]) -> Any:
+    """A dictionary column of packed hosts, of which there are few, as texts."""
+    texts = [text(packed) for packed in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _times(milliseconds: Ints) -> Any:
+    return pa.array(np.clip(milliseconds, -_MAX_MS, _MAX_MS) * 1000).view(_TIME)
+
+
+def _numbers(texts: Any, pattern: str) -> Any:
+    """The numbers that fit `pattern`; a property may be any text, and one that is none is null."""
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), pa.int64())
+    fits = pc.match_substring_regex(texts, pattern)
+    return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+
+
+_MAKERS: Final[dict[str, Callable[[_Records], Any]]] = {
+    "topic": lambda records: records.texts.topics,
+    "broker": _Records.broker,
+    "queue_id": lambda records: records.int32(_QUEUE_ID_AT),
+    "queue_offset": lambda records: records.int64(QUEUE_OFFSET_AT),
+    "commit_log_offset": lambda records: records.int64(_COMMIT_LOG_OFFSET_AT),
+    "msg_id": _Records.msg_id,
+    "offset_msg_id": lambda records: records.offset_ids,
+    "keys": _Records.keys,
+    "tags": lambda records: records.texts.values(p.TAGS),
+    "body": _Records.body,
+    "properties": lambda records: records.texts.properties,
+    "born_time": lambda records: _times(records.number(">i8", _BORN_TIME_AT)),
+    "store_time": _Records.store_time,
+    "born_host": _Records.born_host,
+    "store_host": _Records.store_host,
+    "reconsume_times": lambda records: pa.array(
+        records.behind_store_host(">i4", _RECONSUME_TIMES).astype(np.int32)
+    ),
+    "flag": lambda records: records.int32(_FLAG_AT),
+    "sys_flag": _Records.sys_flag,
+    "body_crc": lambda records: records.int32(_BODY_CRC_AT),
+    "transaction_type": _Records.transaction_type,
+    "transaction_id": lambda records: records.texts.values(p.TRANSACTION_ID),
+    "prepared_transaction_offset": lambda records: pa.array(
+        records.behind_store_host(">i8", _PREPARED_OFFSET)
+    ),
+    "delay_level": _Records.delay_level,
+    "deliver_time": _Records.deliver_time,
+}

@@ -1,0 +1,174 @@
+"""The files of a store directory, ours or Java's, as readers without a broker find them.
+
+    commitlog/<offset>                          records (`cometmq.protocol.record`), then a blank one
+    consumequeue/<topic>/<queue id>/<offset>    per message: offset in the log 8, size 4, tags code 8
+    lock                                        byte 0 is locked by the broker that runs
+    abort                                       there while a broker runs, and after one was killed
+
+File names are offsets in bytes, 20 digits; sizes are taken from the files. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cometmq.errors import StoreLockedError, StoreUnusableError
+
+UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+assert UNIT.itemsize == 20
+# The size of units that stand for no message: in front of the first one of a queue.
+_PLACEHOLDER_SIZE: Final = 2**31 - 1
+_NAME_LENGTH: Final = 20
+
+
+class LogFile(NamedTuple):
+    """A file of the commit log; `base` is the offset of its first byte."""
+
+    path: str
+    base: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+class QueueFiles(NamedTuple):
+    """A consume queue by its files."""
+
+    topic: str
+    queue_id: int
+    paths: tuple[str, ...]
+
+    def units(self) -> tuple[int, Any]:
+        """The queue offset of the first unit, and all units (UNIT) up to the last that was written.
+
+        A unit whose size is not positive, or a placeholder's, stands for no message.
+        """
+        if not self.paths:
+            return 0, np.zeros(0, UNIT)
+        first = int(Path(self.paths[0]).name) // UNIT.itemsize
+        parts = [np.fromfile(path, UNIT) for path in self.paths]
+        units = np.concatenate(parts)
+        written = np.flatnonzero(units["size"] > 0)
+        return first, units[: int(written[-1]) + 1 if len(written) else 0]
+
+
+def is_message(units: Any) -> Any:
+    """Which units stand for messages."""
+    sizes = units["size"]
+    return (sizes > 0) & (sizes < _PLACEHOLDER_SIZE)
+
+
+class StoreFiles:
+    """Where the files of the store at `root` lie. Raises StoreUnusableError for what is no store."""
+
+    def __init__(self, root: str, commit_log: str | None = None) -> None:
+        self.root = Path(root)
+        self._commit_log = Path(commit_log) if commit_log else self.root / "commitlog"
+        self._check()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the broker that used it last was stopped, not killed."""
+        return not (self.root / "abort").exists()
+
+    def log_files(self) -> list[LogFile]:
+        """Oldest first."""
+        return [
+            LogFile(str(path), int(path.name), path.stat().st_size)
+            for path in _numbered(self._commit_log)
+            if path.stat().st_size
+        ]
+
+    def queues(self) -> list[QueueFiles]:
+        """All consume queues, by topic and queue id."""
+        root = self.root / "consumequeue"
+        found = []
+        for topic in sorted(root.iterdir()) if root.is_dir() else ():
+            for queue in sorted(topic.iterdir()) if topic.is_dir() else ():
+                if queue.name.isdecimal():
+                    paths = tuple(map(str, _numbered(queue)))
+                    found.append(QueueFiles(topic.name, int(queue.name), paths))
+        return found
+
+    def _check(self) -> None:
+        if not self.root.is_dir():
+            raise StoreUnusableError(
+                f"{self.root} is no directory on this machine: give the path of a store directory "
+                "(storePathRootDir) that the driver and all workers see"
+            )
+        for path in (self.root, self._commit_log):
+            if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
+                raise StoreUnusableError(f"{path} cannot be read by this user")
+        if any(path.name.startswith("dledger-") for path in self.root.iterdir()):
+            raise StoreUnusableError(
+                f"{self.root} is the store of a DLedger broker, which cannot be read here"
+            )
+        if (self.root / "consumequeue" / "CURRENT").exists():
+            raise StoreUnusableError(
+                f"{self.root} keeps its consume queues in RocksDB (storeType=defaultRocksDB), "
+                "which cannot be read here"
+            )
+        if not self._commit_log.is_dir():
+            raise StoreUnusableError(
+                f"{self.root} is no store, it has no directory {self._commit_log.name}; where "
+                "storePathCommitLog lies elsewhere, give it as the option commitLogPath"
+            )
+
+
+@contextmanager
+def kept_from_brokers(root: Path | str) -> Iterator[None]:
+    """Let no broker start on the store meanwhile; any number of readers share this.
+
+    Raises StoreLockedError when a broker runs on it. A copy without a lock file is nobody's.
+    """
+    path = Path(root) / "lock"
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        _share(fd, root)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _share(fd: int, root: Path | str) -> None:
+    try:
+        # As Java's FileChannel.tryLock(0, 1, true).
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        raise StoreLockedError(
+            f"{root} is being written by a broker that runs: stop it first, read a copy of the "
+            "directory, or read the broker itself with the source rocketmq"
+        ) from error
+
+
+def map_file(path: str) -> mmap.mmap:
+    """A whole file for reading. Its pages are read ahead, so it is for passing through."""
+    with Path(path).open("rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapping.madvise(mmap.MADV_SEQUENTIAL)
+    return mapping
+
+
+def _numbered(directory: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in (directory.iterdir() if directory.is_dir() else ())
+        if len(path.name) == _NAME_LENGTH and path.name.isdecimal()
+    )

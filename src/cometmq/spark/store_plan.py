@@ -1,0 +1,126 @@
+"""How the reading of a store is split among Spark's tasks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from cometmq.protocol.record import MAGIC_V1, MAGIC_V2
+from cometmq.spark.pushdown import Bounds
+from cometmq.spark.splitting import split
+from cometmq.spark.store_files import LogFile, QueueFiles, is_message, map_file
+
+_HEAD: Final = struct.Struct(">II20xq")
+
+
+@dataclass
+class QueueRange(InputPartition):
+    """Queue offsets from `start` to below `end`, whose records lie in `log_files`."""
+
+    queue: QueueFiles
+    start: int
+    end: int
+    log_files: tuple[LogFile, ...]
+
+
+@dataclass
+class LogRange(InputPartition):
+    """Offsets of the log from `start` to below `end`, both those of records or of the file."""
+
+    file: LogFile
+    start: int
+    end: int
+    is_last_file: bool
+
+
+@dataclass
+class Nothing(InputPartition):
+    """There is nothing to read. (For Spark no partitions at all means one without a value.)"""
+
+
+def queue_ranges(
+    queues: Iterable[QueueFiles], files: list[LogFile], bounds: Bounds, min_partitions: int
+) -> list[QueueRange]:
+    """One range for each queue that has messages in the log, or more of them for long queues."""
+    if not files:
+        return []
+    ranges = [found for queue in queues if (found := _range(queue, files, bounds)) is not None]
+    total = sum(found.end - found.start for found in ranges)
+    return [
+        replace(found, start=start, end=end)
+        for found in ranges
+        for start, end in split(found.start, found.end, total, min_partitions)
+    ]
+
+
+def _range(queue: QueueFiles, files: list[LogFile], bounds: Bounds) -> QueueRange | None:
+    first, units = queue.units()
+    kept = np.flatnonzero(is_message(units) & (units["offset"] >= files[0].base))
+    if not len(kept):
+        return None
+    low = max(first + int(kept[0]), bounds.min_offset)
+    end = min(first + len(units), bounds.end_offset)
+    if low >= end:
+        return None
+    return QueueRange(queue, low, end, tuple(_files_of(units[low - first : end - first], files)))
+
+
+def _files_of(units: Any, files: list[LogFile]) -> list[LogFile]:
+    offsets = units["offset"][is_message(units)]
+    if not len(offsets):
+        return []
+    low, high = int(offsets.min()), int(offsets.max())
+    return [file for file in files if file.base <= high and low < file.end]
+
+
+def log_ranges(
+    files: list[LogFile], queues: Iterable[QueueFiles], min_partitions: int
+) -> list[LogRange]:
+    """One range for each file of the log, or more where more are wanted.
+
+    Inside a file only the consume queues tell where records begin: the bytes of a body could look
+    like a record.
+    """
+    per_file = -(-min_partitions // len(files)) if files else 0
+    starts = _record_starts(queues) if per_file > 1 else np.zeros(0, np.int64)
+    ranges = []
+    for at, file in enumerate(files):
+        bounds = [file.base, *_boundaries(file, starts, per_file), file.end]
+        for low, end in pairwise(bounds):
+            ranges.append(LogRange(file, low, end, at == len(files) - 1))
+    return ranges
+
+
+def _record_starts(queues: Iterable[QueueFiles]) -> Any:
+    parts = []
+    for queue in queues:
+        _, units = queue.units()
+        parts.append(units["offset"][is_message(units)].astype(np.int64))
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+
+def _boundaries(file: LogFile, starts: Any, count: int) -> list[int]:
+    """Where to split a file: at records that begin near even parts of what is written of it."""
+    inside = starts[(starts > file.base) & (starts < file.end)]
+    if count < 2 or not len(inside):
+        return []
+    mapping = map_file(file.path)
+    try:
+        wanted = np.linspace(file.base, int(inside[-1]), count + 1)[1:-1]
+        places = np.unique(inside[np.searchsorted(inside, wanted)]).tolist()
+        return [place for place in places if _is_record(mapping, file, place)]
+    finally:
+        mapping.close()
+
+
+def _is_record(mapping: Any, file: LogFile, offset: int) -> bool:
+    if offset + _HEAD.size > file.end:
+        return False
+    _, magic, own_offset = _HEAD.unpack_from(mapping, offset - file.base)
+    return magic in (MAGIC_V1, MAGIC_V2) and own_offset == offset

@@ -1,0 +1,266 @@
+"""Reading a part of a store, in one of Spark's Python workers."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from zlib_ng.zlib_ng import crc32
+
+from cometmq.errors import ProtocolError, StoreCorruptError
+from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.protocol.record import (
+    CRC_MASK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    decode_record,
+)
+from cometmq.protocol.record_columns import (
+    Bools,
+    Ints,
+    RecordColumns,
+    columns_at,
+    gather,
+    read_columns,
+)
+from cometmq.spark.gaps import DAMAGE, Gap, GapLog
+from cometmq.spark.record_batches import QUEUE_OFFSET_AT, RecordBatches
+from cometmq.spark.store_files import LogFile, is_message, map_file
+from cometmq.spark.store_plan import LogRange, QueueRange
+
+# Bytes of the log that make a batch: enough that numpy's fixed costs do not show.
+BATCH_BYTES: Final = 4 * 1024 * 1024
+_BODY_CRC_AT: Final = 8
+_HEAD: Final = struct.Struct(">II")
+_MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+_LMQ_PREFIX: Final = "%LMQ%"
+
+
+class StoreReading:
+    """Gives the rows of parts of a store as record batches.
+
+    `topics` None means the rows of all. What belongs to no record raises StoreCorruptError, or is
+    written to `gaps` where those are allowed.
+    """
+
+    def __init__(
+        self,
+        batches: RecordBatches,
+        gaps: GapLog,
+        *,
+        broker: str | None,
+        check_crc: bool,
+        is_clean: bool,
+        topics: frozenset[str] | None = None,
+    ) -> None:
+        self._batches = batches
+        self._gaps = gaps
+        self._broker = broker
+        self._check_crc = check_crc
+        self._is_clean = is_clean
+        self._topics = None if topics is None else {topic.encode() for topic in topics}
+
+    # By commit log
+
+    def log_range(self, part: LogRange) -> Iterator[Any]:
+        file = part.file
+        mapping = map_file(file.path)
+        view = memoryview(mapping)
+        offset = part.start
+        while offset < part.end:
+            start = offset - file.base
+            limit = min(start + BATCH_BYTES, part.end - file.base)
+            columns = self._good(view, read_columns(view, start, limit, file.base))
+            left = part.end - offset
+            size, magic = _HEAD.unpack_from(view, start) if left >= _HEAD.size else (0, 0)
+            if not len(columns) and limit - start < size <= left:
+                # Larger than a batch, perhaps.
+                columns = self._good(view, read_columns(view, start, start + size, file.base))
+            if len(columns):
+                offset = file.base + int(columns.ends[-1])
+                rows = self._chosen(view, columns)
+                if len(rows):
+                    yield self._batches.batch(*_cut(view, rows))
+                continue
+            if magic == MAGIC_BLANK or left < MIN_RECORD_SIZE:
+                return
+            following = self._after_damage(mapping, part, offset, unwritten=not (size or magic))
+            if following is None:
+                return
+            offset = following
+
+    def _good(self, view: memoryview, columns: RecordColumns) -> RecordColumns:
+        """The records up to the first that is none after all."""
+        good = columns.fit
+        if self._check_crc:
+            good = good & _crc_holds(view, columns)
+        return columns if good.all() else columns.select(slice(int(np.argmin(good))))
+
+    def _chosen(self, view: memoryview, columns: RecordColumns) -> RecordColumns:
+        """Those that a consume queue of one of the topics would name."""
+        if self._topics is None:
+            return columns
+        kinds = columns.sys_flags & TRANSACTION_MASK
+        wanted = (kinds == TRANSACTION_NOT) | (kinds == TRANSACTION_COMMIT)
+        places = zip(columns.topic_starts.tolist(), columns.topic_ends.tolist(), strict=True)
+        wanted &= np.array([bytes(view[start:end]) in self._topics for start, end in places])
+        return columns.select(wanted)
+
+    def _is_record(self, mapping: mmap.mmap, file: LogFile, offset: int, size: int) -> bool:
+        if not MIN_RECORD_SIZE <= size <= file.end - offset:
+            return False
+        start = offset - file.base
+        try:
+            record = decode_record(mapping[start : start + size], check_crc=self._check_crc)
+        except ProtocolError:
+            return False
+        return record.physical_offset == offset
+
+    def _after_damage(
+        self, mapping: mmap.mmap, part: LogRange, offset: int, *, unwritten: bool
+    ) -> int | None:
+        """Where to go on behind what is no record; None at the end of the log.
+
+        Raises StoreCorruptError where no gaps are allowed.
+        """
+        file = part.file
+        following = self._next_record(mapping, file, offset + 1, part.end)
+        if following is None and part.is_last_file and (unwritten or not self._is_clean):
+            return None
+        end = part.end if following is None else following
+        self._leave_out(Gap(None, self._broker, None, offset, end, DAMAGE), file.path, offset)
+        return following
+
+    def _next_record(self, mapping: mmap.mmap, file: LogFile, offset: int, end: int) -> int | None:
+        at = offset - file.base + 4
+        while True:
+            found = [place for magic in _MAGICS if (place := mapping.find(magic, at)) >= 0]
+            if not found or (offset := file.base + min(found) - 4) >= end:
+                return None
+            (size, _) = _HEAD.unpack_from(mapping, offset - file.base)
+            if self._is_record(mapping, file, offset, size):
+                return offset
+            at = min(found) + 1
+
+    # By consume queue
+
+    def queue_range(self, part: QueueRange) -> Iterator[Any]:
+        first, units = part.queue.units()
+        units = units[part.start - first : part.end - first]
+        wanted = is_message(units)
+        queue_offsets = np.flatnonzero(wanted) + part.start
+        places, sizes = (units[name][wanted].astype(np.int64) for name in ("offset", "size"))
+        self._report_missing(part, queue_offsets)
+        bases = np.array([file.base for file in part.log_files], np.int64)
+        which = np.searchsorted(bases, places, "right") - 1
+        mapped: tuple[int, memoryview] | None = None
+        for start, end in _runs(which, sizes):
+            index = int(which[start])
+            if mapped is None or mapped[0] != index:
+                mapped = (index, memoryview(map_file(part.log_files[index].path)))
+            rows = slice(start, end)
+            yield from self._queue_rows(
+                part,
+                part.log_files[index],
+                mapped[1],
+                places[rows],
+                sizes[rows],
+                queue_offsets[rows],
+            )
+
+    def _queue_rows(
+        self,
+        part: QueueRange,
+        file: LogFile,
+        view: memoryview,
+        places: Ints,
+        sizes: Ints,
+        queue_offsets: Ints,
+    ) -> Iterator[Any]:
+        """Rows of records that lie in one file; a record that is none splits them."""
+        starts, ends = places - file.base, places - file.base + sizes
+        done = 0
+        while done < len(starts):
+            columns = columns_at(view, starts[done:], ends[done:], file.base)
+            columns = self._good(view, columns)
+            own = gather(view, ">i8", columns.starts + QUEUE_OFFSET_AT)
+            count = len(columns)
+            good = (own == queue_offsets[done : done + count]) & (columns.ends <= file.size)
+            if not good.all() and not part.queue.topic.startswith(_LMQ_PREFIX):
+                count = int(np.argmin(good))
+                columns = columns.select(slice(count))
+            if count:
+                yield self._batches.batch(*_cut(view, columns))
+            done += count
+            if done < len(starts):
+                at = int(queue_offsets[done])
+                queue = part.queue
+                gap = Gap(queue.topic, self._broker, queue.queue_id, at, at + 1, DAMAGE)
+                self._leave_out(gap, file.path, int(places[done]))
+                done += 1
+
+    def _report_missing(self, part: QueueRange, queue_offsets: Ints) -> None:
+        """Units that stand for no message lie between those that do."""
+        bounds = np.concatenate(([part.start - 1], queue_offsets, [part.end]))
+        for at in np.flatnonzero(np.diff(bounds) > 1).tolist():
+            start, end = int(bounds[at]) + 1, int(bounds[at + 1])
+            queue = part.queue
+            gap = Gap(queue.topic, self._broker, queue.queue_id, start, end, DAMAGE)
+            self._leave_out(gap, queue.paths[0], start * 20)
+
+    def _leave_out(self, gap: Gap, path: str, offset: int) -> None:
+        if not self._gaps.allowed:
+            raise StoreCorruptError(
+                f"{path}: no record is at offset {offset} where one belongs; {gap} would be left "
+                "out. `cometmq store check` tells more; failOnDataLoss=false with gapLog=<directory> "
+                "reads on behind it and keeps a list"
+            )
+        self._gaps.write(gap)
+
+
+def _runs(which: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
+    """Parts of one file and about BATCH_BYTES each."""
+    batch = np.cumsum(sizes) // BATCH_BYTES
+    changes = np.flatnonzero((np.diff(which) != 0) | (np.diff(batch) != 0)) + 1
+    bounds = [0, *changes.tolist(), len(which)]
+    yield from ((start, end) for start, end in pairwise(bounds) if start < end)
+
+
+def _cut(view: memoryview, columns: RecordColumns) -> tuple[memoryview, RecordColumns]:
+    """The part of the file that holds the records, which may be larger than Arrow can address."""
+    low = int(columns.starts.min())
+    window = view[low : int(columns.ends.max())]
+    if not low:
+        return window, columns
+    return window, RecordColumns(
+        columns.starts - low,
+        columns.ends - low,
+        columns.sys_flags,
+        columns.store_timestamps,
+        columns.body_starts - low,
+        columns.body_ends - low,
+        columns.topic_starts - low,
+        columns.topic_ends - low,
+        columns.fit,
+    )
+
+
+def _crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
+    expected = gather(view, ">u4", columns.starts + _BODY_CRC_AT)
+    places = zip(columns.body_starts.tolist(), columns.body_ends.tolist(), strict=True)
+    sums = np.array(
+        [
+            crc32(view[start:end]) & CRC_MASK if fits else -1
+            for (start, end), fits in zip(places, columns.fit.tolist(), strict=True)
+        ],
+        np.int64,
+    )
+    # Of an empty body nothing is asked.
+    holds: Bools = (sums == expected) | (columns.body_starts == columns.body_ends)
+    return holds

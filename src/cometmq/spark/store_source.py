@@ -1,0 +1,209 @@
+"""The Spark source `rocketmq-store`: a store directory, read without a broker.
+
+spark.read.format("rocketmq-store").option("subscribe", "orders").load("/data/store")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from cometmq.errors import IllegalArgumentError
+from cometmq.spark.gaps import GapLog
+from cometmq.spark.options import Options
+from cometmq.spark.pushdown import Bounds, PushesWhereAllowed
+from cometmq.spark.record_batches import RecordBatches
+from cometmq.spark.schema import spark_schema, wanted_columns
+from cometmq.spark.store_files import QueueFiles, StoreFiles, kept_from_brokers
+from cometmq.spark.store_plan import (
+    LogRange,
+    Nothing,
+    QueueRange,
+    log_ranges,
+    queue_ranges,
+)
+from cometmq.spark.store_reading import StoreReading
+
+NAME: Final = "rocketmq-store"
+KNOWN: Final = (
+    "path",
+    "commitLogPath",
+    "subscribe",
+    "subscribePattern",
+    "minPartitions",
+    "checkCrc",
+    "decompress",
+    "brokerName",
+    "failOnDataLoss",
+    "gapLog",
+)
+MAX_PARTITIONS: Final = 100_000
+
+
+class StoreOptions:
+    """What a read of a store was asked for. Raises IllegalArgumentError for what does not fit.
+
+    path: the store directory (storePathRootDir), which driver and workers see; `load` sets it.
+    commitLogPath: where storePathCommitLog lies elsewhere.
+    subscribe: topics, separated by commas; subscribePattern: a regular expression that whole topic
+        names match. Without either the rows are all records of the log, in its order.
+    minPartitions: into how many tasks the reading is split at least, where there is enough to split.
+    checkCrc: have the checksum of every body checked.
+    decompress: give bodies as they were sent (default), not as they are stored.
+    brokerName: the value of the column broker, which a store does not know.
+    failOnDataLoss: fail where bytes are no record (default). With false they are left out, and
+        gapLog must name a directory in which every gap is noted.
+    """
+
+    def __init__(self, given: Any) -> None:
+        options = Options(NAME, given, KNOWN)
+        self.path = options.need("path", "/data/store")
+        self.commit_log_path = options.text("commitLogPath")
+        self.topics: frozenset[str] | None = None
+        self.pattern: re.Pattern[str] | None = None
+        chosen = options.one_of("subscribe", "subscribePattern")
+        if chosen == "subscribe":
+            self.topics = topic_names(options)
+        elif chosen is not None:
+            self.pattern = topic_pattern(options)
+        self.min_partitions = options.number("minPartitions", 1, MAX_PARTITIONS) or 1
+        self.check_crc = options.flag("checkCrc", False)
+        self.decompress = options.flag("decompress", True)
+        self.broker_name = options.text("brokerName")
+        self.gaps = gap_log(options)
+
+    @property
+    def by_topic(self) -> bool:
+        return self.topics is not None or self.pattern is not None
+
+
+def topic_names(options: Options) -> frozenset[str]:
+    names = {name.strip() for name in options.need("subscribe", "orders,payments").split(",")}
+    if "" in names:
+        raise options.error("subscribe", "has an empty topic name among the commas")
+    return frozenset(names)
+
+
+def topic_pattern(options: Options) -> re.Pattern[str]:
+    text = options.need("subscribePattern", "orders-.*")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise options.error(
+            "subscribePattern", f"is {text!r}, no regular expression: {error}"
+        ) from error
+
+
+def gap_log(options: Options) -> GapLog:
+    """Where gaps go. Raises IllegalArgumentError unless it and failOnDataLoss fit together."""
+    directory = options.text("gapLog")
+    if options.flag("failOnDataLoss", True):
+        if directory is not None:
+            raise options.error(
+                "gapLog", "is for failOnDataLoss=false: a read that fails leaves no gaps"
+            )
+    elif directory is None:
+        raise options.error(
+            "failOnDataLoss",
+            "is false, so give gapLog too, a directory that all workers can write to: each gap is "
+            "noted there, and spark.read.json gives them as a table",
+        )
+    return GapLog(directory)
+
+
+class RocketMQStoreSource(DataSource):
+    """See StoreOptions for the options, `cometmq.spark.schema` for the columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> Any:
+        return spark_schema()
+
+    def reader(self, schema: Any) -> StoreReader:
+        return StoreReader(StoreOptions(self.options), wanted_columns(schema))
+
+
+class StoreReader(DataSourceReader):
+    """Plans on the driver, reads in workers; goes from one to the other as a pickle."""
+
+    def __init__(self, options: StoreOptions, names: list[str]) -> None:
+        self._options = options
+        self._names = names
+        self._is_clean = True
+        # By consume queue; else by the files of the log.
+        self._by_queue = options.by_topic
+        self._topics: frozenset[str] | None = None
+        self.bounds = Bounds()
+        self.pushFilters = PushesWhereAllowed(self)
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        options.gaps.check()
+        files = StoreFiles(options.path, options.commit_log_path)
+        with kept_from_brokers(options.path):
+            self._is_clean = files.is_clean
+            queues = files.queues()
+            if options.by_topic:
+                queues = self._chosen(queues)
+                # After a crash messages of the log may be missing in the queues.
+                self._by_queue = self._is_clean
+                self._topics = frozenset(queue.topic for queue in queues)
+            if self._by_queue:
+                queues = [q for q in queues if self.bounds.takes(q.topic, None, q.queue_id)]
+                log = files.log_files()
+                parts = list(queue_ranges(queues, log, self.bounds, options.min_partitions))
+                return parts or [Nothing(None)]
+            return list(log_ranges(files.log_files(), queues, options.min_partitions)) or [
+                Nothing(None)
+            ]
+
+    def _chosen(self, queues: list[QueueFiles]) -> list[QueueFiles]:
+        """Those of the topics wanted. Raises IllegalArgumentError for a topic without queues."""
+        topics = {queue.topic for queue in queues}
+        options = self._options
+        if options.pattern is not None:
+            wanted = {topic for topic in topics if options.pattern.fullmatch(topic)}
+            if not wanted:
+                raise IllegalArgumentError(
+                    f"no topic in {options.path} matches subscribePattern "
+                    f"{options.pattern.pattern!r}; there are {_some(topics)}"
+                )
+        else:
+            wanted = set(options.topics or ())
+            if missing := wanted - topics:
+                raise IllegalArgumentError(
+                    f"{options.path} has no consume queue of {_some(missing)}; there are "
+                    f"{_some(topics)}"
+                )
+        return [queue for queue in queues if queue.topic in wanted]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        options = self._options
+        batches = RecordBatches(
+            self._names, broker=options.broker_name, decompress=options.decompress
+        )
+        reading = StoreReading(
+            batches,
+            options.gaps,
+            broker=options.broker_name,
+            check_crc=options.check_crc,
+            is_clean=self._is_clean,
+            topics=None if self._by_queue else self._topics,
+        )
+        with kept_from_brokers(options.path):
+            if isinstance(partition, QueueRange):
+                yield from reading.queue_range(partition)
+            elif isinstance(partition, LogRange):
+                yield from reading.log_range(partition)
+
+
+def _some(names: Any) -> str:
+    """The names, or the first of many."""
+    listed = sorted(names)
+    more = f" and {len(listed) - 20} more" if len(listed) > 20 else ""
+    return (", ".join(listed[:20]) or "none") + more

@@ -1,0 +1,273 @@
+"""What an operator sees of messages that wait, and what waits when the clock is set: by bytes of the
+wire, through a broker of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.raw_client import (
+    Command,
+    RawClient,
+    heartbeat_body,
+    properties,
+    pull_ext,
+    send_ext,
+)
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.server import Broker
+from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.runtime.portal import LoopThread
+from cometmq.store.config import StoreConfig
+
+DEADLINE_S = 20.0
+SEND, PULL, QUERY_OFFSET, RUNTIME_INFO, HEARTBEAT = 10, 11, 14, 28, 34
+UNREGISTER, SEND_BACK, END_TRANSACTION, CHECK = 35, 36, 37, 39
+PREPARED, COMMIT = 4, 8
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+HOUR_MS = 3_600_000
+
+
+class SetClock:
+    """The machine's clock, ahead or behind by what a test says."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Site:
+    """A broker without a name server, on a clock that can be set."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = SetClock()
+        self._thread = LoopThread("broker")
+        self.broker = Broker(
+            BrokerConfig(
+                broker_name="b",
+                broker_ip1="127.0.0.1",
+                bind_address="127.0.0.1",
+                listen_port=0,
+                transaction_time_out=300,
+                transaction_check_interval=100,
+                transaction_check_max=2,
+            ),
+            StoreConfig(
+                store_path_root_dir=root,
+                message_delay_level="1s 1s 1s 1s 1h",
+                mapped_file_size_commit_log=1 << 20,
+            ),
+            clock=self.clock,
+        )
+
+    def __enter__(self) -> Site:
+        self._thread.start()
+        self._thread.call(self.broker.start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.call(self.broker.close())
+        self._thread.stop()
+
+    def client(self) -> RawClient:
+        return RawClient(f"127.0.0.1:{self.broker.port}")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "store") as site:
+        yield site
+
+
+@pytest.fixture
+def client(site: Site) -> Iterator[RawClient]:
+    with site.client() as client:
+        yield client
+
+
+def send(client: RawClient, topic: str, values: dict[str, str], **fields: Any) -> Command:
+    answer = client.ask(SEND, send_ext(topic, properties=properties(values), **fields), b"body")
+    assert answer.code == 0, answer.remark
+    return answer
+
+
+def info(client: RawClient) -> dict[str, str]:
+    table: dict[str, str] = json.loads(client.ask(RUNTIME_INFO).body)["table"]
+    return table
+
+
+def records(client: RawClient, topic: str) -> list[StoredRecord]:
+    answer = client.ask(PULL, pull_ext(topic))
+    return list(decode_records(answer.body)) if answer.code == 0 else []
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
+
+
+# -- stats --
+
+
+def test_stats_tell_how_many_wait_by_level_and_by_time(client: RawClient) -> None:
+    for level in ("5", "5", "1"):
+        send(client, "orders", {"DELAY": level})
+    send(client, "orders", {"TIMER_DELAY_SEC": "3600", "UNIQ_KEY": "T"})
+    send(
+        client,
+        "orders",
+        {"UNIQ_KEY": "H", "TRAN_MSG": "true", "PGROUP": "pg"}
+        | {"CHECK_IMMUNITY_TIME_IN_SECONDS": "99"},
+        sysFlag=PREPARED,
+        bornTimestamp=time.time_ns() // 1_000_000,
+    )
+    table = info(client)
+    assert [table[f"delayPending_{level}"] for level in (2, 5)] == ["0", "2"]
+    assert (table["timerPending"], table["transactionsUnresolved"]) == ("1", "1")
+    until(lambda: info(client)["delayPending_1"] == "0")
+    table = info(client)
+    assert table["scheduleMessageOffset_1"] == "1,1"
+    assert table["delayDelivered"] == "1"
+    assert "scheduleMessageOffset_2" not in table
+
+
+# -- the clock --
+
+
+def test_a_clock_that_is_set_forward_brings_what_is_due_by_it(
+    site: Site, client: RawClient
+) -> None:
+    send(client, "level", {"DELAY": "5"})
+    send(client, "timer", {"TIMER_DELAY_SEC": "3600", "UNIQ_KEY": "T"})
+    assert records(client, "level") == records(client, "timer") == []
+    site.clock.ahead_ms += HOUR_MS + 1_000
+    until(lambda: records(client, "level") and records(client, "timer"))
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
+    site: Site, client: RawClient
+) -> None:
+    site.clock.ahead_ms += 24 * HOUR_MS
+    send(client, "level", {"DELAY": "1"})
+    send(client, "timer", {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "T"})
+    site.clock.ahead_ms -= 24 * HOUR_MS
+    until(lambda: records(client, "level"))
+    # A time is a time: it has not come yet, and a later message for an earlier time comes first.
+    send(client, "earlier", {"TIMER_DELAY_MS": "1000", "UNIQ_KEY": "E"})
+    until(lambda: records(client, "earlier"))
+    assert records(client, "timer") == []
+    site.clock.ahead_ms += 24 * HOUR_MS
+    until(lambda: records(client, "timer"))
+    assert [len(records(client, topic)) for topic in ("level", "earlier", "timer")] == [1, 1, 1]
+
+
+# -- transactions --
+
+
+def offset(client: RawClient, topic: str) -> int:
+    ext = {"consumerGroup": "CID_RMQ_SYS_TRANS", "topic": topic, "queueId": "0"}
+    answer = client.ask(QUERY_OFFSET, ext)
+    return int(answer.ext["offset"]) if answer.code == 0 else -1
+
+
+def half(client: RawClient, key: str, group: str) -> Command:
+    values = {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": group}
+    now_ms = time.time_ns() // 1_000_000
+    return send(client, key, values, sysFlag=PREPARED, bornTimestamp=now_ms)
+
+
+def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up(
+    site: Site, client: RawClient
+) -> None:
+    """Offsets of both queues advance, those who answer are asked, the others can be listed."""
+    for number in range(3):
+        half(client, f"poisoned{number}", "nobody")
+    with site.client() as producer:
+        beat = json.dumps({"clientID": "p@1", "producerDataSet": [{"groupName": "pg"}]})
+        assert producer.ask(HEARTBEAT, None, beat.encode()).code == 0
+        half(client, "asked", "pg")
+        question = producer.push(CHECK)
+        assert question.ext["msgId"] == "asked"
+        names = ("tranStateTableOffset", "commitLogOffset", "msgId")
+        end = {"producerGroup": "pg", "commitOrRollback": COMMIT, "fromTransactionCheck": "true"}
+        end |= {name: question.ext[name] for name in names}
+        assert producer.ask(END_TRANSACTION, end).code == 0
+    assert len(records(client, "asked")) == 1
+    until(lambda: len(records(client, GIVEN_UP_TOPIC)) == 3)
+    listed = {
+        record.properties.split("UNIQ_KEY\x01")[1][:9] for record in records(client, GIVEN_UP_TOPIC)
+    }
+    assert listed == {"poisoned0", "poisoned1", "poisoned2"}
+    # Nothing is unresolved: both offsets come to the ends of their queues.
+    until(lambda: info(client)["transactionsUnresolved"] == "0")
+    until(lambda: offset(client, HALF_TOPIC) == site.broker.store.max_offset(HALF_TOPIC, 0) > 0)
+    until(lambda: offset(client, OP_TOPIC) == site.broker.store.max_offset(OP_TOPIC, 0) > 0)
+    assert [records(client, f"poisoned{number}") for number in range(3)] == [[], [], []]
+
+
+# -- how often a group wants a message --
+
+
+def join(client: RawClient, client_id: str) -> None:
+    assert client.ask(HEARTBEAT, None, heartbeat_body(client_id, {"cg": ["orders"]})).code == 0
+
+
+def send_back(client: RawClient, record: StoredRecord, max_times: int) -> None:
+    ext = {
+        "offset": record.physical_offset,
+        "group": "cg",
+        "delayLevel": "5",
+        "maxReconsumeTimes": max_times,
+        "originMsgId": "x",
+        "originTopic": "orders",
+        "unitMode": "false",
+    }
+    answer = client.ask(SEND_BACK, ext)
+    assert answer.code == 0, answer.remark
+
+
+def test_the_last_consumer_to_start_with_another_number_wins_for_its_group(
+    site: Site, client: RawClient
+) -> None:
+    send(client, "orders", {"UNIQ_KEY": "U"}, reconsumeTimes=3)
+    (record,) = records(client, "orders")
+
+    def is_buried(consumer: RawClient, max_times: int) -> bool:
+        before = site.broker.store.max_offset("%DLQ%cg", 0)
+        send_back(consumer, record, max_times)
+        return site.broker.store.max_offset("%DLQ%cg", 0) > before
+
+    with site.client() as first, site.client() as second, site.client() as third:
+        join(first, "c1")
+        assert is_buried(first, 3)
+        assert not is_buried(first, 4)
+        join(second, "c2")
+        # Its number is known with the first message that it sends back, and counts for all then.
+        assert is_buried(second, 2)
+        assert is_buried(first, 4)
+        join(first, "c1")
+        assert is_buried(first, 9)
+        join(third, "c3")
+        # 16 is what those name who were told no number.
+        assert is_buried(third, 16)
+        assert is_buried(client, 16)
+        second.ask(UNREGISTER, {"clientID": "c2", "consumerGroup": "cg"})
+        assert not is_buried(third, 16)
+        assert not is_buried(first, 9)
+    until(lambda: site.broker.clients.consumers("cg") == [])
+    assert not is_buried(client, 16)
+    assert is_buried(client, 3)
