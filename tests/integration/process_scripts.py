@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import cometmq
 import cometmq.aio
-from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
+from cometmq import ConsumeFromWhere, ConsumeResult, LocalTransactionState, Message, MessageExt
 from cometmq.errors import ClientStateError, ForkedClientError
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -170,6 +170,26 @@ def unclosed_blocking(namesrv: str) -> None:
     lite.subscribe("unclosed")
     lite.start()
     assert heard.wait(30)
+
+
+def unclosed_transaction(namesrv: str) -> None:
+    """The local part of a transaction never ends."""
+    begun = threading.Event()
+
+    class Stuck:
+        def execute(self, _message: Message, _arg: object) -> LocalTransactionState:
+            begun.set()
+            threading.Event().wait()
+            return LocalTransactionState.COMMIT
+
+        def check(self, _message: MessageExt) -> LocalTransactionState:
+            return LocalTransactionState.UNKNOWN
+
+    producer = cometmq.TransactionProducer("unclosed-t", Stuck(), namesrv=namesrv)
+    producer.start()
+    send = producer.send_in_transaction
+    threading.Thread(target=send, args=(Message("unclosed", b"x"),), daemon=True).start()
+    assert begun.wait(30)
 
 
 def unclosed_without_cluster(_namesrv: str) -> None:

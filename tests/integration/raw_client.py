@@ -215,8 +215,13 @@ def wait_until_readable(
     namesrv: str, topic: str, broker_name: str, queue_id: int, queue_offset: int
 ) -> None:
     """Wait until the message at a queue offset can be read from its broker."""
+    deadline = time.monotonic() + TIMEOUT_S
     with RawClient(namesrv.split(";", maxsplit=1)[0]) as client:
-        route = json.loads(client.ask(_GET_ROUTE, {"topic": topic}).body)
+        # A topic that a send has just made reaches the name server a moment later.
+        while not (answer := client.ask(_GET_ROUTE, {"topic": topic})).body:
+            assert time.monotonic() < deadline, answer.remark
+            time.sleep(0.01)
+    route = json.loads(answer.body)
     (broker,) = [data for data in route["brokerDatas"] if data["brokerName"] == broker_name]
     with RawClient(broker["brokerAddrs"]["0"]) as client:
         client.wait_for_offset(topic, queue_id, queue_offset)

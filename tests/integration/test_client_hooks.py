@@ -164,7 +164,12 @@ def test_hooks_of_a_lite_pull_consumer(face: Face, name: str) -> None:
     consumer.add_hook(Drops())
     face.started(consumer)
     got: list[MessageExt] = []
-    eventually(lambda: got.extend(consumer.poll(100)) or got)
+
+    def some_came() -> bool:
+        got.extend(consumer.poll(200))
+        return bool(got)
+
+    eventually(some_came)
     assert [message.body for message in got] == [b"one"]
     assert around.told == [(name, "SUCCESS", True, [b"one"])]
     queue = next(q for q in consumer.queues(name) if consumer.max_offset(q) and q.queue_id >= 0)
@@ -196,3 +201,24 @@ def test_rpc_hooks_see_all_calls_and_leave_with_their_client(face: Face, name: s
         producer.send(Message(name, b"x"))
     producer.close()
     other.send(Message(name, b"x"))
+
+
+class RefusesPulls(RpcHook):
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def before_request(self, address: str, command: RemotingCommand) -> None:
+        if command.code == RequestCode.PULL_MESSAGE and self.refused < 8:
+            self.refused += 1
+            raise KeyError("no key to sign with")
+
+
+def test_a_consumer_survives_an_rpc_hook_that_fails(face: Face, name: str) -> None:
+    face.producer(name).send(Message(name, b"x"))
+    hook, received = RefusesPulls(), Received()
+    consumer = face.new_consumer(name, face.listener(received.handle), consume_from=FIRST)
+    consumer.subscribe(name)
+    consumer.add_hook(hook)
+    face.started(consumer)
+    assert [message.body for message in received.wait_for(1)] == [b"x"]
+    assert hook.refused == 8

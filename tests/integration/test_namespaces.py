@@ -134,7 +134,12 @@ def test_a_lite_pull_consumer_in_a_namespace(face: Face, name: str) -> None:
     consumer.subscribe(name)
     face.started(consumer)
     got: list[MessageExt] = []
-    eventually(lambda: got.extend(consumer.poll(200)) or len(got) >= 8)
+
+    def all_came() -> bool:
+        got.extend(consumer.poll(200))
+        return len(got) >= 8
+
+    eventually(all_came)
     assert {m.topic for m in got} == {name}
     queues = consumer.assigned_queues()
     assert queues == consumer.queues(name)

@@ -18,7 +18,7 @@ from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 HERE = "tests.integration.filter_functions"
-GET_ROUTE, HEART_BEAT, PULL = 105, 34, 11
+GET_ROUTE, HEART_BEAT, PULL, GET_RUNTIME_INFO = 105, 34, 11, 28
 CLASS_FILTER = 8
 
 
@@ -110,7 +110,11 @@ def test_what_a_predicate_raises_is_counted_and_stops_nobody(
     # A message too many can be refused by its listener, one too few cannot be got back.
     failing.wait_for(5)
     other.wait_for(5)
-    assert known(cluster, "fails").errors >= errors + 5
+    counted = known(cluster, "fails").errors
+    assert counted >= errors + 5
+    with RawClient(cluster.brokers[0].address) as client:
+        table = json.loads(client.ask(GET_RUNTIME_INFO).body)["table"]
+    assert int(table["filterPredicate_fails_errors"]) >= counted
 
 
 def test_a_slow_predicate_rests_and_its_pulls_are_refused(cluster: Cluster, name: str) -> None:

@@ -87,7 +87,8 @@ def test_workers_of_multiprocessing_are_clients_of_their_own(namesrv: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("script", "count"), [("unclosed_blocking", 3), ("unclosed_without_cluster", 1)]
+    ("script", "count"),
+    [("unclosed_blocking", 3), ("unclosed_transaction", 1), ("unclosed_without_cluster", 1)],
 )
 def test_an_interpreter_ends_with_blocking_clients_open_and_warns(
     namesrv: str, script: str, count: int

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -57,14 +56,15 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def a_down(cluster: Cluster) -> Iterator[partial[None]]:
+def a_down(cluster: Cluster) -> Iterator[Callable[[], None]]:
     """Call it to stop broker-a; the end of the test starts it again."""
-    stopped = []
+    stopped: list[bool] = []
 
     def stop() -> None:
-        stopped.append(cluster.call("stop_broker", 0))
+        stopped.append(True)
+        cluster.call("stop_broker", 0)
 
-    yield partial(stop)
+    yield stop
     if stopped:
         cluster.call("start_broker", 0)
 
@@ -74,7 +74,7 @@ def result_of(outcome: Any) -> Any:
 
 
 def test_every_mode_finds_the_broker_that_is_left(
-    face: Face, name: str, a_down: partial[None]
+    face: Face, name: str, a_down: Callable[[], None]
 ) -> None:
     create_topic(face, name, BOTH)
     producer = face.producer(name)
@@ -90,7 +90,7 @@ def test_every_mode_finds_the_broker_that_is_left(
 
 
 def test_without_retries_the_failure_is_the_callers(
-    face: Face, name: str, a_down: partial[None]
+    face: Face, name: str, a_down: Callable[[], None]
 ) -> None:
     create_topic(face, name, BOTH)
     producer = face.producer(name, retry_times=0, retry_times_async=0)
@@ -174,7 +174,7 @@ def test_batches_keep_their_rules(face: Face, name: str) -> None:
     ],
 )
 def test_what_is_under_way_is_bounded_and_the_limit_is_named(
-    cluster: Cluster, name: str, limits: dict[str, int], reason: str
+    cluster: Cluster, name: str, limits: dict[str, Any], reason: str
 ) -> None:
     async def main() -> None:
         async with cometmq.aio.Producer(name, namesrv=cluster.namesrv, **limits) as producer:

@@ -9,7 +9,8 @@ from tests.integration.client_faces import Face, Received, eventually, open_face
 from tests.integration.transaction_faces import COMMIT
 from tests.integration.transaction_faces import Face as TransactionFace
 
-from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
+import cometmq
+from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, SendStatus
 from cometmq.client.trace_codec import (
     ContextCode,
     MessageType,
@@ -17,6 +18,7 @@ from cometmq.client.trace_codec import (
     TraceType,
     decode_traces,
 )
+from cometmq.model.names import BENCHMARK_TOPIC
 from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -172,3 +174,13 @@ def test_untraced_clients_trace_nothing_and_traced_ones_do_not_trace_traces(
     assert not traces.messages_with(untraced.msg_id)
     events = [traces.of(mark, 1) for mark in marks]
     assert all(len(of_mark) == 1 for of_mark in events)
+
+
+def test_traces_that_cannot_be_written_hold_up_nobody(name: str) -> None:
+    with (
+        Cluster(properties={"autoCreateTopicEnable": "false"}) as cluster,
+        cometmq.Producer(name, namesrv=cluster.namesrv, enable_trace=True) as producer,
+    ):
+        # A topic that every broker has; that of the traces does not exist here.
+        results = [producer.send(Message(BENCHMARK_TOPIC, b"%d" % i)) for i in range(50)]
+    assert all(result.status is SendStatus.SEND_OK for result in results)

@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
+from tests.spark.rows import row_of, rows_of  # noqa: E402
+
 from cometmq.protocol.ids import pack_host  # noqa: E402
 from cometmq.protocol.properties import encode_properties  # noqa: E402
 from cometmq.protocol.record import decode_records, encode_record  # noqa: E402
 from cometmq.protocol.record_columns import read_columns  # noqa: E402
 from cometmq.spark.record_batches import RecordBatches  # noqa: E402
 from cometmq.spark.schema import COLUMNS  # noqa: E402
-from tests.spark.rows import row_of, rows_of  # noqa: E402
 
 pytestmark = pytest.mark.spark
+
 
 def check(window: bytes) -> Any:
     columns = read_columns(window, 0, len(window), None)

@@ -85,12 +85,13 @@ class DelayedMessages:
         count = self.levels.deliver_due(now_ms, limit)
         return count + self.timers.run(now_ms, limit)
 
-    def roll(self, end_place: int, now_ms: int, limit: int) -> int:
+    def roll(self, end_place: int, now_ms: int, limit: int, saved: DelayState) -> int:
         """Copy up to `limit` of each kind that wait in front of the commit-log offset `end_place` to
-        the end of the log; 0 when none waits there any more. Raises as the store does.
+        the end of the log; 0 when none waits there any more. `saved` is the state that is on disk.
+        Raises as the store does.
         """
         count = self.levels.roll(end_place, limit, now_ms, self.timers.take_over)
-        return count + self.timers.roll(end_place, limit)
+        return count + self.timers.roll(end_place, limit, TimerProgress(saved.timer_segments))
 
     def next_due_ms(self) -> int:
         """When to call `run` next; NEVER_MS while nothing waits."""

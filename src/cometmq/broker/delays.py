@@ -71,6 +71,8 @@ class Delays:
         # Not written before the log is on disk as far as it reaches.
         self._unsaved: DelayState | None = None
         self._saved = DelayState()
+        # The one before: by now it is written.
+        self._on_disk = DelayState()
 
     def open(self) -> None:
         """Find out what is delivered already. Raises ConfigError for an unreadable state file."""
@@ -92,7 +94,7 @@ class Delays:
 
     def roll(self, end_place: int) -> int:
         """Copy some of what waits in front of a commit-log offset; see `Cleaner.on_expiring`."""
-        return self.messages.roll(end_place, self._clock.now_ms(), _BATCH)
+        return self.messages.roll(end_place, self._clock.now_ms(), _BATCH, self._on_disk)
 
     def close(self) -> None:
         """Stop delivering and write the progress down. The tasks' owner is closed by now."""
@@ -171,7 +173,7 @@ class Delays:
             if self._store.flushed_offset < unsaved.commit_log_offset:
                 return
             self._state.soon(self._file, lambda: pretty(unsaved))
-            self._saved = unsaved
+            self._on_disk, self._saved = self._saved, unsaved
             self._unsaved = None
         self._capture()
 

@@ -166,6 +166,14 @@ class FilterPredicates:
             )
         return predicate
 
+    def counts(self) -> dict[str, str]:
+        """What each predicate did, for the broker's run-time information."""
+        return {
+            f"filterPredicate_{predicate.name}_{what}": str(getattr(predicate, what))
+            for predicate in self._by_name.values()
+            for what in ("calls", "selected", "errors", "overruns")
+        }
+
     def message_filter(self, subscription: SubscriptionData) -> MessageFilter:
         """What a pull with that subscription gets."""
         predicate = self.find(subscription.sub_string)

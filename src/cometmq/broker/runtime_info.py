@@ -16,6 +16,7 @@ from typing import Final
 
 from cometmq.broker.delayed import DelayedMessages
 from cometmq.broker.long_polling import LongPolling
+from cometmq.broker.predicates import FilterPredicates
 from cometmq.broker.transaction_check import TransactionService
 from cometmq.protocol.bodies import KVTable
 from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, RequestCode, ResponseCode
@@ -43,7 +44,9 @@ class RuntimeInfo:
         long_polling: LongPolling,
         delayed: DelayedMessages,
         transactions: TransactionService,
+        predicates: FilterPredicates,
     ) -> None:
+        self._predicates = predicates
         self._store = store
         self._disk = disk
         self._clock = clock
@@ -63,6 +66,7 @@ class RuntimeInfo:
             **self._of_broker(),
             **self._of_store(),
             **self._of_what_waits(),
+            **self._predicates.counts(),
             **of_disk,
         }
         return response(ResponseCode.SUCCESS, body=encode_body(KVTable(table=table)))

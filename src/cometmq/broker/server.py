@@ -343,6 +343,7 @@ class Broker:
             self._long_polling,
             delays.messages,
             self._transactions,
+            self.predicates,
         ).register(self._handlers)
 
     def _start_timers(self) -> None:

@@ -93,6 +93,8 @@ class TimerQueue:
         self._max_loaded = max_loaded
         self._current: _Slot | None = None
         self._retry_at_ms = 0
+        # What waits in front of this queue offset was copied: see `roll`.
+        self._rolled_to = 0
         self.progress = TimerProgress()
         self.window = self._new_window()
         # How many messages wait; recalls are not counted, what they recall is until its time.
@@ -254,25 +256,29 @@ class TimerQueue:
 
     # -- before a file of the log goes --
 
-    def roll(self, end_place: int, limit: int) -> int:
-        """Copy up to `limit` messages that wait in front of the commit-log offset `end_place` to the
-        end of the queue, and look no further than that; returns how many were looked at, 0 when none
-        waits there.
+    def roll(self, end_place: int, limit: int, saved: TimerProgress) -> int:
+        """Copy what waits in front of the commit-log offset `end_place` to the end of the queue; looks
+        at up to `limit` units and returns how many there were, 0 when nothing is left there.
 
         Java: TimerMessageStore does so with every message each timerRollWindowSlot. Raises as the
         store does. The copies are made in the order of the queue, and each names what it is a copy
-        of: the last one says that nothing in front of its original waits.
+        of: the last one says that nothing in front of its original waits. `saved` is the progress
+        that is on disk: no record tells what became of a message that was recalled, so a recall is
+        needed for as long as only the memory knows that its time is over.
         """
         if self._current is not None:
             self._give_back(self._current)
         queue = self._queue()
+        self._rolled_to = max(self._rolled_to, queue.min_offset)
         count = 0
         while count < limit:
-            unit = queue.unit(self.window.raise_floor(limit))
+            unit = queue.unit(self._rolled_to)
             if unit is None or unit.physical_offset >= end_place:
                 break
-            if code := self.window.waiting_code(self.window.floor):
-                self._roll(self.window.floor, code)
+            if code := self.window.needed_code(self._rolled_to, saved):
+                self._roll(self._rolled_to, code)
+            self._rolled_to += 1
+            self.window.floor = max(self.window.floor, self._rolled_to)
             count += 1
         return count
 
@@ -282,11 +288,10 @@ class TimerQueue:
         except UndeliverableError as error:
             log.error("timed message dropped", queue_offset=offset, reason=str(error))  # noqa: TRY400
             self.pending -= code > 0
-        else:
-            text = _find_roll_times(waiting.text) or ""
-            rolled = int(text) + 1 if text.isdecimal() and len(text) < _MAX_SLOT_DIGITS else 1
-            self._append_again(waiting, code, b"TIMER_ROLL_TIMES\x01%d\x02" % rolled, needed=False)
-        self.window.floor = offset + 1
+            return
+        text = _find_roll_times(waiting.text) or ""
+        rolled = int(text) + 1 if text.isdecimal() and len(text) < _MAX_SLOT_DIGITS else 1
+        self._append_again(waiting, code, b"TIMER_ROLL_TIMES\x01%d\x02" % rolled, needed=False)
 
     def take_over(self, waiting: WaitingMessage, due_ms: int) -> None:
         """Let a message of a delay level wait here, until `due_ms`. Raises as the store does."""
@@ -311,7 +316,7 @@ class TimerQueue:
         """Go on from `progress`; no message below queue offset `floor` waits."""
         self.progress = progress
         self.window = self._new_window()
-        self.window.floor = floor
+        self.window.floor = self._rolled_to = floor
         self.window.move(now_ms)
         self.pending = 0
         while self.window.scanning:

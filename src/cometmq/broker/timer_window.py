@@ -188,13 +188,16 @@ class TimerWindow:
         self.floor = floor
         return floor
 
-    def waiting_code(self, offset: int) -> int:
-        """The tags code of the message at a queue offset if it waits, else 0."""
+    def needed_code(self, offset: int, saved: TimerProgress) -> int:
+        """The tags code of the message at a queue offset if it waits, or of a recall whose slot is
+        not over by `saved`; else 0.
+        """
         unit = self._queue().unit(offset)
         if unit is None or unit.size == PLACEHOLDER_SIZE:
             return 0
         code = self._code(*unit)
-        return 0 if self._is_done(code, offset) else code
+        done = saved.is_slot_done(-code, offset) if code < 0 else self._is_done(code, offset)
+        return 0 if done else code
 
     def _code(self, physical_offset: int, size: int, tags_code: int) -> int:
         if -MIN_TIME_CODE < tags_code < MIN_TIME_CODE:

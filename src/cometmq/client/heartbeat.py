@@ -49,6 +49,8 @@ class Heartbeats:
         # Addresses whose present connection has carried a heartbeat.
         self._reached: set[str] = set()
         self._reviving: set[str] = set()
+        # Addresses that the last heartbeat did not reach.
+        self._failed: set[str] = set()
         # Addresses to which a heartbeat is on its way, perhaps by a connection made for it.
         self._beating: set[str] = set()
         self._quiet = asyncio.Event()
@@ -62,8 +64,9 @@ class Heartbeats:
         await asyncio.gather(*(self._try_beat(address) for address in self._targets()))
 
     async def introduce(self) -> None:
-        """One heartbeat to every broker that heard none on its present connection."""
-        strangers = self._targets() - self._reached
+        """One heartbeat to every broker that heard none on its present connection, but for those that
+        did not take the last one: they are being revived."""
+        strangers = self._targets() - self._reached - self._failed
         await asyncio.gather(*(self._try_beat(address) for address in strangers))
 
     async def settle(self) -> None:
@@ -88,6 +91,7 @@ class Heartbeats:
             self._beating.discard(address)
             if not self._beating:
                 self._quiet.set()
+        self._failed.discard(address)
         if address not in self._reached:
             self._reached.add(address)
             self._on_reached(address)
@@ -142,6 +146,7 @@ class Heartbeats:
             await self.beat(address)
         except RemotingError as error:
             log.debug("heartbeat failed", address=address, reason=str(error))
+            self._failed.add(address)
             self.revive(address)
             return False
         except CometMQError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
@@ -47,10 +47,11 @@ class MessageChecks:
             raise IllegalArgumentError(
                 f"{message!r:.80} is a {type(message).__name__}; send a Message(topic, body)"
             )
-        if not isinstance(message.topic, str):
-            check_topic(message.topic)
-        if message.topic not in self._legal_topics:
-            self._check_topic(message.topic)
+        topic: Any = message.topic  # what users hand over may be anything, also unhashable
+        if not isinstance(topic, str):
+            check_topic(topic)
+        if topic not in self._legal_topics:
+            self._check_topic(topic)
         self.check_body(message.body, message.topic)
         if not _NOT_FOR_USERS.isdisjoint(message.properties):
             names = sorted(_NOT_FOR_USERS.intersection(message.properties))

@@ -53,8 +53,6 @@ log = structlog.get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
 START_TIMEOUT_S: Final = 3.0
-# A broker has taken the offset that a pull carries so long after the pull was sent.
-PULL_SERVED_S: Final = 0.5
 # Java: DefaultMQPushConsumerImpl.getMaxReconsumeTimes, where -1 means 16.
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 
@@ -176,7 +174,7 @@ class GroupMember:
             for assignment in self._assignments.values():
                 assignment.process_queue.dropped = True
             for assignment in list(self._assignments.values()):
-                await self._end_pulls(assignment)
+                await assignment.puller.end(assignment.task)
         await self._owner.close()
         await self._consumption.close(timeout_s)
         try:
@@ -252,7 +250,7 @@ class GroupMember:
             self._leaving[queue] = assignment.process_queue
         for queue, assignment in dropped.items():
             try:
-                await self._end_pulls(assignment)
+                await assignment.puller.end(assignment.task)
                 await self._consumption.release(assignment.process_queue)
                 self._offsets.update(queue, offsets[queue], increase_only=False)
                 await self._offsets.persist([queue])
@@ -393,7 +391,7 @@ class GroupMember:
         if self._locks is None:
             assignment.task.cancel()
         else:
-            await self._end_pulls(assignment)
+            await assignment.puller.end(assignment.task)
         await self._consumption.release(process_queue)
         if not process_queue.forfeited:
             await self._offsets.persist([queue])
@@ -401,20 +399,6 @@ class GroupMember:
         if self._locks is not None:
             await self._locks.unlock([queue])
         self._leaving.pop(queue, None)
-
-    async def _end_pulls(self, assignment: _Assignment) -> None:
-        """End the pulling of a dropped queue, so that no pull's offset replaces the one committed next.
-
-        A Java broker serves pulls and commits of one connection in different threads, and takes
-        whichever offset comes last. A pull that was sent a moment ago is waited for; one that waits
-        at the broker for messages has been served.
-        """
-        sent_at = assignment.puller.asked_at
-        if sent_at is not None:
-            rest_s = sent_at + PULL_SERVED_S - time.monotonic()
-            if rest_s > 0:
-                await asyncio.wait((assignment.task,), timeout=rest_s)
-        assignment.task.cancel()
 
     async def _hand_over_all(self) -> None:
         leaving = [q for q, process_queue in self._leaving.items() if not process_queue.forfeited]

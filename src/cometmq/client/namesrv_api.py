@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cometmq.errors import RemoteError, RemotingError, RouteNotFoundError
 from cometmq.model.route import TopicRouteData
+from cometmq.protocol.bodies import TopicList
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
@@ -46,6 +47,17 @@ class NamesrvApi:
             code=answer.code,
             remark=answer.remark,
         )
+
+    async def topic_names(self) -> list[str]:
+        """All topics that a name server knows. Raises RemotingError, RemoteError."""
+        answer = await self._call(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemoteError(
+                f"the list of topics was refused with code {answer.code}: {answer.remark}",
+                code=answer.code,
+                remark=answer.remark,
+            )
+        return decode_body(bytes(answer.body), TopicList).topic_list if answer.body else []
 
     async def _call(self, command: RemotingCommand) -> RemotingCommand:
         failure: RemotingError | None = None

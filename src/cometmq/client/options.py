@@ -21,15 +21,29 @@ class NamesOptions:
         super().__init_subclass__(**kwargs)
         constructor = cls.__dict__.get("__init__")
         if constructor is not None:
-            setattr(cls, "__init__", _checking(constructor))  # noqa: B010 - mypy minds it written out
+            setattr(cls, "__init__", _checking(cls, constructor))  # noqa: B010 - mypy minds it written out
 
 
-def _checking(constructor: Callable[..., None]) -> Callable[..., None]:
-    parameters = inspect.signature(constructor).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return constructor
-    known = {parameter.name for parameter in parameters} - {"self"}
-    keyword_only = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+def _options(cls: type) -> tuple[set[str], set[str]]:
+    """The names that a constructor takes, with those that it hands on to its base; and of these the
+    ones that are only given by name."""
+    known: set[str] = set()
+    keyword_only: set[str] = set()
+    for base in cls.__mro__:
+        if "__init__" not in base.__dict__:
+            continue
+        parameters = inspect.signature(base.__dict__["__init__"]).parameters.values()
+        named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        handed_on = {p.name for p in parameters if p.kind is p.VAR_KEYWORD}
+        known |= {p.name for p in parameters} - handed_on - {"self"}
+        keyword_only |= named
+        if not handed_on:
+            break
+    return known, keyword_only
+
+
+def _checking(cls: type, constructor: Callable[..., None]) -> Callable[..., None]:
+    known, keyword_only = _options(cls)
 
     @functools.wraps(constructor)
     def construct(self: Any, *args: Any, **options: Any) -> None:

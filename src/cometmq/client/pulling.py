@@ -43,6 +43,8 @@ log = structlog.get_logger(__name__)
 SUSPEND_MS: Final = 15_000
 SUSPEND_LITE_MS: Final = 20_000
 PULL_TIMEOUT_S: Final = 30.0
+# A broker has taken the offset that a pull carries so long after the pull was sent.
+PULL_SERVED_S: Final = 0.5
 FLOW_CONTROL_PAUSE_S: Final = 0.05
 BROKER_FLOW_CONTROL_PAUSE_S: Final = 0.02
 RETRY_FIRST_S: Final = 0.1
@@ -127,7 +129,7 @@ class QueuePuller:
         self._gate = gate
         self._overfull = overfull
         # When the pull was sent that is not answered yet, in seconds of the monotonic clock.
-        self.asked_at: float | None = None
+        self._asked_at: float | None = None
         self._broker_id = MASTER_ID
         self._retry_s = RETRY_FIRST_S
 
@@ -157,6 +159,19 @@ class QueuePuller:
             if self._options.interval_ms:
                 await asyncio.sleep(self._options.interval_ms / 1000)
 
+    async def end(self, run: asyncio.Task[None]) -> None:
+        """End `run` for a dropped queue, so that no pull's offset replaces the one committed next.
+
+        A Java broker serves pulls and commits of one connection in different threads, and takes
+        whichever offset comes last. A pull that was sent a moment ago is waited for; one that waits
+        at the broker for messages has been served.
+        """
+        if self._asked_at is not None:
+            rest_s = self._asked_at + PULL_SERVED_S - time.monotonic()
+            if rest_s > 0:
+                await asyncio.wait((run,), timeout=rest_s)
+        run.cancel()
+
     async def _pull(self, subscription: SubscriptionData) -> PullAnswer:
         routes = self._instance.routes
         address = routes.pull_address(self._queue.broker_name, self._broker_id)
@@ -173,14 +188,14 @@ class QueuePuller:
             )
         else:
             header = self._header(address, subscription)
-        asked_at = self.asked_at = time.monotonic()
+        asked_at = self._asked_at = time.monotonic()
         try:
             return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
         except CometMQError as error:
             error.address = error.address or address
             raise
         finally:
-            self.asked_at = None
+            self._asked_at = None
             self._process_queue.last_pull_s = time.monotonic() - asked_at
 
     def _header(self, address: str, subscription: SubscriptionData) -> PullMessageRequestHeader:

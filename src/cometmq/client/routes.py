@@ -171,6 +171,10 @@ class RouteCache:
             )
         return found
 
+    async def topic_names(self) -> list[str]:
+        """All topics that there are. Raises as NamesrvApi."""
+        return await self._namesrv.topic_names()
+
     async def refresh(self, topic: str) -> None:
         """Fetch the route now; callers at the same time share one request. Raises as NamesrvApi."""
         task = self._fetching.get(topic)

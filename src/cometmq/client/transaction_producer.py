@@ -12,7 +12,6 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, Unpack
 
 import structlog
@@ -49,6 +48,7 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.record import StoredRecord
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.daemon_threads import DaemonThreads
 
 log = structlog.get_logger(__name__)
 
@@ -112,7 +112,7 @@ class TransactionProducer(Producer):
         self._concurrency = concurrency
         self._max_pending_checks = max_pending_checks
         self._pending_checks = 0
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: DaemonThreads | None = None
 
     async def send_in_transaction(
         self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
@@ -160,7 +160,7 @@ class TransactionProducer(Producer):
 
     async def _open(self, instance: ClientInstance) -> None:
         await super()._open(instance)
-        self._threads = ThreadPoolExecutor(self._concurrency, f"transaction-{self._group}")
+        self._threads = DaemonThreads(self._concurrency, f"transaction-{self._group}")
         assert self._tasks is not None, "set just now"
         for topic in (AUTO_CREATE_TOPIC, *map(self._namespace.wrap, self._topics)):
             self._tasks.spawn(self._reach(instance, topic), f"reach-{topic}")
@@ -173,7 +173,7 @@ class TransactionProducer(Producer):
             await super()._shut(instance)
         finally:
             assert self._threads is not None, "set by start"
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.close()
 
     async def _reach(self, instance: ClientInstance, topic: str) -> None:
         """Find the brokers of a topic, which a heartbeat then follows: they ask only whom they know."""
@@ -213,9 +213,8 @@ class TransactionProducer(Producer):
         call = getattr(function, "__call__", None)  # noqa: B004 - its kind is asked
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
             return await function(*args)
-        context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, context.run, function, *args)
+        assert self._threads is not None, "set by start"
+        return await self._threads.run(contextvars.copy_context().run, function, *args)
 
     async def _end(
         self, message: Message, result: SendResult, state: LocalTransactionState, remark: str

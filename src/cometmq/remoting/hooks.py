@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 
-from cometmq.errors import CometMQError, RpcHookError
+from cometmq.errors import RemoteError, RemotingError, RpcHookError
 from cometmq.protocol.command import RemotingCommand
 
 
@@ -12,7 +12,8 @@ class RpcHook(ABC):  # noqa: B024 - each of its methods may be left out
     """Sees every request that a client sends, and the answers to those that are not one-way.
 
     Methods run on the client's loop and must not block. What they raise fails the call: a
-    CometMQError as it is, anything else as the cause of an RpcHookError.
+    RemotingError or RemoteError as it is, anything else as the cause of an RpcHookError, so that
+    whoever calls has to mind no other kinds.
     """
 
     def before_request(self, address: str, command: RemotingCommand) -> None:  # noqa: B027
@@ -50,7 +51,7 @@ class RpcHooks:
         for hook in self._hooks:
             try:
                 hook.before_request(address, command)
-            except CometMQError:
+            except (RemotingError, RemoteError):
                 raise
             except Exception as error:
                 raise _failed(hook, address, error) from error
@@ -59,7 +60,7 @@ class RpcHooks:
         for hook in self._hooks:
             try:
                 hook.after_response(address, command, answer)
-            except CometMQError:
+            except (RemotingError, RemoteError):
                 raise
             except Exception as error:
                 raise _failed(hook, address, error) from error

@@ -100,8 +100,9 @@ class Cleaner:
         self._retry_ms = 0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
         self.on_expiring: list[Callable[[int], int]] = []
-        # What was copied must be on disk up to here before its file goes.
-        self._copied_end = 0
+        # Nobody needs what lies in front of the first offset, once the log is on disk up to the
+        # second: what was copied from there, and what says of the rest that it is done.
+        self._settled: deque[tuple[int, int]] = deque()
 
     @property
     def _policy(self) -> Policy:
@@ -122,6 +123,7 @@ class Cleaner:
         yield Work(lambda: found.append(self._plan(everything=False)))
         self._begin(found[0])
         yield from self._retry_hanging()
+        yield from self._settle(found[0].removals)
         for file in found[0].removals:
             if not self._hanging:
                 yield from self._delete_first(file, found[0].trigger)
@@ -177,20 +179,34 @@ class Cleaner:
         # and should the disk not let it go, a crash must not leave it half written.
         if files.min_offset != file.base or end > min(self._log.dispatched_end, files.flushed):
             return
-        try:
-            yield from self._copy_what_waits(end)
-        except StoreError as error:
-            log.warning("a file stays, what waits in it cannot be copied now", reason=str(error))
-            return
-        if self._copied_end > files.flushed:
-            return
         # Whoever deleted by hand meanwhile was faster, and the newest stays.
-        if len(files.files) < 2 or files.min_offset != file.base:
+        if len(files.files) < 2 or not self._is_settled(end):
             return
         path = files.detach_first()
         log.info("a file of the commit log goes", path=str(path), why=why)
         pause = self._config.delete_commit_log_files_interval
         yield Work(lambda: self._delete(path), pause)
+
+    def _settle(self, removals: Sequence[LogFile]) -> Iterator[Work]:
+        """See that nobody needs the records of these files."""
+        while self._settled and self._settled[0][0] <= self._log.min_offset:
+            self._settled.popleft()
+        for file in removals if self.on_expiring else ():
+            end = file.base + file.size
+            if self._settled and end <= self._settled[-1][0]:
+                continue
+            try:
+                yield from self._copy_what_waits(end)
+            except StoreError as error:
+                log.warning("a file stays, what waits in it is not copied", reason=str(error))
+                return
+            self._settled.append((end, self._log.end))
+
+    def _is_settled(self, end: int) -> bool:
+        if not self.on_expiring:
+            return True
+        flushed = self._log.files.flushed
+        return any(below >= end and needed <= flushed for below, needed in self._settled)
 
     def _copy_what_waits(self, end: int) -> Iterator[Work]:
         """Raises StoreError when the store takes no copies."""
@@ -198,12 +214,11 @@ class Cleaner:
         for copy_some in self.on_expiring:
             while count := self._admitted(lambda copy_some=copy_some: copy_some(end)):  # type: ignore[misc]
                 total += count
-                self._copied_end = self._log.end
                 if total >= _COPIES_PER_FILE:
-                    raise StoreBusyError(f"{total} records were copied, the next run goes on")
+                    raise StoreBusyError(f"{total} records were looked at, the next run goes on")
                 yield Work(lambda: None)
         if total:
-            log.info("copied what waits in a file that goes", records=total, below=end)
+            log.info("what waits in a file that goes is copied", below=end)
 
     def _admitted(self, copy_some: Callable[[], int]) -> int:
         """Call it although the disk counts as full: these copies make room."""

@@ -8,6 +8,7 @@ and the caller does that one with care (`Appender.append`).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -25,6 +26,11 @@ from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.disk import NO_MAPPING
 
 _FIXED_SIZE: Final = FIXED_V4.size
+# The fixed fields as they are read and written here: checksum, flag, born time with its host, and
+# retries stay bytes; the original's queue, host and prepared offset are passed over.
+_ORIGINAL: Final = struct.Struct(">II4s4x4s8xqi16sq8x4s8xi")
+_COPY: Final = struct.Struct(">II4si4sqqi16sq8s4sqi")
+assert (_ORIGINAL.size, _COPY.size) == (_FIXED_SIZE, _FIXED_SIZE)
 _TOPIC_MARK: Final = b"\x02" + p.REAL_TOPIC.encode() + b"\x01"
 _QUEUE_MARK: Final = b"\x02" + p.REAL_QUEUE_ID.encode() + b"\x01"
 _TAGS_MARK: Final = b"\x02" + p.TAGS.encode() + b"\x01"
@@ -102,9 +108,9 @@ class RecordCopier:
                 break
             at = place - base
             (
-                own_size, magic, crc, _queue_id, flag, _queue_offset, own_place, sys_flag, born,
-                born_host, stored, _host, reconsume_times, _prepared, body_length,
-            ) = FIXED_V4.unpack_from(source, at)  # fmt: skip
+                own_size, magic, crc, flag, own_place, sys_flag, born, stored, reconsume_times,
+                body_length,
+            ) = _ORIGINAL.unpack_from(source, at)  # fmt: skip
             body_at = at + _FIXED_SIZE
             body_end = body_at + body_length
             record_end = at + size
@@ -133,10 +139,9 @@ class RecordCopier:
                 break
             position = own_end - target_base
             queue_offset = queue.next_offset
-            FIXED_V4.pack_into(
+            _COPY.pack_into(
                 target, position, new_size, queue.magic, crc, queue.queue_id, flag, queue_offset,
-                own_end, sys_flag, born, born_host, now, store_host, reconsume_times, place,
-                body_length,
+                own_end, sys_flag, born, now, store_host, reconsume_times, place, body_length,
             )  # fmt: skip
             start = position + _FIXED_SIZE
             middle = start + body_length

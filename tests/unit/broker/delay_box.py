@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cometmq.broker.recall import RecallHandler
 from cometmq.broker.retry import RetryHandler
 from cometmq.broker.retry_limits import RetryLimits
 from cometmq.broker.topics import TopicManager
+from cometmq.errors import StoreError
 from cometmq.model import properties as p
 from cometmq.protocol.command import Request
 from cometmq.protocol.frame import Frame
@@ -111,3 +113,26 @@ class DelayBox:
 
     def bodies(self, topic: str = "orders", queue_id: int = 2) -> list[bytes]:
         return [record.body for record in self.records(topic, queue_id)]
+
+
+class Failing:
+    """Lets the store's appends fail for bodies that `fails` names."""
+
+    def __init__(self, delays: DelayBox, error: StoreError, *fails: bytes) -> None:
+        self.fails = set(fails)
+        append = delays.store.append
+
+        def failing(queue: Any, body: Any, *args: Any, **fields: Any) -> tuple[int, int]:
+            if bytes(body) in self.fails:
+                raise error
+            return append(queue, body, *args, **fields)
+
+        append_copies = delays.store.append_copies
+
+        def stopping(places: Any, suffix: bytes = b"") -> int:
+            bodies = [delays.record(place).body for place, _ in places]
+            good = list(itertools.takewhile(lambda body: body not in self.fails, bodies))
+            return append_copies(places[: len(good)], suffix)
+
+        delays.store.append = failing
+        delays.store.append_copies = stopping

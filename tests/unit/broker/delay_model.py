@@ -217,7 +217,10 @@ class Life:
 
     def roll(self, end_place: int) -> int:
         self.rolled = True
-        return self.delayed.roll(end_place, self.now_ms, self.rng.randint(1, 4))
+        on_disk = DelayState()
+        if self.saved_text is not None:
+            on_disk = decode_body(self.saved_text.encode(), DelayState)
+        return self.delayed.roll(end_place, self.now_ms, self.rng.randint(1, 4), on_disk)
 
     def roll_a_little(self) -> None:
         """Some of what waits in the oldest file, so that a kill may come in between."""

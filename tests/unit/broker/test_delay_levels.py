@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
-
 import pytest
-from tests.unit.broker.delay_box import DelayBox
+from tests.unit.broker.delay_box import DelayBox, Failing
 
 from cometmq.broker.delay_levels import NEVER_MS
 from cometmq.broker.refusal import Refused
-from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError
+from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model import names
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.codes import ResponseCode
@@ -89,29 +86,6 @@ def test_a_limit_ends_a_turn_and_the_next_goes_on(delays: DelayBox) -> None:
     assert sum(counts) == 250
     assert max(counts) == 60
     assert delays.bodies() == [b"%d" % number for number in range(250)]
-
-
-class Failing:
-    """Lets the store's appends fail for bodies that `fails` names."""
-
-    def __init__(self, delays: DelayBox, error: StoreError, *fails: bytes) -> None:
-        self.fails = set(fails)
-        append = delays.store.append
-
-        def failing(queue: Any, body: Any, *args: Any, **fields: Any) -> tuple[int, int]:
-            if bytes(body) in self.fails:
-                raise error
-            return append(queue, body, *args, **fields)
-
-        append_copies = delays.store.append_copies
-
-        def stopping(places: Any, suffix: bytes = b"") -> int:
-            bodies = [delays.record(place).body for place, _ in places]
-            good = list(itertools.takewhile(lambda body: body not in self.fails, bodies))
-            return append_copies(places[: len(good)], suffix)
-
-        delays.store.append = failing
-        delays.store.append_copies = stopping
 
 
 def test_a_write_that_fails_is_repeated_alone(delays: DelayBox) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.delay_box import DelayBox
 
+from cometmq.broker.delay_state import DelayState
 from cometmq.errors import StoreClosedError, StoreFullError
 from cometmq.model import names
 from cometmq.protocol.properties import decode_properties
@@ -37,7 +38,7 @@ class OldBox(DelayBox):
 
     def watch(self) -> None:
         self.store.cleaner.on_expiring.append(
-            lambda end: self.delayed.roll(end, self.clock.now_ms(), 10)
+            lambda end: self.delayed.roll(end, self.clock.now_ms(), 10, DelayState())
         )
 
     def fill(self) -> None:

@@ -6,11 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.delay_box import DelayBox, connection, request
+from tests.unit.broker.delay_box import DelayBox, Failing, connection, request
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.broker.timer_progress import Segment, TimerProgress
+from cometmq.errors import StoreBusyError
 from cometmq.model import names
 from cometmq.model.sysflag import PERM_READ
 from cometmq.model.topic import TopicConfig
@@ -188,6 +189,32 @@ def test_a_clock_set_far_ahead_skips_nothing(delays: DelayBox) -> None:
         delays.put({"TIMER_DELAY_SEC": str(hours * 3600)}, body=b"%d" % hours)
     delays.run_at(3 * DAY_MS)
     assert delays.bodies() == [b"1", b"20", b"40", b"60"]
+
+
+def test_a_write_that_fails_is_repeated_alone(delays: DelayBox) -> None:
+    for body in (b"a", b"b", b"c"):
+        delays.put({"TIMER_DELAY_MS": "1000"}, body=body)
+    failing = Failing(delays, StoreBusyError("the disk is behind"), b"b")
+    delays.run_at(1_000)
+    assert delays.bodies() == [b"a"]
+    assert delays.delayed.next_due_ms() == delays.start_ms + 2_000
+    assert delays.delayed.pending == 2
+    failing.fails.clear()
+    delays.run_at(2_000)
+    assert delays.bodies() == [b"a", b"b", b"c"]
+
+
+def test_a_recalled_message_stops_none_of_its_second(delays: DelayBox) -> None:
+    for number in range(20):
+        values = {"TIMER_DELAY_MS": "5000", "UNIQ_KEY": f"U{number}"}
+        delays.put(values, body=b"%d" % number)
+        # Others are due at another time: the queue offsets of those above have gaps.
+        delays.put({"TIMER_DELAY_MS": "9000"}, topic="later")
+    for number in (0, 7, 8, 19):
+        recall(delays, handle(delays, 5_000, f"U{number}"))
+    delays.run_at(7_000)
+    assert delays.bodies() == [b"%d" % n for n in range(20) if n not in (0, 7, 8, 19)]
+    assert delays.delayed.pending == 20
 
 
 def test_a_clock_set_back_loses_nothing(delays: DelayBox) -> None:

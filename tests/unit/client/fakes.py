@@ -37,6 +37,7 @@ class FakeRemoting(RemotingClient):
         self.routes: dict[str, TopicRouteData] = {}
         self.down: set[str] = set()
         self.calls: list[tuple[str, RemotingCommand]] = []
+        self.oneways: list[RemotingCommand] = []
         self.delay_s = 0.0
         # By request code, instead of `delay_s`; these are served though nobody waits any more.
         self.late_s: dict[int, float] = {}
@@ -63,6 +64,7 @@ class FakeRemoting(RemotingClient):
         return self.answers[command.code](address, command)
 
     async def send_oneway(self, address: str, command: RemotingCommand) -> None:
+        self.oneways.append(command)
         await self.call(address, command, 1.0)
 
     async def send_oneway_bounded(

@@ -18,11 +18,13 @@ import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, Message
 from cometmq.client import sync
+from cometmq.client.producer import ProducerOptions
 from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
 from cometmq.runtime.loop import run
 
 # Nobody listens there: enough for clients that only start and close.
 NOBODY = "127.0.0.1:1"
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 PAIRS = [
     (cometmq.Producer, cometmq.aio.Producer),
     (cometmq.PushConsumer, cometmq.aio.PushConsumer),
@@ -48,6 +50,24 @@ def test_both_faces_have_the_same_methods_and_parameters(
             continue
         expected = inspect.signature(getattr(asynchronous, name)).parameters
         assert inspect.signature(getattr(blocking, name)).parameters == expected, name
+
+
+def test_what_is_handed_on_to_producers_are_their_options() -> None:
+    parameters = inspect.signature(cometmq.aio.Producer.__init__).parameters.values()
+    options = {parameter.name for parameter in parameters if parameter.kind is KEYWORD_ONLY}
+    assert set(ProducerOptions.__annotations__) == options
+
+
+@pytest.mark.parametrize("face", [cometmq, cometmq.aio])
+def test_an_unknown_option_of_a_transaction_producer_is_named(face: Any) -> None:
+    class Listener:
+        def execute(self, message: Message, arg: Any) -> Any: ...
+
+        def check(self, message: Message) -> Any: ...
+
+    for option, meant in (("topcs", "topics"), ("retry_time", "retry_times")):
+        with pytest.raises(CometMQError, match=f"TransactionProducer.*did you mean {meant}"):
+            face.TransactionProducer("g", Listener(), namesrv=NOBODY, **{option: 1})
 
 
 def test_the_blocking_methods_are_one_line_each() -> None:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.client.fakes import FakeInstance, route
 
-from cometmq.client.offset_store import LOCAL_DIRECTORY_VARIABLE, LocalOffsetStore, local_directory
+from cometmq.client.offset_store import (
+    LOCAL_DIRECTORY_VARIABLE,
+    LocalOffsetStore,
+    RemoteOffsetStore,
+    local_directory,
+    persist_periodically,
+)
 from cometmq.errors import ConfigError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import response
+from cometmq.protocol.headers import UpdateConsumerOffsetRequestHeader
 
 Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))
 
@@ -104,3 +114,25 @@ def test_the_directory_is_given_or_the_environments_or_javas(
     monkeypatch.setenv(LOCAL_DIRECTORY_VARIABLE, str(tmp_path))
     assert local_directory(None) == tmp_path
     assert local_directory(tmp_path / "x") == tmp_path / "x"
+
+
+async def test_a_periodic_commit_has_each_broker_answer_once(fake: FakeInstance) -> None:
+    update = RequestCode.UPDATE_CONSUMER_OFFSET
+    fake.remoting.routes["t"] = route("a", "b", queues=3)
+    fake.remoting.answers[update] = lambda *_: response(0)
+    await fake.instance.routes.refresh("t")
+    queues = [MessageQueue("t", broker, i) for broker in "ab" for i in range(3)]
+    offsets = RemoteOffsetStore(fake.instance, "g")
+    for queue in queues[1:]:  # of the first one nothing is known yet
+        offsets.update(queue, 7, increase_only=True)
+    await persist_periodically(offsets, queues)
+    sent = fake.remoting.sent(update)
+    headers = [command.header(UpdateConsumerOffsetRequestHeader) for command in sent]
+    assert [header.commit_offset for header in headers] == [7] * 5
+    assert len(fake.remoting.oneways) == 3
+    answered = [
+        address
+        for address, command in fake.remoting.calls
+        if command not in fake.remoting.oneways and command.code == update
+    ]
+    assert sorted(answered) == ["a:1", "b:1"]

@@ -17,7 +17,7 @@ from cometmq.errors import IllegalArgumentError, RequestTimeoutError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.results import SendResult
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request
+from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.frame import Frame
 from cometmq.protocol.headers import ReplyMessageRequestHeader
 from cometmq.protocol.properties import decode_properties
@@ -132,6 +132,29 @@ async def test_a_compressed_reply_is_decompressed(fake: FakeInstance) -> None:
 async def test_a_reply_that_does_not_come_is_told(fake: FakeInstance) -> None:
     with pytest.raises(RequestTimeoutError, match=r"was sent to t@a:\d, but no reply came"):
         await ask(fake, 0.1)
+
+
+async def test_a_broker_that_is_away_holds_up_no_request(fake: FakeInstance) -> None:
+    fake.remoting.down.add("b:1")
+    asking = fake.instance.tasks.spawn(ask(fake), "ask")
+    await until(lambda: fake.remoting.sent(RequestCode.SEND_MESSAGE_V2))
+    push(fake, sent_properties(fake)["CORRELATION_ID"])
+    assert (await asking).body == b"!"
+
+
+async def test_a_broker_that_does_not_answer_heartbeats_holds_up_no_request(
+    fake: FakeInstance,
+) -> None:
+    def b_is_silent(address: str, _command: RemotingCommand) -> RemotingCommand:
+        if address == "b:1":
+            raise RequestTimeoutError("b:1 did not answer", address=address)
+        return response(ResponseCode.SUCCESS)
+
+    fake.remoting.answers[RequestCode.HEART_BEAT] = b_is_silent
+    asking = fake.instance.tasks.spawn(ask(fake), "ask")
+    await until(lambda: fake.remoting.sent(RequestCode.SEND_MESSAGE_V2))
+    push(fake, sent_properties(fake)["CORRELATION_ID"])
+    assert (await asking).body == b"!"
 
 
 def test_ids_are_not_repeated() -> None:

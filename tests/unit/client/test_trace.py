@@ -270,7 +270,7 @@ async def test_events_of_a_topic_go_together(
         dispatcher.append(one)
     await dispatcher.flush()
     commands = fake.remoting.sent(SEND)
-    assert [len(decode_traces(c.body.decode())) for c in commands] == [10, 10, 1, 1]
+    assert [len(decode_traces(bytes(c.body).decode())) for c in commands] == [10, 10, 1, 1]
     assert {c.ext["b"] for c in commands} == {"RMQ_SYS_TRACE_TOPIC"}
     group = commands[0].ext["a"]
     assert group.startswith("_INNER_TRACE_PRODUCER-g-PRODUCE-")
@@ -286,7 +286,12 @@ async def test_large_events_are_cut_to_the_limits_of_a_message(
         one.keys = {f"{i}-{'k' * 9000}"}
         dispatcher.append(one)
     await dispatcher.flush()
-    assert [len(decode_traces(c.body.decode())) for c in fake.remoting.sent(SEND)] == [3, 3, 3, 1]
+    assert [len(decode_traces(bytes(c.body).decode())) for c in fake.remoting.sent(SEND)] == [
+        3,
+        3,
+        3,
+        1,
+    ]
 
 
 async def test_what_finds_no_room_is_dropped_and_counted(dispatcher: TraceDispatcher) -> None:

@@ -1,0 +1,256 @@
+"""Reading queues in bulk, as the bytes that brokers send, for tools that decode them themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Final, TypeVar
+
+from cometmq.client.blocking import BlockingClient
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.instance import ClientInstance
+from cometmq.client.lifecycle import AsyncClient
+from cometmq.client.limits import check_range
+from cometmq.client.range_pulls import Chunk, RangePulls
+from cometmq.client.subscribing import message_selector
+from cometmq.errors import RouteNotFoundError
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.queue import MessageQueue
+from cometmq.model.route import MASTER_ID
+from cometmq.model.subscription import SUB_ALL
+
+T = TypeVar("T")
+
+# Every broker has it, so that tools can read.
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+PATIENCE_MS: Final = 60_000
+# Of questions that are asked at the same time.
+_AT_ONCE: Final = 64
+
+
+class RangeReader(AsyncClient):
+    """Reads ranges of queues, without regard to who consumes them.
+
+        async with RangeReader(namesrv="127.0.0.1:9876") as reader:
+            for queue in await reader.queues("orders"):
+                low, high = (await reader.offsets([queue]))[queue]
+                async for chunk in reader.read(queue, low, high): ...
+
+    `group` is the one that brokers see reading. It commits nothing but what `commit` is told to.
+    """
+
+    def __init__(
+        self,
+        group: str = TOOLS_GROUP,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str = DEFAULT_INSTANCE_NAME,
+        namespace: str | None = None,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        super().__init__(group, namesrv=namesrv, instance_name=instance_name, namespace=namespace)
+        check_range("patience_ms", patience_ms, 0, 24 * 3600 * 1000)
+        self._patience_s = patience_ms / 1000
+
+    async def topics(self) -> list[str]:
+        """All topics that name servers know, the brokers' own too. Raises RemotingError."""
+        names = await self._running().routes.topic_names()
+        return sorted(map(self._namespace.unwrap, names))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of `topic` that may be read. Raises RouteNotFoundError, RemotingError."""
+        routes = self._running().routes
+        wire = self._namespace.wrap(topic)
+        await routes.refresh(wire)
+        route = routes.route(wire)
+        queues = route.subscribe_queues(wire) if route is not None else []
+        return [self._namespace.unwrap_queue(queue) for queue in queues]
+
+    async def offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
+        """Of each queue the lowest offset that the broker still has, and the one that the next
+        message will get. Raises RemotingError, RemoteError, RouteNotFoundError.
+        """
+        brokers = self._running().brokers
+
+        async def bounds(address: str, queue: MessageQueue) -> tuple[int, int]:
+            # In this order: what retention removes in between must not turn the bounds around.
+            low = await brokers.min_offset(address, queue)
+            return low, await brokers.max_offset(address, queue)
+
+        return await self._of_each(queues, bounds)
+
+    async def offsets_for_timestamp(
+        self, queues: Iterable[MessageQueue], timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        """Of each queue the first offset whose message was stored at or after `timestamp_ms`."""
+        brokers = self._running().brokers
+
+        async def found(address: str, queue: MessageQueue) -> int:
+            return await brokers.search_offset(address, queue, timestamp_ms)
+
+        return await self._of_each(queues, found)
+
+    async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store these as offsets of `group`, at the masters. Raises as `offsets`."""
+        instance = self._running()
+        name = self._namespace.wrap(group)
+
+        async def store(_address: str, queue: MessageQueue) -> None:
+            master = instance.need_master(queue.broker_name, queue.topic)
+            offset = offsets[self._namespace.unwrap_queue(queue)]
+            await instance.brokers.update_consumer_offset(master, name, queue, offset)
+
+        await self._of_each(offsets, store)
+
+    async def committed(
+        self, group: str, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, int | None]:
+        """The stored offsets of `group`, None where there is none."""
+        brokers = self._running().brokers
+        name = self._namespace.wrap(group)
+
+        async def stored(address: str, queue: MessageQueue) -> int | None:
+            return await brokers.query_consumer_offset(address, name, queue)
+
+        return await self._of_each(queues, stored)
+
+    async def read(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        tags: str = SUB_ALL,
+        *,
+        sql: str | None = None,
+    ) -> AsyncIterator[Chunk]:
+        """What the broker has of the queue offsets from `start` to below `end`, selected by tags (by
+        their hashes, as brokers do it) or by SQL. For the errors see RangePulls.next_chunk.
+        """
+        pulls = self.pulls(queue, start, end, tags, sql=sql)
+        try:
+            while (chunk := await pulls.next_chunk()) is not None:
+                yield chunk
+        finally:
+            await pulls.close()
+
+    def pulls(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        tags: str = SUB_ALL,
+        *,
+        sql: str | None = None,
+    ) -> RangePulls:
+        """As `read`, to be asked for each chunk."""
+        check_range("start", start, 0, 2**63 - 1)
+        check_range("end", end, 0, 2**63 - 1)
+        selector = message_selector(queue.topic, tags, sql)
+        wire = self._namespace.wrap_queue(queue)
+        subscription = build_subscription(wire.topic, *selector)
+        instance = self._running()
+        return RangePulls(instance, self._group, wire, start, end, subscription, self._patience_s)
+
+    async def _of_each(
+        self,
+        queues: Iterable[MessageQueue],
+        ask: Callable[[str, MessageQueue], Awaitable[T]],
+    ) -> dict[MessageQueue, T]:
+        """What `ask` says of each queue, given a broker's address and the queue's name there."""
+        routes = self._running().routes
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(queue: MessageQueue) -> T:
+            wire = self._namespace.wrap_queue(queue)
+            async with at_once:
+                address = routes.pull_address(wire.broker_name, MASTER_ID)
+                if address is None:
+                    await routes.refresh(wire.topic)
+                    address = routes.pull_address(wire.broker_name, MASTER_ID)
+                if address is None:
+                    raise RouteNotFoundError(
+                        f"the route of topic {queue.topic} names no broker {queue.broker_name}"
+                    )
+                return await ask(address, wire)
+
+        wanted = list(queues)
+        answers = await asyncio.gather(*map(one, wanted))
+        return dict(zip(wanted, answers, strict=True))
+
+    async def _open(self, instance: ClientInstance) -> None:
+        """Nothing but the instance is needed."""
+
+    async def _shut(self, _instance: ClientInstance) -> None:
+        """Whoever reads closes the reading."""
+
+
+class BlockingRangeReader(BlockingClient):
+    """As RangeReader, for threads without a loop."""
+
+    def __init__(
+        self,
+        group: str = TOOLS_GROUP,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str = DEFAULT_INSTANCE_NAME,
+        namespace: str | None = None,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        self._async = RangeReader(
+            group,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            namespace=namespace,
+            patience_ms=patience_ms,
+        )
+        super().__init__(self._async)
+
+    def topics(self) -> list[str]:
+        return self._call(self._async.topics())
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._async.queues(topic))
+
+    def offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
+        return self._call(self._async.offsets(queues))
+
+    def offsets_for_timestamp(
+        self, queues: Iterable[MessageQueue], timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        return self._call(self._async.offsets_for_timestamp(queues, timestamp_ms))
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        self._call(self._async.commit(group, offsets))
+
+    def committed(
+        self, group: str, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, int | None]:
+        return self._call(self._async.committed(group, queues))
+
+    def read(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        tags: str = SUB_ALL,
+        *,
+        sql: str | None = None,
+    ) -> Iterator[Chunk]:
+        """The next chunk is read while the caller works on the one before."""
+        pulls = self._apply(self._async.pulls, queue, start, end, tags, sql=sql)
+        coming = self._submit(pulls.next_chunk())
+        try:
+            while (chunk := coming.result()) is not None:
+                coming = self._submit(pulls.next_chunk())
+                yield chunk
+        finally:
+            coming.cancel()
+            self._call(pulls.close())
