@@ -83,9 +83,10 @@ class Chunk:
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
-class _Pull(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Pull:
     offset: int
-    count: int
+    wanted: int
     answer: asyncio.Task[PullAnswer]
 
 
@@ -156,7 +157,7 @@ class RangePulls:
         return _Pull(offset, count, self._tasks.spawn(pull, f"pull-{offset}", log_failure=False))
 
     def _take(self, pull: _Pull, answer: PullAnswer, chunk: Chunk) -> None:
-        end = pull.offset + pull.count
+        end = pull.offset + pull.wanted
         next_offset = answer.header.next_begin_offset
         if answer.status is PullStatus.FOUND:
             chunk.parts.append(answer.records)
@@ -175,7 +176,7 @@ class RangePulls:
         next_offset = min(next_offset, end)
         self._position = next_offset
         if answer.status is PullStatus.FOUND:
-            self._learn(next_offset - pull.offset, pull.count)
+            self._learn(next_offset - pull.offset, pull.wanted)
         if next_offset < end:
             self._fill(next_offset, end)
 
@@ -245,19 +246,28 @@ class RangePulls:
             pause_s = min(2 * pause_s, RETRY_LAST_S)
 
     async def _pull(self, offset: int, count: int) -> PullAnswer:
-        routes = self._instance.routes
         queue = self._queue
-        address = routes.pull_address(queue.broker_name, MASTER_ID)
-        if address is None:
-            await routes.refresh(queue.topic)
-            address = routes.pull_address(queue.broker_name, MASTER_ID)
-        if address is None:
-            raise RouteNotFoundError(
-                f"the route of topic {queue.topic} names no broker {queue.broker_name}"
-            )
+        address = await address_of(self._instance, queue)
         header = lite_header(self._group, queue, offset, count, self._subscription, 0)
         try:
             return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
         except CometMQError as error:
             error.address = error.address or address
             raise
+
+
+async def address_of(instance: ClientInstance, queue: MessageQueue) -> str:
+    """Where to read a queue: at its master, at a slave where the route names no master.
+
+    Raises RouteNotFoundError, RemotingError.
+    """
+    routes = instance.routes
+    address = routes.pull_address(queue.broker_name, MASTER_ID)
+    if address is None:
+        await routes.refresh(queue.topic)
+        address = routes.pull_address(queue.broker_name, MASTER_ID)
+    if address is None:
+        raise RouteNotFoundError(
+            f"the route of topic {queue.topic} names no broker {queue.broker_name}"
+        )
+    return address

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -19,12 +20,11 @@ from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import check_range
-from cometmq.client.range_pulls import Chunk, RangePulls
+from cometmq.client.range_pulls import RETRY_LAST_S, Chunk, RangePulls, address_of
 from cometmq.client.subscribing import message_selector
-from cometmq.errors import RouteNotFoundError
+from cometmq.errors import RemotingError, RouteNotFoundError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
-from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import SUB_ALL
 
 T = TypeVar("T")
@@ -165,21 +165,21 @@ class RangeReader(AsyncClient):
         ask: Callable[[str, MessageQueue], Awaitable[T]],
     ) -> dict[MessageQueue, T]:
         """What `ask` says of each queue, given a broker's address and the queue's name there."""
-        routes = self._running().routes
+        instance = self._running()
         at_once = asyncio.Semaphore(_AT_ONCE)
+        deadline = time.monotonic() + self._patience_s
 
         async def one(queue: MessageQueue) -> T:
             wire = self._namespace.wrap_queue(queue)
-            async with at_once:
-                address = routes.pull_address(wire.broker_name, MASTER_ID)
-                if address is None:
-                    await routes.refresh(wire.topic)
-                    address = routes.pull_address(wire.broker_name, MASTER_ID)
-                if address is None:
-                    raise RouteNotFoundError(
-                        f"the route of topic {queue.topic} names no broker {queue.broker_name}"
-                    )
-                return await ask(address, wire)
+            while True:
+                try:
+                    async with at_once:
+                        return await ask(await address_of(instance, wire), wire)
+                except (RemotingError, RouteNotFoundError) as error:
+                    if time.monotonic() > deadline:
+                        raise
+                    instance.report_failure(error, wire.topic, error.address)
+                await asyncio.sleep(RETRY_LAST_S)
 
         wanted = list(queues)
         answers = await asyncio.gather(*map(one, wanted))

@@ -228,7 +228,9 @@ class Connection(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         """How many bytes wait here to be taken by the kernel."""
-        waiting = sum(len(buffer) for buffer in self._out)
+        waiting = 0
+        for buffer in self._out:
+            waiting += len(buffer)
         if self._transport is not None:
             waiting += self._transport.get_write_buffer_size()
         return waiting

@@ -7,9 +7,14 @@ they cannot be secrets.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
+from cometmq.spark.gaps import GapLog
+
+MAX_PARTITIONS: Final = 100_000
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
@@ -94,3 +99,37 @@ class Options:
 
     def error(self, name: str, fault: str) -> IllegalArgumentError:
         return IllegalArgumentError(f"the option {name} of the source {self._source} {fault}")
+
+
+def topic_names(options: Options) -> frozenset[str]:
+    names = {name.strip() for name in options.need("subscribe", "orders,payments").split(",")}
+    if "" in names:
+        raise options.error("subscribe", "has an empty topic name among the commas")
+    return frozenset(names)
+
+
+def topic_pattern(options: Options) -> re.Pattern[str]:
+    text = options.need("subscribePattern", "orders-.*")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise options.error(
+            "subscribePattern", f"is {text!r}, no regular expression: {error}"
+        ) from error
+
+
+def gap_log(options: Options) -> GapLog:
+    """Where gaps go. Raises IllegalArgumentError unless it and failOnDataLoss fit together."""
+    directory = options.text("gapLog")
+    if options.flag("failOnDataLoss", True):
+        if directory is not None:
+            raise options.error(
+                "gapLog", "is for failOnDataLoss=false: a read that fails leaves no gaps"
+            )
+    elif directory is None:
+        raise options.error(
+            "failOnDataLoss",
+            "is false, so give gapLog too, a directory that all workers can write to: each gap is "
+            "noted there, and spark.read.json gives them as a table",
+        )
+    return GapLog(directory)

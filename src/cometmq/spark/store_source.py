@@ -12,8 +12,13 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from cometmq.errors import IllegalArgumentError
-from cometmq.spark.gaps import GapLog
-from cometmq.spark.options import Options
+from cometmq.spark.options import (
+    MAX_PARTITIONS,
+    Options,
+    gap_log,
+    topic_names,
+    topic_pattern,
+)
 from cometmq.spark.pushdown import Bounds, PushesWhereAllowed
 from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.schema import spark_schema, wanted_columns
@@ -40,7 +45,6 @@ KNOWN: Final = (
     "failOnDataLoss",
     "gapLog",
 )
-MAX_PARTITIONS: Final = 100_000
 
 
 class StoreOptions:
@@ -78,40 +82,6 @@ class StoreOptions:
     @property
     def by_topic(self) -> bool:
         return self.topics is not None or self.pattern is not None
-
-
-def topic_names(options: Options) -> frozenset[str]:
-    names = {name.strip() for name in options.need("subscribe", "orders,payments").split(",")}
-    if "" in names:
-        raise options.error("subscribe", "has an empty topic name among the commas")
-    return frozenset(names)
-
-
-def topic_pattern(options: Options) -> re.Pattern[str]:
-    text = options.need("subscribePattern", "orders-.*")
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise options.error(
-            "subscribePattern", f"is {text!r}, no regular expression: {error}"
-        ) from error
-
-
-def gap_log(options: Options) -> GapLog:
-    """Where gaps go. Raises IllegalArgumentError unless it and failOnDataLoss fit together."""
-    directory = options.text("gapLog")
-    if options.flag("failOnDataLoss", True):
-        if directory is not None:
-            raise options.error(
-                "gapLog", "is for failOnDataLoss=false: a read that fails leaves no gaps"
-            )
-    elif directory is None:
-        raise options.error(
-            "failOnDataLoss",
-            "is false, so give gapLog too, a directory that all workers can write to: each gap is "
-            "noted there, and spark.read.json gives them as a table",
-        )
-    return GapLog(directory)
 
 
 class RocketMQStoreSource(DataSource):

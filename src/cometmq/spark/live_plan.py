@@ -1,0 +1,150 @@
+"""Which offsets of which queues a read of live brokers covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.errors import IllegalArgumentError, RemotingError
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.gaps import BEYOND_THE_END, RETENTION, Gap
+from cometmq.spark.live_options import EARLIEST, LiveOptions, Position
+from cometmq.spark.pushdown import Bounds
+from cometmq.spark.splitting import split
+
+Range = tuple[int, int]
+
+
+@dataclass
+class LiveRange(InputPartition):
+    """Offsets of a queue from `start` to below `end`."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+
+def find_queues(reader: BlockingRangeReader, options: LiveOptions) -> list[MessageQueue]:
+    """The queues that the options name, as far as they are there now.
+
+    Raises IllegalArgumentError for assigned queues that are not, RouteNotFoundError for a topic that
+    no name server knows, RemotingError when none of them answers.
+    """
+    topics: Iterable[str] = options.topics or {queue.topic for queue in options.assigned}
+    try:
+        if options.pattern is not None:
+            topics = filter(options.pattern.fullmatch, reader.topics())
+        queues = sorted(queue for topic in sorted(topics) for queue in reader.queues(topic))
+    except RemotingError as error:
+        raise type(error)(
+            f"no name server of {options.namesrv} answers: {error}; see that the option namesrv is "
+            "right and that the driver can connect there",
+            address=error.address,
+        ) from error
+    if not options.assigned:
+        return queues
+    if missing := options.assigned - set(queues):
+        raise IllegalArgumentError(
+            f"the option assign names {listed(missing)}, which are not in the routes of their topics"
+        )
+    return sorted(options.assigned)
+
+
+def first_offsets(
+    reader: BlockingRangeReader, options: LiveOptions, bounds: Mapping[MessageQueue, Range]
+) -> dict[MessageQueue, int]:
+    """Where the options have the reading of each queue begin."""
+    if options.start_time_ms is not None:
+        return reader.offsets_for_timestamp(bounds, options.start_time_ms)
+    return _positions("startingOffsets", options.start, bounds)
+
+
+def last_offsets(
+    reader: BlockingRangeReader, options: LiveOptions, bounds: Mapping[MessageQueue, Range]
+) -> dict[MessageQueue, int]:
+    """Below which offset it ends."""
+    if options.end_time_ms is not None:
+        return reader.offsets_for_timestamp(bounds, options.end_time_ms)
+    return _positions("endingOffsets", options.end, bounds)
+
+
+def _positions(
+    name: str, position: Position, bounds: Mapping[MessageQueue, Range]
+) -> dict[MessageQueue, int]:
+    if isinstance(position, str):
+        at = 0 if position == EARLIEST else 1
+        return {queue: bound[at] for queue, bound in bounds.items()}
+    if unknown := position.keys() - bounds.keys():
+        raise IllegalArgumentError(
+            f"the option {name} names {listed(unknown)}, which are not among the queues to read"
+        )
+    if missing := bounds.keys() - position.keys():
+        raise IllegalArgumentError(
+            f"the option {name} says nothing of {listed(missing)}; give every queue an offset, "
+            "-2 for earliest or -1 for latest"
+        )
+    offsets = {}
+    for queue, offset in position.items():
+        low, high = bounds[queue]
+        if isinstance(offset, str):
+            offset = low if offset == EARLIEST else high
+        elif offset > high:
+            raise IllegalArgumentError(
+                f"the option {name} gives {queue} the offset {offset}, its queue ends at {high}"
+            )
+        offsets[queue] = offset
+    return offsets
+
+
+def narrowed(
+    reader: BlockingRangeReader, ranges: Mapping[MessageQueue, Range], bounds: Bounds
+) -> dict[MessageQueue, Range]:
+    """The ranges without what Spark's filters would throw away again."""
+    kept = {
+        queue: (max(start, bounds.min_offset), min(end, bounds.end_offset))
+        for queue, (start, end) in ranges.items()
+        if bounds.takes(queue.topic, queue.broker_name, queue.queue_id)
+    }
+    if not bounds.bounds_time:
+        return kept
+    low = reader.offsets_for_timestamp(kept, bounds.min_time_ms)
+    if bounds.end_time_ms >= 2**62:
+        return {queue: (max(start, low[queue]), end) for queue, (start, end) in kept.items()}
+    high = reader.offsets_for_timestamp(kept, bounds.end_time_ms)
+    return {
+        queue: (max(start, low[queue]), min(end, high[queue]))
+        for queue, (start, end) in kept.items()
+    }
+
+
+def live_ranges(ranges: Mapping[MessageQueue, Range], min_partitions: int) -> list[LiveRange]:
+    """One task for each queue that has something to read, or more for long ranges."""
+    total = sum(max(0, end - start) for start, end in ranges.values())
+    return [
+        LiveRange(queue, low, high)
+        for queue, (start, end) in sorted(ranges.items())
+        for low, high in split(start, end, total, min_partitions)
+    ]
+
+
+def lost(queue: MessageQueue, start: int, end: int, cause: str) -> Gap:
+    return Gap(queue.topic, queue.broker_name, queue.queue_id, start, end, cause)
+
+
+def gone(queue: MessageQueue, start: int, bound: Range) -> Gap | None:
+    """What is not there any more, or not yet, of a queue that is to be read from `start` on."""
+    low, high = bound
+    if start < low:
+        return lost(queue, start, low, RETENTION)
+    if start > high:
+        return lost(queue, high, start, BEYOND_THE_END)
+    return None
+
+
+def listed(queues: Iterable[MessageQueue]) -> str:
+    """The queues, or the first of many."""
+    names = sorted(map(str, queues))
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

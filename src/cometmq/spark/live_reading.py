@@ -1,0 +1,107 @@
+"""Reading a range of a queue from its broker, in one of Spark's Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cometmq.client.range_pulls import Chunk
+from cometmq.errors import CometMQError, ProtocolError
+from cometmq.model.properties import TAGS
+from cometmq.model.subscription import SUB_ALL
+from cometmq.protocol.record_columns import Ints, RecordColumns, gather, read_columns
+from cometmq.spark.gaps import NOT_STORED, Gap
+from cometmq.spark.live_options import LiveOptions
+from cometmq.spark.live_plan import LiveRange, lost
+from cometmq.spark.record_batches import QUEUE_OFFSET_AT, RecordBatches
+from cometmq.spark.record_texts import RecordTexts
+
+
+class DataLossError(CometMQError):
+    """Messages that were to be read are gone."""
+
+
+class LiveReading:
+    """Gives the rows of ranges as record batches, with the columns of these `names`.
+
+    `tags` are what the broker is to select beside the options, by their hashes only.
+    """
+
+    def __init__(self, options: LiveOptions, names: list[str], tags: str = SUB_ALL) -> None:
+        self._options = options
+        self._names = names
+        self._pushed_tags = tags
+        self._exact_tags = None
+        if options.tags != SUB_ALL:
+            self._exact_tags = pa.array([tag.strip() for tag in options.tags.split("||")])
+        self._filtered = tags != SUB_ALL or options.tags != SUB_ALL or options.sql is not None
+
+    def rows(self, part: LiveRange) -> Iterator[Any]:
+        """Raises DataLossError for messages that are gone, unless gaps are allowed."""
+        options = self._options
+        batches = RecordBatches(
+            self._names, broker=part.queue.broker_name, decompress=options.decompress
+        )
+        tags = options.tags if options.tags != SUB_ALL else self._pushed_tags
+        with options.new_reader() as reader:
+            for chunk in reader.read(part.queue, part.start, part.end, tags, sql=options.sql):
+                records = chunk.records
+                columns = self._columns(records, part, chunk)
+                if len(columns):
+                    yield batches.batch(records, columns)
+
+    def _columns(self, records: bytes, part: LiveRange, chunk: Chunk) -> RecordColumns:
+        columns = read_columns(records, 0, len(records), None)
+        end = int(columns.ends[-1]) if len(columns) else 0
+        if end != len(records) or not columns.fit.all():
+            raise ProtocolError(
+                f"an answer of broker {part.queue.broker_name} for {part.queue} holds what is no "
+                f"record, among offsets {chunk.start} to {chunk.end}"
+            )
+        offsets = gather(records, ">i8", columns.starts + QUEUE_OFFSET_AT)
+        inside = (offsets >= chunk.start) & (offsets < part.end)
+        if not inside.all():
+            columns, offsets = columns.select(inside), offsets[inside]
+        self._report(part, chunk, offsets)
+        if self._exact_tags is not None and len(columns):
+            found = RecordTexts(pa.py_buffer(records), columns).values(TAGS)
+            columns = columns.select(np.asarray(pc.is_in(found, self._exact_tags)))
+        return columns
+
+    def _report(self, part: LiveRange, chunk: Chunk, offsets: Ints) -> None:
+        gaps = [
+            lost(part.queue, missing.start, missing.end, missing.cause.value)
+            for missing in chunk.missing
+        ]
+        count = sum(gap.end - gap.start for gap in gaps)
+        if not self._filtered and len(offsets) + count != chunk.end - chunk.start:
+            gaps += self._holes(part, chunk, offsets, gaps)
+        for gap in gaps:
+            leave_out(self._options, gap)
+
+    def _holes(self, part: LiveRange, chunk: Chunk, offsets: Ints, known: list[Gap]) -> list[Gap]:
+        """Offsets that the broker has passed over inside of an answer."""
+        covered = np.zeros(chunk.end - chunk.start, bool)
+        covered[offsets - chunk.start] = True
+        for gap in known:
+            covered[gap.start - chunk.start : gap.end - chunk.start] = True
+        edges = np.flatnonzero(np.diff(np.concatenate(([True], covered, [True])).astype(np.int8)))
+        bounds = (edges + chunk.start).tolist()
+        return [
+            lost(part.queue, start, end, NOT_STORED)
+            for start, end in zip(bounds[0::2], bounds[1::2], strict=True)
+        ]
+
+
+def leave_out(options: LiveOptions, gap: Gap) -> None:
+    """Note a gap. Raises DataLossError where none are allowed."""
+    if not options.gaps.allowed:
+        raise DataLossError(
+            f"{gap} are gone. Start from an offset that the broker still has, or set "
+            "failOnDataLoss=false with gapLog=<directory> to read on behind them and keep a list"
+        )
+    options.gaps.write(gap)
