@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from tests.interop.peers import java_classpath
 
 from benchmarks.frames import BenchmarkError
+from cometmq import _compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,6 +169,7 @@ class CometStorePeer(StorePeer):
         return {
             "store": f"CometMQ {version} at {described.stdout.strip() or 'no commit'}",
             "runtime": f"Python {sys.version.split()[0]}, numpy {numpy}",
+            "hot modules": _compiled.state() or "compiled",
         }
 
     def _command(self) -> list[str]:

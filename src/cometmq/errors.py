@@ -18,6 +18,7 @@ CometMQError
 │   ├── TooManyRequestsError  a named limit of ours refused the call
 │   └── RpcHookError          an RPC hook of the user's failed
 ├── KeyStoreError             a store of `cometmq.idempotent` could not be used
+├── DataLossError             messages that a bulk read was to give are gone
 ├── RemoteError               the peer answered with a code other than success
 └── StoreError                the store directory
     ├── StoreLockedError      another process owns it
@@ -152,6 +153,10 @@ class KeyStoreError(CometMQError):
     """A store of keys for idempotent consumption failed; the cause is the database's error."""
 
     retriable = True
+
+
+class DataLossError(CometMQError):
+    """Messages that were to be read are gone; the message names queue, offsets, cause and remedy."""
 
 
 class StoreError(CometMQError):

@@ -154,3 +154,12 @@ def sends(producer: Any, body: bytes) -> bool:
 
 def wait_for_body(received: Received, body: bytes, wait_s: float) -> None:
     eventually(lambda: body in received.bodies, wait_s)
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_the_vip_channel_is_two_ports_below(face_name: str) -> None:
+    properties = {"vipChannelEnable": "true"}
+    with Cluster(properties=properties) as cluster, open_face(face_name, cluster.namesrv) as face:
+        cluster.call("restart_broker")  # on a port that is known, unlike the first time
+        producer = face.producer("vip", vip_channel_enabled=True)
+        eventually(lambda: sends(producer, b"important"), 10)

@@ -59,7 +59,7 @@ def rows_of(batch: Any) -> list[dict[str, Any]]:
 
 def pulled_rows(namesrv: str, queue: MessageQueue) -> list[dict[str, Any]]:
     """All that a broker gives of a queue, message by message."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     with LitePullConsumer("reader", namesrv=namesrv) as consumer:
         offset = 0
         while True:

@@ -36,6 +36,8 @@ class BrokerConfig:
     broker_ip2: str | None = field(default=None, metadata={"key": "brokerIP2"})
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Netty binds; loopback is a choice
     listen_port: int = field(default=10911, metadata={"min": 0, "max": 65535})
+    # CometMQ's own: whether to serve listenPort - 2 too, as Java always does.
+    vip_channel_enable: bool = True
     namesrv_addr: str | None = None
     region_id: str = "DefaultRegion"
 

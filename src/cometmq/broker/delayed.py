@@ -91,7 +91,8 @@ class DelayedMessages:
         Raises as the store does.
         """
         count = self.levels.roll(end_place, limit, now_ms, self.timers.take_over)
-        return count + self.timers.roll(end_place, limit, TimerProgress(saved.timer_segments))
+        progress = TimerProgress(saved.timer_segments)
+        return count + self.timers.roll(end_place, limit, progress, saved.commit_log_offset or 0)
 
     def next_due_ms(self) -> int:
         """When to call `run` next; NEVER_MS while nothing waits."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from typing import TypeVar
 
 import structlog
@@ -21,12 +20,10 @@ from cometmq.broker.config_handlers import NOTHING_GIVEN, ConfigHandlers, GivenC
 from cometmq.broker.delays import Delays
 from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
 from cometmq.broker.group_commit import GroupCommit
-from cometmq.broker.groups import GroupManager
 from cometmq.broker.indexing import Indexing
 from cometmq.broker.lock_handlers import LockHandlers
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offset_handlers import OffsetHandlers
-from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.predicates import FilterPredicates
 from cometmq.broker.property_filters import PropertyFilters
 from cometmq.broker.pull import PullHandler
@@ -43,18 +40,12 @@ from cometmq.broker.retry_limits import RetryLimits
 from cometmq.broker.runtime_info import RuntimeInfo
 from cometmq.broker.send import SendHandler
 from cometmq.broker.state import StateWriter
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.tables import BrokerTables
 from cometmq.broker.transaction_check import TransactionService
 from cometmq.broker.transactions import Transactions
 from cometmq.errors import ConfigError
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.bodies import (
-    ConsumerOffsetSerializeWrapper,
-    SubscriptionGroupWrapper,
-    TopicConfigSerializeWrapper,
-)
 from cometmq.protocol.ids import pack_host
-from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
@@ -70,6 +61,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+# The VIP channel is this far below the broker's port.
+VIP_PORT_DISTANCE = 2
 _CLIENT_SCAN_PERIOD_S = 10.0
 _LONG_POLLING_SWEEP_PERIOD_S = 0.5
 
@@ -94,22 +87,16 @@ class Broker:
         self.store_config = store_config
         self._clock = clock
         self._disk = disk or Disk()
+        self._config_directory = store_config.store_path_root_dir / "config"
         self._tasks = TaskOwner("broker")
         self._closed = False
         self._state = StateWriter()
         self._handlers = Handlers()
-        self._remoting = RemotingServer(
-            config.bind_address,
-            config.listen_port,
-            self._handlers,
-            limits=ConnectionLimits(max_frame_length=config.max_frame_length),
-            idle_timeout_s=config.server_channel_max_idle_time_seconds,
-            backlog=config.server_socket_backlog,
-            on_disconnect=self._disconnected,
-        )
+        self._remoting = self._listener(config.listen_port)
+        self._vip_remoting: RemotingServer | None = None
         self._long_polling = LongPolling(config.max_held_pulls)
         self._store: MessageStore | None = None
-        self._tables_loaded = False
+        self._tables: BrokerTables | None = None
         self._registration: Registration | None = None
         self._flusher: CommitLogFlusher | None = None
         self._flush_timers: FlushTimers | None = None
@@ -137,7 +124,7 @@ class Broker:
         try:
             await self._remoting.bind()
             await self._open()
-            await self._remoting.start()
+            await self._listen()
             assert self._registration is not None
             await self._registration.start()
         except BaseException:
@@ -157,26 +144,52 @@ class Broker:
             await self._registration.close()
         self._long_polling.release_all()
         await asyncio.sleep(0)  # the released pulls are answered in the next turn of the loop
+        if self._vip_remoting is not None:
+            await self._vip_remoting.close()
         await self._remoting.close()
         await self._tasks.close()
-        if self._flush_timers is not None:
-            self._flush_timers.close()
-        if self._indexing is not None:
-            self._indexing.close()
-        if self._flusher is not None:
-            self._flusher.close()
-        if self._delays is not None:
-            self._delays.close()
-        if self._transactions is not None:
-            self._transactions.close()
-        if self._cleaning is not None:
-            self._cleaning.close()
-        if self._tables_loaded:
-            self._save_all()
+        for part in (
+            self._flush_timers,
+            self._indexing,
+            self._flusher,
+            self._delays,
+            self._transactions,
+            self._cleaning,
+        ):
+            if part is not None:
+                part.close()
+        if self._tables is not None:
+            self._tables.save()
+            self._filters.save()
         self._state.close()
         if self._store is not None:
             self._store.close()
             log.info("broker stopped", name=self.config.broker_name)
+
+    def _listener(self, port: int) -> RemotingServer:
+        return RemotingServer(
+            self.config.bind_address,
+            port,
+            self._handlers,
+            limits=ConnectionLimits(max_frame_length=self.config.max_frame_length),
+            idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
+            backlog=self.config.server_socket_backlog,
+            on_disconnect=self._disconnected,
+        )
+
+    async def _listen(self) -> None:
+        """Serve clients, those too that use the VIP channel (Java: fastRemotingServer)."""
+        await self._remoting.start()
+        if not self.config.vip_channel_enable or self.config.listen_port <= VIP_PORT_DISTANCE:
+            return
+        vip = self._listener(self.port - VIP_PORT_DISTANCE)
+        try:
+            await vip.start()
+        except ConfigError as error:
+            # Few clients use it, and brokers side by side may want each other's ports.
+            log.warning("no VIP channel", reason=str(error))
+        else:
+            self._vip_remoting = vip
 
     async def _open(self) -> None:
         # First: what is wrong with the directory is better said by the store than by its files.
@@ -187,7 +200,7 @@ class Broker:
         self._filters = PropertyFilters(
             self.config,
             self._clock,
-            self._table_file("consumerFilter.json"),
+            JsonFile(self._config_directory / "consumerFilter.json"),
             self._state,
             self.predicates,
         )
@@ -204,7 +217,16 @@ class Broker:
         # Recovery of a large store takes its time; other servers on this loop go on meanwhile.
         await asyncio.get_running_loop().run_in_executor(None, store.open)
         self._store = store
-        self._load_tables()
+        self._tables = BrokerTables(
+            self.config,
+            self._clock,
+            self._state,
+            self._config_directory,
+            on_topics_changed=self._topics_changed,
+            on_topic_removed=self._topic_removed,
+        )
+        self.topics, self.groups = self._tables.topics, self._tables.groups
+        self.offsets = self._tables.offsets
         self._registration = Registration(
             self.config,
             self.topics,
@@ -232,29 +254,7 @@ class Broker:
         store.cleaner.on_expiring += [delays.roll, self._transactions.roll]
         self._cleaning = CleaningTimer(store, self._tasks)
         self._cleaning.start()
-        self._start_timers()
-
-    def _load_tables(self) -> None:
-        self._topics_file = self._table_file("topics.json")
-        self._groups_file = self._table_file("subscriptionGroup.json")
-        self._offsets_file = self._table_file("consumerOffset.json")
-        self.topics = TopicManager(
-            self.config,
-            self._clock,
-            self._topics_changed,
-            self._topic_removed,
-            _load(self._topics_file, TopicConfigSerializeWrapper),
-        )
-        self.groups = GroupManager(
-            self.config,
-            self._clock,
-            self._save_groups,
-            _load(self._groups_file, SubscriptionGroupWrapper),
-        )
-        self.offsets = ConsumerOffsetManager(
-            _load(self._offsets_file, ConsumerOffsetSerializeWrapper)
-        )
-        self._tables_loaded = True
+        self._start_timers(self._tables)
 
     def _group_commit(self, flusher: CommitLogFlusher) -> GroupCommit | None:
         if self.store_config.flush_disk_type != "SYNC_FLUSH":
@@ -346,7 +346,7 @@ class Broker:
             self.predicates,
         ).register(self._handlers)
 
-    def _start_timers(self) -> None:
+    def _start_timers(self, tables: BrokerTables) -> None:
         loop = asyncio.get_running_loop()
         config = self.config
         self._tasks.every(
@@ -360,7 +360,7 @@ class Broker:
             "client-scan",
         )
         self._tasks.every(
-            config.flush_consumer_offset_interval / 1000, self._save_offsets, "save-offsets"
+            config.flush_consumer_offset_interval / 1000, tables.save_offsets, "save-offsets"
         )
         self._filters.start(self._tasks)
 
@@ -370,35 +370,12 @@ class Broker:
     def _topics_changed(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
             self._send.topic_changed(topic.topic_name)
-        self._state.soon(self._topics_file, lambda: pretty(self.topics.table))
         if self._registration is not None:
             self._registration.topics_changed(topics)
 
     def _topic_removed(self, topic: str) -> None:
         self._send.topic_changed(topic)
         self._long_polling.release_topic(topic)
-
-    def _save_groups(self) -> None:
-        self._state.soon(self._groups_file, lambda: pretty(self.groups.table))
-
-    def _save_offsets(self) -> None:
-        if self.offsets.changed:
-            self.offsets.changed = False
-            self._state.soon(self._offsets_file, lambda: pretty(self.offsets.table))
-
-    def _save_all(self) -> None:
-        self._state.soon(self._topics_file, lambda: pretty(self.topics.table))
-        self._save_groups()
-        self._save_offsets()
-        self._filters.save()
-
-    def _table_file(self, name: str) -> JsonFile:
-        return JsonFile(self.store_config.store_path_root_dir / "config" / name)
-
-
-def _load(file: JsonFile, type_: type[T]) -> T | None:
-    decode: Callable[[str], T] = lambda text: decode_body(text.encode(), type_)  # noqa: E731
-    return file.read(decode)
 
 
 async def _resolve(host: str) -> str:

@@ -256,14 +256,16 @@ class TimerQueue:
 
     # -- before a file of the log goes --
 
-    def roll(self, end_place: int, limit: int, saved: TimerProgress) -> int:
+    def roll(self, end_place: int, limit: int, saved: TimerProgress, saved_to: int) -> int:
         """Copy what waits in front of the commit-log offset `end_place` to the end of the queue; looks
         at up to `limit` units and returns how many there were, 0 when nothing is left there.
 
         Java: TimerMessageStore does so with every message each timerRollWindowSlot. Raises as the
         store does. The copies are made in the order of the queue, and each names what it is a copy
-        of: the last one says that nothing in front of its original waits. `saved` is the progress
-        that is on disk: no record tells what became of a message that was recalled, so a recall is
+        of: the last one says that nothing in front of its original waits.
+
+        `saved` is the progress that is on disk, about what lies below the commit-log offset
+        `saved_to`. No record tells what became of a message that was recalled, so a recall is
         needed for as long as only the memory knows that its time is over.
         """
         if self._current is not None:
@@ -275,7 +277,7 @@ class TimerQueue:
             unit = queue.unit(self._rolled_to)
             if unit is None or unit.physical_offset >= end_place:
                 break
-            if code := self.window.needed_code(self._rolled_to, saved):
+            if code := self.window.needed_code(self._rolled_to, saved, saved_to):
                 self._roll(self._rolled_to, code)
             self._rolled_to += 1
             self.window.floor = max(self.window.floor, self._rolled_to)

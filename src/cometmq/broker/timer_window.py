@@ -188,15 +188,18 @@ class TimerWindow:
         self.floor = floor
         return floor
 
-    def needed_code(self, offset: int, saved: TimerProgress) -> int:
+    def needed_code(self, offset: int, saved: TimerProgress, saved_to: int) -> int:
         """The tags code of the message at a queue offset if it waits, or of a recall whose slot is
-        not over by `saved`; else 0.
+        not over, or not by `saved`, which knows what lies below the commit-log offset `saved_to`;
+        else 0.
         """
         unit = self._queue().unit(offset)
         if unit is None or unit.size == PLACEHOLDER_SIZE:
             return 0
         code = self._code(*unit)
-        done = saved.is_slot_done(-code, offset) if code < 0 else self._is_done(code, offset)
+        done = self._is_done(code, offset)
+        if code < 0:
+            done &= unit.physical_offset < saved_to and saved.is_slot_done(-code, offset)
         return 0 if done else code
 
     def _code(self, physical_offset: int, size: int, tags_code: int) -> int:

@@ -16,6 +16,7 @@ from collections.abc import (
 from typing import Final, TypeVar
 
 from cometmq.client.blocking import BlockingClient
+from cometmq.client.expressions import check_expression
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
@@ -73,6 +74,17 @@ class RangeReader(AsyncClient):
         route = routes.route(wire)
         queues = route.subscribe_queues(wire) if route is not None else []
         return [self._namespace.unwrap_queue(queue) for queue in queues]
+
+    async def check_selection(
+        self, topic: str, tags: str = SUB_ALL, *, sql: str | None = None
+    ) -> None:
+        """Ask a broker of `topic` whether it can select like this.
+
+        Raises IllegalArgumentError for what is no selection, RemoteError when the broker refuses it.
+        """
+        selector = message_selector(topic, tags, sql)
+        subscription = build_subscription(self._namespace.wrap(topic), *selector)
+        await check_expression(self._running(), self._group, subscription)
 
     async def offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
         """Of each queue the lowest offset that the broker still has, and the one that the next
@@ -218,6 +230,9 @@ class BlockingRangeReader(BlockingClient):
 
     def queues(self, topic: str) -> list[MessageQueue]:
         return self._call(self._async.queues(topic))
+
+    def check_selection(self, topic: str, tags: str = SUB_ALL, *, sql: str | None = None) -> None:
+        self._call(self._async.check_selection(topic, tags, sql=sql))
 
     def offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
         return self._call(self._async.offsets(queues))

@@ -99,7 +99,7 @@ def is_system_group(group: str) -> bool:
     return group in BUILT_IN_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
-def topic_fault(topic: str) -> str | None:
+def topic_fault(topic: object) -> str | None:
     """Why `topic` is no legal topic name, or None if it is one (Java: TopicValidator)."""
     if not isinstance(topic, str):
         return f"the topic name {topic!r} is a {type(topic).__name__}; give text"
@@ -111,7 +111,7 @@ def topic_fault(topic: str) -> str | None:
     return _name_fault("topic", topic, limit)
 
 
-def group_fault(group: str) -> str | None:
+def group_fault(group: object) -> str | None:
     """Why `group` is no legal group name, or None if it is one (Java: Validators.checkGroup)."""
     if not isinstance(group, str):
         return f"the group name {group!r} is a {type(group).__name__}; give text"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
 from cometmq.client.range_reader import BlockingRangeReader
-from cometmq.errors import IllegalArgumentError, RemotingError
+from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundError
+from cometmq.model.names import is_system_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION, Gap
 from cometmq.spark.live_options import EARLIEST, LiveOptions, Position
@@ -33,10 +36,10 @@ def find_queues(reader: BlockingRangeReader, options: LiveOptions) -> list[Messa
     Raises IllegalArgumentError for assigned queues that are not, RouteNotFoundError for a topic that
     no name server knows, RemotingError when none of them answers.
     """
-    topics: Iterable[str] = options.topics or {queue.topic for queue in options.assigned}
+    topics = options.topics or {queue.topic for queue in options.assigned}
     try:
         if options.pattern is not None:
-            topics = filter(options.pattern.fullmatch, reader.topics())
+            return _matching(reader, options.pattern)
         queues = sorted(queue for topic in sorted(topics) for queue in reader.queues(topic))
     except RemotingError as error:
         raise type(error)(
@@ -51,6 +54,24 @@ def find_queues(reader: BlockingRangeReader, options: LiveOptions) -> list[Messa
             f"the option assign names {listed(missing)}, which are not in the routes of their topics"
         )
     return sorted(options.assigned)
+
+
+def check_selection(
+    reader: BlockingRangeReader, options: LiveOptions, queues: Iterable[MessageQueue]
+) -> None:
+    """Raise RemoteError unless brokers can select as the options say."""
+    for topic in sorted({queue.topic for queue in queues}):
+        reader.check_selection(topic, options.tags, sql=options.sql)
+
+
+def _matching(reader: BlockingRangeReader, pattern: re.Pattern[str]) -> list[MessageQueue]:
+    """The queues of topics that match, but for RocketMQ's own."""
+    queues: list[MessageQueue] = []
+    for topic in reader.topics():
+        if pattern.fullmatch(topic) and not is_system_topic(topic):
+            with suppress(RouteNotFoundError):  # deleted meanwhile
+                queues += reader.queues(topic)
+    return sorted(queues)
 
 
 def first_offsets(
@@ -90,8 +111,9 @@ def _positions(
     for queue, offset in position.items():
         low, high = bounds[queue]
         if isinstance(offset, str):
-            offset = low if offset == EARLIEST else high
-        elif offset > high:
+            offsets[queue] = low if offset == EARLIEST else high
+            continue
+        if offset > high:
             raise IllegalArgumentError(
                 f"the option {name} gives {queue} the offset {offset}, its queue ends at {high}"
             )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cometmq.client.range_pulls import Chunk
-from cometmq.errors import CometMQError, ProtocolError
+from cometmq.errors import DataLossError, ProtocolError
 from cometmq.model.properties import TAGS
 from cometmq.model.subscription import SUB_ALL
 from cometmq.protocol.record_columns import Ints, RecordColumns, gather, read_columns
@@ -19,10 +19,6 @@ from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import LiveRange, lost
 from cometmq.spark.record_batches import QUEUE_OFFSET_AT, RecordBatches
 from cometmq.spark.record_texts import RecordTexts
-
-
-class DataLossError(CometMQError):
-    """Messages that were to be read are gone."""
 
 
 class LiveReading:

@@ -16,6 +16,7 @@ from cometmq.spark.gaps import RETENTION
 from cometmq.spark.live_options import NAME, LiveOptions
 from cometmq.spark.live_plan import (
     LiveRange,
+    check_selection,
     find_queues,
     first_offsets,
     gone,
@@ -64,6 +65,11 @@ class LiveReader(DataSourceReader):
         options.gaps.check()
         with options.new_reader() as reader:
             queues = find_queues(reader, options)
+            if not queues and options.pattern is not None:
+                raise IllegalArgumentError(
+                    f"no topic matches subscribePattern {options.pattern.pattern!r}"
+                )
+            check_selection(reader, options, queues)
             bounds = reader.offsets(queues)
             starts = first_offsets(reader, options, bounds)
             ends = last_offsets(reader, options, bounds)

@@ -25,7 +25,15 @@ from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundErro
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
 from cometmq.spark.live_options import LiveOptions, OffsetTable, offsets_of, table_of
-from cometmq.spark.live_plan import LiveRange, Range, find_queues, first_offsets, gone, live_ranges
+from cometmq.spark.live_plan import (
+    LiveRange,
+    Range,
+    check_selection,
+    find_queues,
+    first_offsets,
+    gone,
+    live_ranges,
+)
 from cometmq.spark.live_reading import LiveReading, leave_out
 
 log = structlog.get_logger(__name__)
@@ -45,12 +53,13 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client: BlockingRangeReader | None = None
         # With Trigger.AvailableNow: the end of the queues when the query was started.
         self._target: Offsets | None = None
+        # The topics of which a broker was asked whether it can select as it is to.
+        self._checked: set[str] = set()
 
     def initialOffset(self) -> OffsetTable:  # noqa: N802 - Spark's names, here and below
         self._options.gaps.check()
-        reader = self._reader()
-        bounds = reader.offsets(find_queues(reader, self._options))
-        starts = first_offsets(reader, self._options, bounds)
+        bounds = self._bounds()
+        starts = first_offsets(self._reader(), self._options, bounds)
         for queue, start in starts.items():
             self._leave_out_what_is_gone(queue, start, bounds[queue], starts)
         return table_of(starts)
@@ -135,6 +144,9 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             log.warning("a topic has no route at present", reason=str(error))
             return {}
+        new = [queue for queue in queues if queue.topic not in self._checked]
+        check_selection(reader, self._options, new)
+        self._checked.update(queue.topic for queue in new)
         return reader.offsets(queues)
 
     def _leave_out_what_is_gone(

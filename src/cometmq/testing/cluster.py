@@ -160,6 +160,7 @@ class Cluster:
             "brokerIP1": _LOOPBACK,
             "bindAddress": _LOOPBACK,
             "namesrvAddr": self.namesrv,
+            "vipChannelEnable": "false",  # another server may have been promised that port
             "storePathRootDir": str(self.directory / name),
             **self._properties,
             "listenPort": str(port),

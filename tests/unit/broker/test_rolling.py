@@ -182,3 +182,37 @@ def test_a_rolled_message_can_be_recalled(old: OldBox) -> None:
     old.restart()
     old.run_at(80 * HOUR_MS)
     assert old.bodies() == [b"kept"]
+
+
+def test_a_message_of_a_recall_that_was_done_and_left_the_log_does_not_come_after_a_kill(
+    old: OldBox,
+) -> None:
+    old.put({**TIMER_3_DAYS, "UNIQ_KEY": "U1"})
+    old.fill()
+    # The message lies behind its recall now.
+    slot = old.delayed.timers.slot_of(old.start_ms + 72 * HOUR_MS)
+    recall = {"TIMER_DELIVER_MS": str(slot + 1), "TIMER_DEL_UNIQKEY": "orders+U1"}
+    place = old.put({**recall, "UNIQ_KEY": "U1"}, body=b"0")
+    old.clean_at(49 * HOUR_MS)
+    old.run_at(80 * HOUR_MS)
+    old.fill()
+    old.clean_at(140 * HOUR_MS)
+    assert old.store.commit_log.min_offset > place
+    old.restart()
+    old.run_at(141 * HOUR_MS)
+    assert old.bodies() == []
+
+
+def test_a_file_stays_until_what_was_delivered_out_of_it_is_on_disk(old: OldBox) -> None:
+    old.put({"TIMER_DELAY_MS": "1000"})
+    old.put({"DELAY": "1"})
+    old.fill()
+    old.store.flush_all()
+    old.run_at(49 * HOUR_MS)
+    assert len(old.bodies()) == 2
+    old.store.cleaner.delete_manually()
+    old.store.cleaner.run_now()
+    assert old.store.commit_log.min_offset == 0
+    old.store.flush_all()
+    old.store.cleaner.run_now()
+    assert old.store.commit_log.min_offset > 0
