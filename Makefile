@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help compiled demo test check interop bench fuzz crash clean
+.PHONY: help compiled demo test check interop bench bench-store bench-delays fuzz crash clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # Made anew whenever the dependencies change. A half-made environment has no READY and is replaced.
 $(READY): pyproject.toml
@@ -37,10 +37,16 @@ interop: compiled ## The official Java, Go and Node clients and the Java broker 
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)
 
+bench-store: compiled ## The message store beside Java's; rewrites its part of benchmarks/README.md (about 15 minutes)
+	@$(BIN)/python -m benchmarks.store $(ARGS)
+
+bench-delays: compiled ## 100,000 messages due in one second: how late they come
+	@$(BIN)/python -m benchmarks.delays $(ARGS)
+
 fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (default 600)
 	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
 
-crash: compiled ## 200 kills of a broker and 10,000 simulated crashes (about 8 minutes)
+crash: compiled ## Kills, power losses, cut links, a storm of members, a million messages (about 25 minutes)
 	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash $(ARGS)
 
 clean: ## Remove the environment and what builds left behind

@@ -23,6 +23,7 @@ READ_LATER = "transientStorePoolEnable=true" in os.environ.get("COMETMQ_TEST_PRO
 _SENDS = (10, 310, 320, 324, 325)
 _GET_MAX_OFFSET = 30
 _GET_ROUTE = 105
+_RUNTIME_INFO = 28
 # Properties of messages that are not in the queue that their answer names.
 _STORED_ELSEWHERE = ("TRAN_MSG", "DELAY", "TIMER_")
 RESPONSE = 1
@@ -279,6 +280,18 @@ class RawClient:
                 assert command.opaque == opaque, f"an answer to {command.opaque}, not to {opaque}"
                 return command
             self.pushed.append(command)
+
+    def settle(self) -> None:
+        """Wait until all that the broker has acknowledged can be read."""
+        deadline = time.monotonic() + TIMEOUT_S
+        settled = 0
+        # Twice: what is committed between two looks at the log is put into its queue soon after.
+        while READ_LATER and settled < 2:
+            assert time.monotonic() < deadline, "the broker does not commit what it has"
+            table = json.loads(self.ask(_RUNTIME_INFO).body)["table"]
+            uncommitted = table.get("remainHowManyDataToCommit", "0 B") != "0 B"
+            settled = 0 if uncommitted or table["dispatchBehindBytes"] != "0" else settled + 1
+            time.sleep(0.01)
 
     def push(self, code: int, timeout_s: float = TIMEOUT_S) -> Command:
         """The next request of the server, which must have `code`."""

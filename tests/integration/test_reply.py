@@ -86,6 +86,7 @@ def test_a_reply_reaches_the_client_that_asked(
     assert push["storeHost"] == f"{peer_host}:{peer_port}"
     # It is stored too, as it was sent.
     offset = int(answer.ext["queueOffset"])
+    replier.settle()
     pull = replier.ask(RequestCode.PULL_MESSAGE, pull_ext(REPLY_TOPIC, queueOffset=offset))
     stored = list(decode_records(pull.body))[-1]
     assert stored.body == b"the answer"

@@ -50,6 +50,7 @@ def raw(cluster: Cluster) -> Iterator[RawClient]:
 
 
 def records(raw: RawClient, topic: str) -> list[StoredRecord]:
+    raw.settle()
     answer = raw.ask(RequestCode.PULL_MESSAGE, pull_ext(topic, maxMsgNums=1000))
     return list(decode_records(answer.body)) if answer.code == 0 else []
 

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import numpy as np
 import structlog
 
 from cometmq.errors import StoreCorruptError, StoreError
@@ -271,6 +270,8 @@ class ExtendedConsumeQueue(ConsumeQueue):
         self.ext.recover(self._last_ext_offset())
 
     def _last_ext_offset(self) -> int | None:
+        import numpy as np  # only where there are such files
+
         end = self.next_offset * UNIT_SIZE
         for file in reversed(self.files.files):
             count = max(0, min(end, file.end) - file.base) // UNIT_SIZE

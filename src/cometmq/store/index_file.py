@@ -24,28 +24,24 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
-
-from cometmq.protocol.record_columns import Ints
+from cometmq.model.hashing import java_hash
 from cometmq.store.disk import Disk
-from cometmq.store.index_keys import IndexKeys
 from cometmq.store.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from cometmq.store.index_keys import IndexKeys
+    from cometmq.store.index_table import IndexTable
 
 _HEADER: Final = struct.Struct(">qqqqii")
 HEADER_SIZE: Final = 40
 _SLOT_SIZE: Final = 4
 _ENTRY: Final = struct.Struct(">iqii")
 ENTRY_SIZE: Final = 20
-_COLUMNS: Final = np.dtype(
-    [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-)
-assert (_HEADER.size, _ENTRY.size, _COLUMNS.itemsize) == (HEADER_SIZE, ENTRY_SIZE, ENTRY_SIZE)
+assert (_HEADER.size, _ENTRY.size) == (HEADER_SIZE, ENTRY_SIZE)
 
 _FIRST_NUMBER: Final = 1
-_INT32_MAX: Final = 2**31 - 1
 # The room for entries is reserved in such steps; header and slots, which fill in any order, at once.
 _RESERVE_BYTES: Final = 1024 * 1024
 
@@ -53,6 +49,12 @@ _RESERVE_BYTES: Final = 1024 * 1024
 def file_size(slot_count: int, entry_count: int) -> int:
     """Bytes of an index file."""
     return HEADER_SIZE + _SLOT_SIZE * slot_count + ENTRY_SIZE * entry_count
+
+
+def hash_of(topic: str, key: str) -> int:
+    """The hash under which the index knows a key of a topic."""
+    value = java_hash.__wrapped__(f"{topic}#{key}")
+    return 0 if value == -(1 << 31) else abs(value)
 
 
 class IndexFile:
@@ -64,13 +66,12 @@ class IndexFile:
 
     __slots__ = (
         "_disk",
-        "_entries",
         "_entries_at",
         "_entry_count",
         "_file",
         "_reserved",
         "_slot_count",
-        "_slots",
+        "_table",
         "begin_offset",
         "begin_timestamp",
         "count",
@@ -90,8 +91,7 @@ class IndexFile:
         self._file = MappedFile(disk, path, 0, size, read_ahead=False)
         # Of the entries; -1 until header and slots have their room.
         self._reserved = -1
-        self._slots: npt.NDArray[Any] | None = None
-        self._entries: npt.NDArray[Any] | None = None
+        self._table: IndexTable | None = None
         self.begin_timestamp = self.end_timestamp = 0
         self.begin_offset = self.end_offset = 0
         self.used_slot_count = 0
@@ -158,62 +158,18 @@ class IndexFile:
         size = len(keys.hashes)
         assert 0 < size <= self.room
         self._reserve(self._entries_at + ENTRY_SIZE * (self.count + size))
-        if self._slots is None or self._entries is None:
-            self._map()
-        assert self._slots is not None
-        assert self._entries is not None
-        numbers = np.arange(self.count, self.count + size, dtype=np.int64)
-        previous = self._chain(keys.hashes % self._slot_count, numbers, self._slots)
-        entries = np.empty(size, _COLUMNS)
-        entries["hash"] = keys.hashes
-        entries["offset"] = keys.offsets
-        entries["seconds"] = self._seconds(keys.timestamps)
-        entries["previous"] = previous
-        self._entries[self.count : self.count + size] = entries
-        self.used_slot_count += int(np.count_nonzero(previous == 0))
+        if self._table is None:
+            self._table = self._open_table()
+        self.used_slot_count += self._table.put(
+            self.count, keys, self.begin_timestamp, is_first=self.is_empty
+        )
         if self.is_empty:
             self.begin_offset = int(keys.offsets[0])
+            self.begin_timestamp = int(keys.timestamps[0])
         self.count += size
         self.end_offset = int(keys.offsets[-1])
         self.end_timestamp = int(keys.timestamps[-1])
         self._write_header()
-
-    @staticmethod
-    def _chain(slots: Ints, numbers: Ints, table: npt.NDArray[Any]) -> Ints:
-        """Hang new entries into their slots; returns for each the one before it in its slot."""
-        order = np.argsort(slots, kind="stable")
-        grouped = slots[order]
-        first = np.ones(len(slots), bool)
-        first[1:] = grouped[1:] != grouped[:-1]
-        last = np.ones(len(slots), bool)
-        last[:-1] = first[1:]
-        heads = order[first]
-        before = table[slots[heads]].astype(np.int64)
-        # As Java: a number that no entry can have yet is none.
-        before[(before <= 0) | (before > numbers[heads])] = 0
-        chained = np.empty(len(slots), np.int64)
-        chained[1:] = numbers[order[:-1]]
-        chained[first] = before
-        previous = np.empty(len(slots), np.int64)
-        previous[order] = chained
-        table[slots[heads]] = numbers[order[last]]
-        return previous
-
-    def _seconds(self, timestamps: Ints) -> Ints:
-        """Seconds since the file's begin, which the very first entry sets behind itself."""
-        seconds = np.zeros(len(timestamps), np.int64)
-        start = 0
-        if self.is_empty:
-            seconds[0] = self._seconds_since_begin(timestamps[:1])[0]
-            self.begin_timestamp = int(timestamps[0])
-            start = 1
-        seconds[start:] = self._seconds_since_begin(timestamps[start:])
-        return seconds
-
-    def _seconds_since_begin(self, timestamps: Ints) -> Ints:
-        if self.begin_timestamp <= 0:
-            return np.zeros(len(timestamps), np.int64)
-        return np.clip((timestamps - self.begin_timestamp) // 1000, 0, _INT32_MAX)
 
     def _reserve(self, end: int) -> None:
         if self._reserved < 0:
@@ -225,10 +181,13 @@ class IndexFile:
             self._file.reserve(start, limit)
             self._reserved = limit
 
-    def _map(self) -> None:
-        mapping = self._file.map
-        self._slots = np.ndarray((self._slot_count,), ">i4", mapping, HEADER_SIZE)
-        self._entries = np.ndarray((self._entry_count,), _COLUMNS, mapping, self._entries_at)
+    def _open_table(self) -> IndexTable:
+        # Its arrays need numpy, which a broker does not load before it is ready.
+        from cometmq.store.index_table import IndexTable
+
+        return IndexTable(
+            self._file.map, HEADER_SIZE, self._slot_count, self._entries_at, self._entry_count
+        )
 
     def _write_header(self) -> None:
         _HEADER.pack_into(
@@ -299,7 +258,7 @@ class IndexFile:
 
     def release(self) -> None:
         """Let go of the mapping; it comes back when needed."""
-        self._slots = self._entries = None
+        self._table = None
         self._file.release()
 
     def remove(self) -> None:

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cometmq.model.hashing import java_hash
 from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from cometmq.protocol.record_columns import Ints, RecordColumns, read_columns
+from cometmq.store.index_file import hash_of
 from cometmq.store.record_texts import LONGEST, RecordTexts
 
 # By the length of what follows; the longest property is shorter than this.
@@ -48,15 +48,6 @@ class KeyBatch(NamedTuple):
 
     keys: IndexKeys
     consumed: int
-
-
-def hash_of(topic: str, key: str) -> int:
-    """The hash under which the index knows a key of a topic."""
-    return _positive(java_hash.__wrapped__(f"{topic}#{key}"))
-
-
-def _positive(value: int) -> int:
-    return 0 if value == -(1 << 31) else abs(value)
 
 
 def find_keys(window: bytearray, base: int) -> KeyBatch:

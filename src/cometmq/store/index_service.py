@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
@@ -22,10 +22,12 @@ from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
-from cometmq.store.index_file import IndexFile, file_size
-from cometmq.store.index_keys import IndexKeys, find_keys, hash_of
+from cometmq.store.index_file import IndexFile, file_size, hash_of
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.scan import ScannedRecord, check_record, find_record
+
+if TYPE_CHECKING:
+    from cometmq.store.index_keys import IndexKeys
 
 log = structlog.get_logger(__name__)
 
@@ -270,6 +272,9 @@ class IndexService:
         file = self._log.files.find(start)
         if file is None or start >= end:
             return
+        # Loads numpy: in the builder's thread, and not before the broker is ready.
+        from cometmq.store.index_keys import find_keys
+
         limit = min(file.end, end)
         window = self._read(file, start, min(limit, start + _WINDOW_BYTES))
         batch = find_keys(window, start)

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 import structlog
 
 from cometmq.errors import StoreCorruptError
-from cometmq.store.batch_dispatch import BatchDispatcher
-from cometmq.store.batch_scan import BatchScan
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
@@ -164,6 +162,12 @@ class Recoverer:
         return found if isinstance(found, ScannedRecord) else None
 
     def _replay(self, start: int, *, fill_gaps: bool) -> Recovery:
+        if start >= self._log.files.end:
+            return Recovery(self._clean, start, start, "", 0, 0, self._last_timestamp)
+        # They load numpy, which takes longer than all else at the start of an empty store.
+        from cometmq.store.batch_dispatch import BatchDispatcher
+        from cometmq.store.batch_scan import BatchScan
+
         scan = BatchScan(
             self._log.files,
             start,
