@@ -20,7 +20,7 @@ from cometmq.testing.cluster import Cluster
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2) as cluster:
+    with Cluster(brokers=2, properties={"autoCreateSubscriptionGroup": "true"}) as cluster:
         yield cluster
 
 
@@ -85,7 +85,7 @@ def test_any_sequence_of_triggers_and_restarts_reads_every_offset_once(
     sent = send(producer, topic, 1)
     for _ in range(3):
         sent += send(producer, topic, rng.randrange(120))
-        limits = ({}, {"maxMessagesPerTrigger": 40}, {"maxBytesPerTrigger": 8000})
+        limits: Any = ({}, {"maxMessagesPerTrigger": 40}, {"maxBytesPerTrigger": 8000})
         query.run(minPartitions=rng.choice((1, 11)), **rng.choice(limits))
     assert query.places() == sorted(sent)
 
@@ -154,6 +154,8 @@ def test_retention_that_overtakes_a_query_fails_it_or_is_noted(spark: Any, tmp_p
     ):
         sent = [producer.send(Message("orders", b"x" * 1000)) for _ in range(10)]
         query = Query(spark, own.namesrv, tmp_path, subscribe="orders")
+        with pytest.raises(Exception, match=r"group \[nobody\] does not exist"):
+            query.run(commitGroup="nobody")
         query.run()
         sent += [producer.send(Message("orders", b"x" * 1000)) for _ in range(190)]
         own.call("stop_broker", 0)
@@ -172,7 +174,7 @@ def test_retention_that_overtakes_a_query_fails_it_or_is_noted(spark: Any, tmp_p
 
 def test_what_is_for_batches_is_refused(spark: Any, cluster: Cluster, tmp_path: Path) -> None:
     query = Query(spark, cluster.namesrv, tmp_path, subscribe="orders", endingOffsets="latest")
-    with pytest.raises(Exception, match="endingOffsets .* is for a batch, not a stream"):
+    with pytest.raises(Exception, match=r"endingOffsets .* is for a batch, not a stream"):
         query.run()
 
 

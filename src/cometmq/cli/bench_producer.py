@@ -15,7 +15,7 @@ from cometmq.cli.bench_run import BenchResult, RunLimits, bounded
 from cometmq.cli.bench_screen import BenchScreen, duration_text, time_text
 from cometmq.cli.bench_stats import LatencyHistogram
 from cometmq.client.limits import parse_addresses
-from cometmq.client.producer import Producer
+from cometmq.client.producer import MAX_PENDING_BYTES, Producer
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model.message import Message
 from cometmq.model.results import SendResult
@@ -74,6 +74,9 @@ class ProducerBench:
                 settings.compress_over_bytes if settings.compression else _NEVER_COMPRESS
             ),
             max_pending_sends=max(10_000, settings.concurrency),
+            max_pending_bytes=max(
+                MAX_PENDING_BYTES, settings.concurrency * settings.message_size_bytes
+            ),
         )
         async with OffsetsAdmin(parse_addresses(settings.namesrv)) as admin, producer:
             await producer.queues(settings.topic)  # nothing is sent, and timed, without a route

@@ -76,7 +76,10 @@ class GapLog:
         entry = gap._asdict() | {"count": gap.end - gap.start}
         data = msgspec.json.encode(entry)
         name = hashlib.sha256(data).hexdigest()[:32]
-        path = Path(self._directory) / f"{name}.json"
+        directory = Path(self._directory)
+        # A worker on another machine may be the first there.
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"{name}.json"
         # Readers pass over names that begin with a dot.
         temporary = path.with_name(f".{name}.{os.getpid()}")
         temporary.write_bytes(data + b"\n")

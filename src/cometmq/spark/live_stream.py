@@ -57,7 +57,6 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._checked: set[str] = set()
 
     def initialOffset(self) -> OffsetTable:  # noqa: N802 - Spark's names, here and below
-        self._options.gaps.check()
         bounds = self._bounds()
         starts = first_offsets(self._reader(), self._options, bounds)
         for queue, start in starts.items():
@@ -127,6 +126,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reader(self) -> BlockingRangeReader:
         if self._client is None:
+            self._options.gaps.check()
             client = self._options.new_reader()
             client.start()
             self._client = client
@@ -146,6 +146,9 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
         new = [queue for queue in queues if queue.topic not in self._checked]
         check_selection(reader, self._options, new)
+        if new and self._options.commit_group is not None:
+            # Refused now, not with each batch, where there is no such group.
+            reader.committed(self._options.commit_group, new)
         self._checked.update(queue.topic for queue in new)
         return reader.offsets(queues)
 
@@ -169,16 +172,20 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bytes_ = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
         if bytes_ is None or not any(counts.values()):
             return counts
-        sizes = {queue: self._size_of(queue, starts[queue]) for queue in counts if counts[queue]}
+        sizes = {
+            queue: self._size_of(queue, starts[queue], min(count, _SAMPLE_MESSAGES))
+            for queue, count in counts.items()
+            if count
+        }
         total = sum(counts[queue] * size for queue, size in sizes.items())
         if total <= bytes_:
             return counts
         wanted = sum(counts.values()) * bytes_ // total
         return shared(counts, max(1, wanted))
 
-    def _size_of(self, queue: MessageQueue, offset: int) -> int:
-        """About how many bytes a message of the queue has."""
-        for chunk in self._reader().read(queue, offset, offset + _SAMPLE_MESSAGES):
+    def _size_of(self, queue: MessageQueue, offset: int, count: int) -> int:
+        """About how many bytes a message of the queue has; `count` of them are there."""
+        for chunk in self._reader().read(queue, offset, offset + count):
             columns = read_columns(chunk.records, 0, len(chunk.records), None)
             if len(columns):
                 return max(1, chunk.size_bytes // len(columns))
