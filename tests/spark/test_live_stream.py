@@ -119,6 +119,9 @@ def test_finished_batches_are_committed_to_a_group(
     spark: Any, cluster: Cluster, producer: Producer, topic: str, tmp_path: Path
 ) -> None:
     sent = send(producer, topic, 40)
+    with LitePullConsumer("lagged", namesrv=cluster.namesrv) as consumer:
+        for broker in {place[1] for place in sent}:
+            consumer.pull(MessageQueue(topic, broker, 0), 0)  # which makes the group
     query = Query(spark, cluster.namesrv, tmp_path, subscribe=topic, commitGroup="lagged")
     # Spark tells a source of a finished batch when it plans the next one.
     query.run(maxMessagesPerTrigger=20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Awaitable,
     Callable,
     Iterable,
@@ -142,7 +142,7 @@ class RangeReader(AsyncClient):
         tags: str = SUB_ALL,
         *,
         sql: str | None = None,
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """What the broker has of the queue offsets from `start` to below `end`, selected by tags (by
         their hashes, as brokers do it) or by SQL. For the errors see RangePulls.next_chunk.
         """

@@ -55,6 +55,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         # The topics of which a broker was asked whether it can select as it is to.
         self._checked: set[str] = set()
+        self._joined = False
 
     def initialOffset(self) -> OffsetTable:  # noqa: N802 - Spark's names, here and below
         bounds = self._bounds()
@@ -79,6 +80,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: OffsetTable, limit: Any) -> OffsetTable:  # noqa: N802
         starts = offsets_of(start)
         bounds = self._bounds(starts)
+        self._join_group(starts)
         ends = dict(starts)
         lags: Offsets = {}
         for queue, (low, high) in bounds.items():
@@ -117,6 +119,15 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # The query's own offsets are in its checkpoint; the next batch brings newer ones.
             log.warning("a batch is not committed to its group", group=group, reason=str(error))
 
+    def _join_group(self, starts: Offsets) -> None:
+        """At its start the query tells the group where it stands. What is refused then would be with
+        every batch: no such group, no right to it.
+        """
+        group = self._options.commit_group
+        if group is not None and not self._joined:
+            self._reader().commit(group, starts)
+            self._joined = True
+
     def stop(self) -> None:
         client, self._client = self._client, None
         if client is not None:
@@ -146,9 +157,6 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
         new = [queue for queue in queues if queue.topic not in self._checked]
         check_selection(reader, self._options, new)
-        if new and self._options.commit_group is not None:
-            # Refused now, not with each batch, where there is no such group.
-            reader.committed(self._options.commit_group, new)
         self._checked.update(queue.topic for queue in new)
         return reader.offsets(queues)
 

@@ -43,6 +43,8 @@ _PREPARED_OFFSET: Final = 4
 
 _MAX_MS: Final = (2**63 - 1) // 1000
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_EMPTY: Final = pa.scalar("", pa.string())
+_NULL: Final = pa.scalar(None, pa.string())
 _TRANSACTION_TYPES: Final = pa.array([None, "prepared", "commit", "rollback"], pa.string())
 _NUMBER: Final = r"^\d{1,18}$"
 _LEVEL: Final = r"^\d{1,9}$"
@@ -145,16 +147,16 @@ class _Records:
         bounds = np.arange(0, 16 * len(self) + 1, 16, dtype=np.int32)
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
         texts = pa.Array.from_buffers(pa.string(), len(self), buffers)
-        return pc.binary_join_element_wise(hosts, texts, "")
+        return pc.binary_join_element_wise(hosts, texts, _EMPTY)
 
     def msg_id(self) -> Any:
         ids = self.texts.values(p.UNIQ_CLIENT_MESSAGE_ID)
         return pc.coalesce(ids, self.offset_ids) if ids.null_count else ids
 
     def keys(self) -> Any:
-        texts = pc.fill_null(self.texts.values(p.KEYS), "")
+        texts = pc.fill_null(self.texts.values(p.KEYS), _EMPTY)
         words = pc.split_pattern(texts, p.KEY_SEPARATOR)
-        filled = pc.not_equal(words.flatten(), "")
+        filled = pc.not_equal(words.flatten(), _EMPTY)
         if pc.all(filled).as_py() is not False:
             return words
         counts = np.concatenate((np.zeros(1, np.int64), np.cumsum(filled.to_numpy(False))))
@@ -232,7 +234,7 @@ def _numbers(texts: Any, pattern: str) -> Any:
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.int64())
     fits = pc.match_substring_regex(texts, pattern)
-    return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    return pc.if_else(fits, texts, _NULL).cast(pa.int64())
 
 
 _MAKERS: Final[dict[str, Callable[[_Records], Any]]] = {

@@ -28,6 +28,10 @@ assert UNIT.itemsize == 20
 # The size of units that stand for no message: in front of the first one of a queue.
 _PLACEHOLDER_SIZE: Final = 2**31 - 1
 _NAME_LENGTH: Final = 20
+# Of a file of a consume queue, where records begin.
+_SAMPLES: Final = 1024
+# Size and magic of a record.
+_HEAD_BYTES: Final = 8
 
 
 class LogFile(NamedTuple):
@@ -43,28 +47,63 @@ class LogFile(NamedTuple):
 
 
 class QueueFiles(NamedTuple):
-    """A consume queue by its files."""
+    """A consume queue by its files, oldest first."""
 
     topic: str
     queue_id: int
     paths: tuple[str, ...]
 
-    def units(self) -> tuple[int, Any]:
-        """The queue offset of the first unit, and all units (UNIT) up to the last that was written.
-
-        A unit whose size is not positive, or a placeholder's, stands for no message.
+    def bounds(self, log_base: int) -> tuple[int, int]:
+        """The queue offset of the first message that lies in the log from `log_base` on, and the one
+        behind the last message; equal when there is none.
         """
-        if not self.paths:
-            return 0, np.zeros(0, UNIT)
-        first = int(Path(self.paths[0]).name) // UNIT.itemsize
-        parts = [np.fromfile(path, UNIT) for path in self.paths]
-        units = np.concatenate(parts)
-        written = np.flatnonzero(units["size"] > 0)
-        return first, units[: int(written[-1]) + 1 if len(written) else 0]
+        end = self._end()
+        for path in self.paths:
+            units = np.fromfile(path, UNIT)
+            kept = np.flatnonzero(is_message(units) & (units["offset"] >= log_base))
+            if len(kept):
+                return _first_unit(path) + int(kept[0]), end
+        return end, end
+
+    def units(self, start: int, end: int) -> Any:
+        """The units of these queue offsets (UNIT); zeros where no file has any."""
+        units = np.zeros(end - start, UNIT)
+        for path in self.paths:
+            first = _first_unit(path)
+            low = max(start, first)
+            if low >= end or Path(path).stat().st_size <= (low - first) * UNIT.itemsize:
+                continue
+            found = np.fromfile(path, UNIT, end - low, offset=(low - first) * UNIT.itemsize)
+            units[low - start : low - start + len(found)] = found
+        return units
+
+    def some_offsets(self) -> Any:
+        """Places in the log of some of the queue's messages, spread over its files."""
+        parts = [np.zeros(0, np.int64)]
+        for path in self.paths:
+            count = Path(path).stat().st_size // UNIT.itemsize
+            if not count:
+                continue
+            units = np.memmap(path, UNIT, "r", shape=(count,))
+            some = units[:: max(1, count // _SAMPLES)]
+            parts.append(some["offset"][is_message(some)].astype(np.int64))
+        return np.concatenate(parts)
+
+    def _end(self) -> int:
+        for path in reversed(self.paths):
+            written = np.flatnonzero(np.fromfile(path, UNIT)["size"] > 0)
+            if len(written):
+                return _first_unit(path) + int(written[-1]) + 1
+        return 0
+
+
+def _first_unit(path: str) -> int:
+    """The queue offset of a file's first unit."""
+    return int(Path(path).name) // UNIT.itemsize
 
 
 def is_message(units: Any) -> Any:
-    """Which units stand for messages."""
+    """Which units stand for messages: not those that were never written, nor placeholders."""
     sizes = units["size"]
     return (sizes > 0) & (sizes < _PLACEHOLDER_SIZE)
 
@@ -83,12 +122,15 @@ class StoreFiles:
         return not (self.root / "abort").exists()
 
     def log_files(self) -> list[LogFile]:
-        """Oldest first."""
-        return [
+        """Oldest first, without those at the end that were only made for what was to come."""
+        files = [
             LogFile(str(path), int(path.name), path.stat().st_size)
             for path in _numbered(self._commit_log)
             if path.stat().st_size
         ]
+        while files and _is_unwritten(files[-1]):
+            files.pop()
+        return files
 
     def queues(self) -> list[QueueFiles]:
         """All consume queues, by topic and queue id."""
@@ -156,6 +198,11 @@ def _share(fd: int, root: Path | str) -> None:
             f"{root} is being written by a broker that runs: stop it first, read a copy of the "
             "directory, or read the broker itself with the source rocketmq"
         ) from error
+
+
+def _is_unwritten(file: LogFile) -> bool:
+    with Path(file.path).open("rb") as opened:
+        return not any(opened.read(_HEAD_BYTES))
 
 
 def map_file(path: str) -> mmap.mmap:

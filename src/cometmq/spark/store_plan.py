@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -14,19 +14,18 @@ from pyspark.sql.datasource import InputPartition
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2
 from cometmq.spark.pushdown import Bounds
 from cometmq.spark.splitting import split
-from cometmq.spark.store_files import LogFile, QueueFiles, is_message, map_file
+from cometmq.spark.store_files import LogFile, QueueFiles, map_file
 
 _HEAD: Final = struct.Struct(">II20xq")
 
 
 @dataclass
 class QueueRange(InputPartition):
-    """Queue offsets from `start` to below `end`, whose records lie in `log_files`."""
+    """Queue offsets from `start` to below `end`."""
 
     queue: QueueFiles
     start: int
     end: int
-    log_files: tuple[LogFile, ...]
 
 
 @dataclass
@@ -45,38 +44,21 @@ class Nothing(InputPartition):
 
 
 def queue_ranges(
-    queues: Iterable[QueueFiles], files: list[LogFile], bounds: Bounds, min_partitions: int
+    queues: Iterable[QueueFiles], log_base: int, bounds: Bounds, min_partitions: int
 ) -> list[QueueRange]:
     """One range for each queue that has messages in the log, or more of them for long queues."""
-    if not files:
-        return []
-    ranges = [found for queue in queues if (found := _range(queue, files, bounds)) is not None]
-    total = sum(found.end - found.start for found in ranges)
+    ranges = []
+    for queue in queues:
+        first, end = queue.bounds(log_base)
+        low, high = max(first, bounds.min_offset), min(end, bounds.end_offset)
+        if low < high:
+            ranges.append((queue, low, high))
+    total = sum(high - low for _, low, high in ranges)
     return [
-        replace(found, start=start, end=end)
-        for found in ranges
-        for start, end in split(found.start, found.end, total, min_partitions)
+        QueueRange(queue, start, end)
+        for queue, low, high in ranges
+        for start, end in split(low, high, total, min_partitions)
     ]
-
-
-def _range(queue: QueueFiles, files: list[LogFile], bounds: Bounds) -> QueueRange | None:
-    first, units = queue.units()
-    kept = np.flatnonzero(is_message(units) & (units["offset"] >= files[0].base))
-    if not len(kept):
-        return None
-    low = max(first + int(kept[0]), bounds.min_offset)
-    end = min(first + len(units), bounds.end_offset)
-    if low >= end:
-        return None
-    return QueueRange(queue, low, end, tuple(_files_of(units[low - first : end - first], files)))
-
-
-def _files_of(units: Any, files: list[LogFile]) -> list[LogFile]:
-    offsets = units["offset"][is_message(units)]
-    if not len(offsets):
-        return []
-    low, high = int(offsets.min()), int(offsets.max())
-    return [file for file in files if file.base <= high and low < file.end]
 
 
 def log_ranges(
@@ -98,10 +80,7 @@ def log_ranges(
 
 
 def _record_starts(queues: Iterable[QueueFiles]) -> Any:
-    parts = []
-    for queue in queues:
-        _, units = queue.units()
-        parts.append(units["offset"][is_message(units)].astype(np.int64))
+    parts = [queue.some_offsets() for queue in queues]
     return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
 

@@ -31,7 +31,7 @@ from cometmq.protocol.record_columns import (
 )
 from cometmq.spark.gaps import DAMAGE, Gap, GapLog
 from cometmq.spark.record_batches import QUEUE_OFFSET_AT, RecordBatches
-from cometmq.spark.store_files import LogFile, is_message, map_file
+from cometmq.spark.store_files import LogFile, StoreFiles, is_message, map_file
 from cometmq.spark.store_plan import LogRange, QueueRange
 
 # Bytes of the log that make a batch: enough that numpy's fixed costs do not show.
@@ -39,6 +39,7 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 _BODY_CRC_AT: Final = 8
 _HEAD: Final = struct.Struct(">II")
 _MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+# Queues of these topics have the messages of others, with the offsets those have in theirs.
 _LMQ_PREFIX: Final = "%LMQ%"
 
 
@@ -51,19 +52,20 @@ class StoreReading:
 
     def __init__(
         self,
+        files: StoreFiles,
         batches: RecordBatches,
         gaps: GapLog,
         *,
         broker: str | None,
         check_crc: bool,
-        is_clean: bool,
         topics: frozenset[str] | None = None,
     ) -> None:
+        self._files = files
         self._batches = batches
         self._gaps = gaps
         self._broker = broker
         self._check_crc = check_crc
-        self._is_clean = is_clean
+        self._is_clean = files.is_clean
         self._topics = None if topics is None else {topic.encode() for topic in topics}
 
     # By commit log
@@ -130,8 +132,10 @@ class StoreReading:
         Raises StoreCorruptError where no gaps are allowed.
         """
         file = part.file
+        if unwritten and part.is_last_file and self._is_clean:
+            return None  # without a look at the rest, which may be most of a gigabyte
         following = self._next_record(mapping, file, offset + 1, part.end)
-        if following is None and part.is_last_file and (unwritten or not self._is_clean):
+        if following is None and part.is_last_file and not self._is_clean:
             return None
         end = part.end if following is None else following
         self._leave_out(Gap(None, self._broker, None, offset, end, DAMAGE), file.path, offset)
@@ -151,23 +155,24 @@ class StoreReading:
     # By consume queue
 
     def queue_range(self, part: QueueRange) -> Iterator[Any]:
-        first, units = part.queue.units()
-        units = units[part.start - first : part.end - first]
+        units = part.queue.units(part.start, part.end)
         wanted = is_message(units)
         queue_offsets = np.flatnonzero(wanted) + part.start
         places, sizes = (units[name][wanted].astype(np.int64) for name in ("offset", "size"))
         self._report_missing(part, queue_offsets)
-        bases = np.array([file.base for file in part.log_files], np.int64)
-        which = np.searchsorted(bases, places, "right") - 1
+        files = self._files.log_files()
+        bases = np.array([file.base for file in files], np.int64)
+        # One in front of the log, which retention has shortened meanwhile, is in no place of it.
+        which = np.maximum(np.searchsorted(bases, places, "right") - 1, 0)
         mapped: tuple[int, memoryview] | None = None
         for start, end in _runs(which, sizes):
             index = int(which[start])
             if mapped is None or mapped[0] != index:
-                mapped = (index, memoryview(map_file(part.log_files[index].path)))
+                mapped = (index, memoryview(map_file(files[index].path)))
             rows = slice(start, end)
             yield from self._queue_rows(
                 part,
-                part.log_files[index],
+                files[index],
                 mapped[1],
                 places[rows],
                 sizes[rows],
@@ -191,8 +196,10 @@ class StoreReading:
             columns = self._good(view, columns)
             own = gather(view, ">i8", columns.starts + QUEUE_OFFSET_AT)
             count = len(columns)
-            good = (own == queue_offsets[done : done + count]) & (columns.ends <= file.size)
-            if not good.all() and not part.queue.topic.startswith(_LMQ_PREFIX):
+            good = columns.ends <= file.size
+            if not part.queue.topic.startswith(_LMQ_PREFIX):
+                good &= own == queue_offsets[done : done + count]
+            if not good.all():
                 count = int(np.argmin(good))
                 columns = columns.select(slice(count))
             if count:

@@ -104,7 +104,6 @@ class StoreReader(DataSourceReader):
     def __init__(self, options: StoreOptions, names: list[str]) -> None:
         self._options = options
         self._names = names
-        self._is_clean = True
         # By consume queue; else by the files of the log.
         self._by_queue = options.by_topic
         self._topics: frozenset[str] | None = None
@@ -116,17 +115,17 @@ class StoreReader(DataSourceReader):
         options.gaps.check()
         files = StoreFiles(options.path, options.commit_log_path)
         with kept_from_brokers(options.path):
-            self._is_clean = files.is_clean
             queues = files.queues()
             if options.by_topic:
                 queues = self._chosen(queues)
                 # After a crash messages of the log may be missing in the queues.
-                self._by_queue = self._is_clean
+                self._by_queue = files.is_clean
                 self._topics = frozenset(queue.topic for queue in queues)
             if self._by_queue:
                 queues = [q for q in queues if self.bounds.takes(q.topic, None, q.queue_id)]
                 log = files.log_files()
-                parts = list(queue_ranges(queues, log, self.bounds, options.min_partitions))
+                base = log[0].base if log else 2**63 - 1
+                parts = list(queue_ranges(queues, base, self.bounds, options.min_partitions))
                 return parts or [Nothing(None)]
             return list(log_ranges(files.log_files(), queues, options.min_partitions)) or [
                 Nothing(None)
@@ -158,11 +157,11 @@ class StoreReader(DataSourceReader):
             self._names, broker=options.broker_name, decompress=options.decompress
         )
         reading = StoreReading(
+            StoreFiles(options.path, options.commit_log_path),
             batches,
             options.gaps,
             broker=options.broker_name,
             check_crc=options.check_crc,
-            is_clean=self._is_clean,
             topics=None if self._by_queue else self._topics,
         )
         with kept_from_brokers(options.path):

@@ -1,0 +1,194 @@
+"""Rows per second and core of the Spark sources, beside Parquet and a reader that goes row by row.
+
+    python -m benchmarks.spark_sources                # 400,000 messages of 1 KiB, three rounds
+    python -m benchmarks.spark_sources --rows 50000 --rounds 1
+
+Needs the extra `spark` and a Java for it. One broker process is filled, read live, and stopped; then
+its files are read, the same rows as Parquet, and the same files by a source that yields tuples. Spark
+runs `local[1]` and throws the rows away (format `noop`). The processor time is that of the JVM and all
+Python workers, planning included, without the broker's. All columns are read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+from cometmq import Message, Producer
+from cometmq.protocol.record import decode_record
+from cometmq.spark.schema import COLUMNS
+from cometmq.spark.session import spark_session
+from cometmq.spark.store_files import StoreFiles, map_file
+from cometmq.testing.cluster import Cluster
+
+TOPIC = "bench"
+BATCH = 100
+_FILES = {"mappedFileSizeCommitLog": str(1 << 30), "mappedFileSizeConsumeQueue": "6000000"}
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def serve(directory: Path, rows: int, body_bytes: int, pipe: Connection) -> None:
+    """A broker with `rows` messages in the queues of one topic, until told to stop."""
+    body = os.urandom(body_bytes // 2).hex().encode()
+    with Cluster(directory=directory, properties=_FILES) as cluster:
+        with Producer("filler", namesrv=cluster.namesrv) as producer:
+            for start in range(0, rows, BATCH):
+                # A batch makes no topic, and the first message does.
+                messages = [
+                    Message(TOPIC, body, tags="paid", keys=[f"O-{at}"])
+                    for at in range(start, min(rows, start + BATCH))
+                ]
+                if start == 0:
+                    producer.send(messages.pop())
+                producer.send_batch(messages)
+        pipe.send(cluster.namesrv)
+        pipe.recv()
+
+
+class RowByRow(DataSource):  # type: ignore[misc]  # the checker does not look into PySpark
+    """What one would write without columns: the log, record by record, as tuples."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "row-by-row"
+
+    def schema(self) -> str:
+        return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+    def reader(self, schema: Any) -> RowByRowReader:  # noqa: ARG002 - Spark's signature
+        return RowByRowReader(self.options["path"])
+
+
+class RowByRowReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002
+        from datetime import UTC, datetime
+
+        for file in StoreFiles(self._path).log_files():
+            view = memoryview(map_file(file.path))
+            at = 0
+            while at < file.size and int.from_bytes(view[at : at + 4], "big"):
+                record = decode_record(view, at)
+                at += record.total_size
+                message = record.to_message("broker-a")
+                yield (
+                    message.topic,
+                    message.broker_name,
+                    message.queue_id,
+                    message.queue_offset,
+                    message.commit_log_offset,
+                    message.msg_id,
+                    message.offset_msg_id,
+                    list(message.keys),
+                    message.tags,
+                    message.body,
+                    message.properties,
+                    datetime.fromtimestamp(message.born_timestamp_ms / 1000, UTC),
+                    datetime.fromtimestamp(message.store_timestamp_ms / 1000, UTC),
+                    message.born_host,
+                    message.store_host,
+                    message.reconsume_times,
+                    message.flag,
+                    message.sys_flag,
+                    message.body_crc,
+                    None,
+                    None,
+                    message.prepared_transaction_offset,
+                    None,
+                    None,
+                )
+
+
+def processor_seconds(root: int) -> float:
+    """Of a process and all that it started, those that have ended too."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            try:
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(path.name)] = int(fields[1])
+            ticks[int(path.name)] = sum(map(int, fields[11:15]))
+
+    def below(process: int) -> bool:
+        while process in parents and process != root:
+            process = parents[process]
+        return process == root
+
+    return sum(count for process, count in ticks.items() if below(process)) / _TICKS
+
+
+def measure(spark: Any, name: str, frame: Any, rows: int, body_bytes: int, rounds: int) -> None:
+    jvm = spark.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no other way to it
+    walls, cores = [], []
+    for _ in range(rounds + 1):
+        began, used = time.perf_counter(), processor_seconds(jvm)
+        frame.write.format("noop").mode("overwrite").save()
+        walls.append(rows / (time.perf_counter() - began))
+        cores.append(rows / (processor_seconds(jvm) - used))
+    # The first round warms the JVM up.
+    wall, core = statistics.median(walls[1:]), statistics.median(cores[1:])
+    print(
+        f"{name:34} {wall:>11,.0f} rows/s {core:>11,.0f} rows/s per core "
+        f"{core * body_bytes / 1e6:>7,.0f} MB/s per core   "
+        f"(per core {min(cores[1:]):,.0f} to {max(cores[1:]):,.0f})",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--body-bytes", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    rows, body_bytes, rounds = options.rows, options.body_bytes, options.rounds
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with tempfile.TemporaryDirectory(prefix="cometmq-spark-") as directory:
+        stores = Path(directory) / "stores"
+        server = context.Process(target=serve, args=(stores, rows, body_bytes, theirs))
+        server.start()
+        namesrv = ours.recv()
+        spark = spark_session(
+            "local[1]", config={"spark.ui.enabled": "false", "spark.driver.memory": "1g"}
+        )
+        spark.sparkContext.setLogLevel("ERROR")
+        print(f"Python {sys.version.split()[0]}, Spark {spark.version}, {rows:,} rows", flush=True)
+        live = spark.read.format("rocketmq").options(namesrv=namesrv, subscribe=TOPIC).load()
+        measure(spark, "rocketmq", live, rows, body_bytes, rounds)
+        ours.send("stop")
+        server.join()
+        path = str(stores / "broker-a")
+        store = spark.read.format("rocketmq-store")
+        measure(spark, "rocketmq-store, by commit log", store.load(path), rows, body_bytes, rounds)
+        topic = spark.read.format("rocketmq-store").option("subscribe", TOPIC).load(path)
+        measure(spark, "rocketmq-store, by consume queue", topic, rows, body_bytes, rounds)
+        few = spark.read.format("rocketmq-store").schema("tags string, body binary").load(path)
+        measure(spark, "rocketmq-store, two columns", few, rows, body_bytes, rounds)
+        parquet = str(Path(directory) / "parquet")
+        topic.write.parquet(parquet)
+        measure(spark, "Parquet", spark.read.parquet(parquet), rows, body_bytes, rounds)
+        spark.dataSource.register(RowByRow)
+        slow = spark.read.format("row-by-row").load(path)
+        measure(spark, "row by row", slow, rows, body_bytes, 1)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
