@@ -274,6 +274,14 @@ def test_what_does_not_fit_is_said_before_the_job(
         frame(spark, options.pop("namesrv", cluster.namesrv), **options).rdd.getNumPartitions()
 
 
+@pytest.mark.parametrize("source", ["rocketmq", "rocketmq-store"])
+def test_what_is_written_into_a_wrong_option_is_not_repeated(spark: Any, source: str) -> None:
+    reader = spark.read.format(source).option("secretKey", "hunter2").option("path", "/tmp")
+    with pytest.raises(Exception, match=r"has no option secret[kK]ey") as caught:
+        reader.load().rdd.getNumPartitions()
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_source_without_topics(spark: Any, cluster: Cluster) -> None:
     reader = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
     with pytest.raises(Exception, match="one of the options subscribe, subscribePattern and"):

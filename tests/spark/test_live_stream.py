@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,11 +49,16 @@ class Query:
         self._options = {"namesrv": namesrv, "startingOffsets": "earliest", **options}
         self.batches: list[Any] = []
 
+    def start(self, trigger: dict[str, Any] | None = None, **options: Any) -> Any:
+        """One batch after the other, until it is stopped."""
+        stream = self._spark.readStream.format("rocketmq").options(**self._options | options)
+        writer = stream.load().writeStream.format("parquet")
+        writer = writer.trigger(**trigger or {"processingTime": "0 seconds"})
+        return writer.option("checkpointLocation", self._checkpoint).start(self._output)
+
     def run(self, **options: Any) -> None:
         """All that is there now."""
-        stream = self._spark.readStream.format("rocketmq").options(**self._options | options)
-        writer = stream.load().writeStream.format("parquet").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", self._checkpoint).start(self._output)
+        query = self.start({"availableNow": True}, **options)
         try:
             assert query.awaitTermination(240)
         finally:
@@ -87,6 +93,23 @@ def test_any_sequence_of_triggers_and_restarts_reads_every_offset_once(
         sent += send(producer, topic, rng.randrange(120))
         limits: Any = ({}, {"maxMessagesPerTrigger": 40}, {"maxBytesPerTrigger": 8000})
         query.run(minPartitions=rng.choice((1, 11)), **rng.choice(limits))
+    assert query.places() == sorted(sent)
+
+
+def test_a_query_that_is_stopped_anywhere_goes_on_where_it_was(
+    spark: Any, cluster: Cluster, producer: Producer, topic: str, tmp_path: Path
+) -> None:
+    rng = random.Random(7)
+    query = Query(spark, cluster.namesrv, tmp_path, subscribe=topic)
+    sent = send(producer, topic, 30)
+    for _ in range(4):
+        running = query.start(maxMessagesPerTrigger=15)
+        end = time.monotonic() + rng.uniform(0.2, 2.5)
+        while time.monotonic() < end and running.isActive:
+            sent += send(producer, topic, 5)
+            time.sleep(0.05)
+        running.stop()
+    query.run()
     assert query.places() == sorted(sent)
 
 

@@ -89,6 +89,23 @@ def test_every_column_says_what_the_record_says(parts: list[bytes]) -> None:
     check(b"".join(parts))
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(records, min_size=1, max_size=5).map(b"".join),
+    st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=6),
+)
+def test_damaged_bytes_give_rows_or_none(window: bytes, changes: list[tuple[int, int]]) -> None:
+    damaged = bytearray(window)
+    for at, value in changes:
+        damaged[at % len(damaged)] = value
+    columns = read_columns(damaged, 0, len(damaged), None)
+    columns = columns.select(columns.fit)
+    if len(columns):
+        batch = RecordBatches(list(COLUMNS), broker=None).batch(damaged, columns)
+        batch.validate(full=True)
+        assert len(batch) == len(columns)
+
+
 def test_a_plain_batch() -> None:
     parts = [
         record(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from cometmq.spark.pushdown import Bounds  # noqa: E402
-from cometmq.spark.splitting import split  # noqa: E402
-from cometmq.spark.store_files import UNIT, QueueFiles  # noqa: E402
-from cometmq.spark.store_plan import queue_ranges  # noqa: E402
+from cometmq.spark.pushdown import Bounds
+from cometmq.spark.splitting import split
+from cometmq.spark.store_files import UNIT, QueueFiles
+from cometmq.spark.store_plan import queue_ranges
 
 PLACEHOLDER = (0, 2**31 - 1, 0)
 

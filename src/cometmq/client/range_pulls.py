@@ -68,8 +68,8 @@ class MissingRange(NamedTuple):
 @dataclass(slots=True)
 class Chunk:
     """What the broker has of queue offsets from `start` to below `end`: records one after the other,
-    in queue order, and the ranges of which it has none. After a filter's pull the last records may
-    lie behind `end`.
+    in queue order, and the ranges of which it has none. The last records may lie behind the end of what
+    was to be read.
     """
 
     start: int
@@ -173,12 +173,13 @@ class RangePulls:
             # How far a pull gets depends on what it passes over.
             self._position = self._requested = min(next_offset, self._end)
             return
-        next_offset = min(next_offset, end)
-        self._position = next_offset
+        self._position = min(next_offset, self._end)
         if answer.status is PullStatus.FOUND:
             self._learn(next_offset - pull.offset, pull.wanted)
         if next_offset < end:
             self._fill(next_offset, end)
+        elif next_offset > end:
+            self._skip_to(next_offset)
 
     def _give_up(self) -> None:
         """The queue ends in front of the range's end."""
@@ -193,6 +194,16 @@ class RangePulls:
             for offset in range(start, end, self._step)
         ]
         self._pending.extendleft(reversed(rest))
+
+    def _skip_to(self, offset: int) -> None:
+        """An answer has passed over offsets without messages, into what was asked for behind it."""
+        self._requested = max(self._requested, min(offset, self._end))
+        while self._pending and self._pending[0].offset < offset:
+            pull = self._pending.popleft()
+            pull.answer.cancel()
+            end = pull.offset + pull.wanted
+            if end > offset:
+                self._pending.appendleft(self._ask(offset, end - offset))
 
     def _learn(self, got: int, wanted: int) -> None:
         self._pulls = MAX_PULLS

@@ -57,7 +57,8 @@ class LiveOptions:
     startingOffsets, endingOffsets: earliest, latest, or {"topic": {"broker": {"0": 17}}} with -2 for
         earliest and -1 for latest. Streams start at latest unless told otherwise and have no end.
     startingTimestamp, endingTimestamp: instead, by the time of storing in ms since the epoch; the
-        second one is the first moment that is left out.
+        second one is the first moment that is left out. Of a stream older messages are left out of
+        queues that appear later, too.
     minPartitions: into how many tasks the reading is split at least, where there is enough to split.
     tags (`paid || open`), sqlFilter (SQL92 over the properties): what the broker is to select.
     maxMessagesPerTrigger, maxBytesPerTrigger: limits of a stream's batch. Bytes are estimated from
@@ -85,6 +86,10 @@ class LiveOptions:
         self.start_time_ms = self._time("startingTimestamp", "startingOffsets")
         self.end = self._position("endingOffsets", LATEST)
         self.end_time_ms = self._time("endingTimestamp", "endingOffsets")
+        if (self.end_time_ms or 0) < (self.start_time_ms or 0) and self.end_time_ms is not None:
+            raise options.error(
+                "endingTimestamp", f"is {self.end_time_ms}, before startingTimestamp"
+            )
         self.min_partitions = options.number("minPartitions", 1, MAX_PARTITIONS) or 1
         self.max_messages = options.number("maxMessagesPerTrigger", 1, _INT64_MAX)
         self.max_bytes = options.number("maxBytesPerTrigger", 1, _INT64_MAX)

@@ -77,18 +77,19 @@ def _matching(reader: BlockingRangeReader, pattern: re.Pattern[str]) -> list[Mes
 def first_offsets(
     reader: BlockingRangeReader, options: LiveOptions, bounds: Mapping[MessageQueue, Range]
 ) -> dict[MessageQueue, int]:
-    """Where the options have the reading of each queue begin."""
+    """Where the options have the reading of each queue begin, or somewhat in front of it."""
     if options.start_time_ms is not None:
-        return reader.offsets_for_timestamp(bounds, options.start_time_ms)
+        return not_before(reader, bounds, options.start_time_ms)
     return _positions("startingOffsets", options.start, bounds)
 
 
 def last_offsets(
     reader: BlockingRangeReader, options: LiveOptions, bounds: Mapping[MessageQueue, Range]
 ) -> dict[MessageQueue, int]:
-    """Below which offset it ends."""
+    """Below which offset it ends, or somewhat behind it."""
     if options.end_time_ms is not None:
-        return reader.offsets_for_timestamp(bounds, options.end_time_ms)
+        found = not_behind(reader, bounds, options.end_time_ms)
+        return {queue: min(offset, bounds[queue][1]) for queue, offset in found.items()}
     return _positions("endingOffsets", options.end, bounds)
 
 
@@ -130,16 +131,35 @@ def narrowed(
         for queue, (start, end) in ranges.items()
         if bounds.takes(queue.topic, queue.broker_name, queue.queue_id)
     }
-    if not bounds.bounds_time:
-        return kept
-    low = reader.offsets_for_timestamp(kept, bounds.min_time_ms)
-    if bounds.end_time_ms >= 2**62:
-        return {queue: (max(start, low[queue]), end) for queue, (start, end) in kept.items()}
-    high = reader.offsets_for_timestamp(kept, bounds.end_time_ms)
+    low = not_before(reader, kept, bounds.earliest_ms)
+    high = not_behind(reader, kept, bounds.latest_ms)
     return {
-        queue: (max(start, low[queue]), min(end, high[queue]))
+        queue: (max(start, low.get(queue, start)), min(end, high.get(queue, end)))
         for queue, (start, end) in kept.items()
     }
+
+
+def not_before(
+    reader: BlockingRangeReader, queues: Iterable[MessageQueue], time_ms: int | None
+) -> dict[MessageQueue, int]:
+    """Offsets in front of which nothing was stored at `time_ms` or later; {} for None.
+
+    Brokers before 5.0 give the nearest message, or any of several of the same millisecond. So the
+    moment before is asked for, and the offset may be too low.
+    """
+    if time_ms is None:
+        return {}
+    return reader.offsets_for_timestamp(queues, max(0, time_ms - 1))
+
+
+def not_behind(
+    reader: BlockingRangeReader, queues: Iterable[MessageQueue], time_ms: int | None
+) -> dict[MessageQueue, int]:
+    """Offsets from which on nothing was stored before `time_ms`; {} for None. They may be too high."""
+    if time_ms is None:
+        return {}
+    found = reader.offsets_for_timestamp(queues, time_ms)
+    return {queue: offset + 1 for queue, offset in found.items()}
 
 
 def live_ranges(ranges: Mapping[MessageQueue, Range], min_partitions: int) -> list[LiveRange]:

@@ -63,10 +63,21 @@ class LiveReading:
         if not inside.all():
             columns, offsets = columns.select(inside), offsets[inside]
         self._report(part, chunk, offsets)
+        columns = self._within_times(columns)
         if self._exact_tags is not None and len(columns):
             found = RecordTexts(pa.py_buffer(records), columns).values(TAGS)
             columns = columns.select(np.asarray(pc.is_in(found, self._exact_tags)))
         return columns
+
+    def _within_times(self, columns: RecordColumns) -> RecordColumns:
+        """Offsets by time are not exact."""
+        times = columns.store_timestamps
+        inside = np.ones(len(times), bool)
+        if self._options.start_time_ms is not None:
+            inside &= times >= self._options.start_time_ms
+        if self._options.end_time_ms is not None:
+            inside &= times < self._options.end_time_ms
+        return columns if inside.all() else columns.select(inside)
 
     def _report(self, part: LiveRange, chunk: Chunk, offsets: Ints) -> None:
         gaps = [

@@ -79,7 +79,8 @@ class LiveReader(DataSourceReader):
                 if gap is not None and gap.cause == RETENTION:
                     leave_out(options, gap)
                     starts[queue] = gap.end
-                if starts[queue] > ends[queue] and options.end_time_ms is None:
+                by_time = options.start_time_ms is not None or options.end_time_ms is not None
+                if starts[queue] > ends[queue] and not by_time:
                     raise IllegalArgumentError(
                         f"{queue} is to be read from offset {starts[queue]} to below {ends[queue]}: "
                         "it would end before it starts"

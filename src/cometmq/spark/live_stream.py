@@ -8,7 +8,8 @@ checkpoint, and a batch that is run again reads what it read before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 import structlog
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cometmq.client.range_reader import BlockingRangeReader
-from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
+from cometmq.errors import CometMQError, IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
 from cometmq.spark.live_options import LiveOptions, OffsetTable, offsets_of, table_of
@@ -40,6 +41,7 @@ log = structlog.get_logger(__name__)
 
 # Of a queue, to estimate how large its messages are.
 _SAMPLE_MESSAGES: Final = 16
+_QUEUES_FOR_S: Final = 5.0
 
 Offsets = dict[MessageQueue, int]
 
@@ -56,6 +58,10 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The topics of which a broker was asked whether it can select as it is to.
         self._checked: set[str] = set()
         self._joined = False
+        # Asked for anew after some seconds: an idle query plans a hundred times in one.
+        self._queues: list[MessageQueue] = []
+        self._queues_until_s = 0.0
+        self._latest: Offsets = {}
 
     def initialOffset(self) -> OffsetTable:  # noqa: N802 - Spark's names, here and below
         bounds = self._bounds()
@@ -74,12 +80,14 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = {queue: high for queue, (_, high) in self._bounds().items()}
 
-    def reportLatestOffset(self) -> OffsetTable:  # noqa: N802
-        return table_of({queue: high for queue, (_, high) in self._bounds().items()})
+    def reportLatestOffset(self) -> OffsetTable | None:  # noqa: N802
+        """As the last batch was planned."""
+        return table_of(self._latest) if self._latest else None
 
     def latestOffset(self, start: OffsetTable, limit: Any) -> OffsetTable:  # noqa: N802
         starts = offsets_of(start)
-        bounds = self._bounds(starts)
+        bounds = self._bounds()
+        self._latest = {queue: high for queue, (_, high) in bounds.items()}
         self._join_group(starts)
         ends = dict(starts)
         lags: Offsets = {}
@@ -143,22 +151,27 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = client
         return self._client
 
-    def _bounds(self, known: Mapping[MessageQueue, int] | None = None) -> dict[MessageQueue, Range]:
-        """What brokers have of the queues that there are. `known` are read on while a route does not
-        name them: a broker that restarts is missing from it for a while.
+    def _bounds(self) -> dict[MessageQueue, Range]:
+        """What brokers have of the queues that there are. A running query outlives name servers, and
+        topics that have no route while their broker restarts.
         """
+        if time.monotonic() > self._queues_until_s:
+            try:
+                self._find_queues()
+            except (RouteNotFoundError, RemotingError, IllegalArgumentError) as error:
+                if not self._queues:
+                    raise
+                log.warning("the queues are not looked up", reason=str(error))
+        return self._reader().offsets(self._queues)
+
+    def _find_queues(self) -> None:
         reader = self._reader()
-        try:
-            queues = find_queues(reader, self._options)
-        except (RouteNotFoundError, IllegalArgumentError) as error:
-            if not known:
-                raise
-            log.warning("a topic has no route at present", reason=str(error))
-            return {}
+        queues = find_queues(reader, self._options)
         new = [queue for queue in queues if queue.topic not in self._checked]
         check_selection(reader, self._options, new)
         self._checked.update(queue.topic for queue in new)
-        return reader.offsets(queues)
+        self._queues = queues
+        self._queues_until_s = time.monotonic() + _QUEUES_FOR_S
 
     def _leave_out_what_is_gone(
         self, queue: MessageQueue, start: int, bound: Range, offsets: Offsets

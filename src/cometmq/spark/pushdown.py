@@ -47,8 +47,13 @@ class Bounds:
         )
 
     @property
-    def bounds_time(self) -> bool:
-        return self.min_time_ms > 0 or self.end_time_ms < _INT64_MAX
+    def earliest_ms(self) -> int | None:
+        return self.min_time_ms or None
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The first moment that is left out."""
+        return self.end_time_ms if self.end_time_ms < _INT64_MAX else None
 
     def within(self, filters: Iterable[Any]) -> Bounds:
         """These bounds narrowed by what each of Spark's `filters` says."""

@@ -90,7 +90,8 @@ class StoreReading:
                 if len(rows):
                     yield self._batches.batch(*_cut(view, rows))
                 continue
-            if magic == MAGIC_BLANK or left < MIN_RECORD_SIZE:
+            rest = file.end - offset
+            if rest < MIN_RECORD_SIZE or (magic == MAGIC_BLANK and size == rest):
                 return
             following = self._after_damage(mapping, part, offset, unwritten=not (size or magic))
             if following is None:
@@ -132,10 +133,11 @@ class StoreReading:
         Raises StoreCorruptError where no gaps are allowed.
         """
         file = part.file
-        if unwritten and part.is_last_file and self._is_clean:
+        is_tail = part.is_last_file and part.end == file.end
+        if unwritten and is_tail and self._is_clean:
             return None  # without a look at the rest, which may be most of a gigabyte
         following = self._next_record(mapping, file, offset + 1, part.end)
-        if following is None and part.is_last_file and not self._is_clean:
+        if following is None and is_tail and not self._is_clean:
             return None
         end = part.end if following is None else following
         self._leave_out(Gap(None, self._broker, None, offset, end, DAMAGE), file.path, offset)

@@ -1,0 +1,175 @@
+"""Spark's own standalone cluster, as the pyspark package brings it: a master and some workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import pyspark
+
+HOME = Path(pyspark.__file__).parent
+HOST = "127.0.0.1"
+START_S = 90.0
+STOP_S = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class StandaloneCluster:
+    """`workers` of one core each, ready when it is entered; `directory` keeps logs and work."""
+
+    def __init__(self, directory: Path, workers: int = 2) -> None:
+        self._directory = directory
+        self._count = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.url = f"spark://{HOST}:{free_port()}"
+
+    def __enter__(self) -> Self:
+        try:
+            port = self.url.rpartition(":")[2]
+            ports = ("--port", port, "--webui-port", str(free_port()))
+            self._start("master.Master", "master", "--host", HOST, *ports)
+            self._wait_for("master", "I have been elected leader")
+            for at in range(self._count):
+                self._start(
+                    "worker.Worker", f"worker-{at}", "--host", HOST, "--cores", "1",
+                    "--memory", "1g", "--webui-port", str(free_port()),
+                    "--work-dir", str(self._directory / f"work-{at}"), self.url,
+                )  # fmt: skip
+            for at in range(self._count):
+                self._wait_for(f"worker-{at}", "Successfully registered with master")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def victims(self, words: str) -> list[int]:
+        """Processes below the workers whose command line has `words`."""
+        parents: dict[int, int] = {}
+        lines: dict[int, str] = {}
+        for path in Path("/proc").iterdir():
+            if path.name.isdecimal():
+                try:
+                    fields = (path / "stat").read_text().rpartition(")")[2].split()
+                    lines[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ")
+                except OSError:
+                    continue
+                parents[int(path.name)] = int(fields[1])
+        roots = {process.pid for process in self._processes}
+
+        def is_ours(process: int) -> bool:
+            while process in parents and process not in roots:
+                process = parents[process]
+            return process in roots
+
+        return [
+            process
+            for process, line in lines.items()
+            if words in line and process not in roots and is_ours(process)
+        ]
+
+    def _start(self, name: str, log: str, *arguments: str) -> None:
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(HOME),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_IP": HOST,
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+        with (self._directory / f"{log}.log").open("wb") as output:
+            self._processes.append(
+                subprocess.Popen(
+                    [*command, *arguments],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                )
+            )
+
+    def _wait_for(self, log: str, words: str) -> None:
+        deadline = time.monotonic() + START_S
+        path = self._directory / f"{log}.log"
+        while words not in path.read_text(errors="replace"):
+            assert time.monotonic() < deadline, path.read_text(errors="replace")[-2000:]
+            time.sleep(0.1)
+
+
+class Job:
+    """A program of its own that reads a source on the cluster; `places` are what it found."""
+
+    def __init__(self, cluster: StandaloneCluster, source: str, **options: Any) -> None:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
+        arguments = [cluster.url, source, json.dumps({k: str(v) for k, v in options.items()})]
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, env=environment
+        )
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def places(self) -> list[tuple[Any, ...]]:
+        output, _ = self.process.communicate()
+        assert self.process.returncode == 0
+        return sorted(map(tuple, json.loads(output.splitlines()[-1])))
+
+    def stop(self) -> None:
+        if self.running:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(STOP_S)
+
+
+def slowly(batches: Any) -> Any:
+    """Leaves time for kills."""
+    for batch in batches:
+        time.sleep(0.05)
+        yield batch
+
+
+def main(master: str, source: str, options: str) -> None:
+    from cometmq.spark.session import spark_session
+
+    spark = spark_session(
+        master,
+        config={
+            "spark.ui.enabled": "false",
+            "spark.driver.host": HOST,
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.task.maxFailures": "100",
+            "spark.deploy.maxExecutorRetries": "-1",
+            "spark.excludeOnFailure.enabled": "false",
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    frame = spark.read.format(source).options(**json.loads(options)).load()
+    chosen = frame.select("topic", "queue_id", "queue_offset")
+    rows = chosen.mapInArrow(slowly, chosen.schema).collect()
+    spark.stop()
+    print(json.dumps([list(row) for row in rows]))  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
