@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 720, 400
-LEFT, RIGHT, TOP, BOTTOM = 60, 240, 40, 50
+WIDTH, HEIGHT = 760, 400
+LEFT, RIGHT, TOP, BOTTOM = 60, 280, 40, 50
 TICKS = 5
 # Told apart by colour-blind readers too (Okabe and Ito).
 COLOURS = ("#d55e00", "#e69f00", "#cc79a7", "#0072b2", "#56b4e9", "#009e73")
