@@ -3,6 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Most tests wait for something most of the time, so a few more of them than there are cores.
+JOBS ?= 3
+PARALLEL := -n $(JOBS) --dist worksteal
 
 .PHONY: help compiled demo test check interop bench bench-store bench-delays fuzz crash clean
 .DEFAULT_GOAL := help
@@ -26,13 +29,13 @@ demo: compiled ## Send 10,000 order events through a whole cluster and prove tha
 	@$(BIN)/python -m examples.demo
 
 test: compiled ## The unit, integration and short fuzz tests
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q $(PARALLEL) $(ARGS)
 
 check: $(READY) ## Format, lint, strict types, the import rule and the fast tests
 	@scripts/check
 
 interop: compiled ## The official Java, Go and Node clients and the Java broker against ours
-	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 $(ARGS)
+	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 -n 2 --dist loadfile $(ARGS)
 
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)
@@ -47,7 +50,7 @@ fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (def
 	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
 
 crash: compiled ## Kills, power losses, cut links, a storm of members, a million messages (about 25 minutes)
-	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash $(ARGS)
+	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash -n 2 --dist worksteal $(ARGS)
 
 clean: ## Remove the environment and what builds left behind
 	rm -rf $(VENV) src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
