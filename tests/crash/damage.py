@@ -176,7 +176,7 @@ class DamagedStore(Campaign):
         expected = {place for place in before if low <= place < high} - with_damage
         assert expected <= found, ("lost without need", sorted(expected - found), hit)
         assert store.index.catch_up(high, ALWAYS)
-        for place in self.rng.sample(sorted(expected), min(len(expected), 8)):
+        for place in sorted(expected):
             self._verify_found(store, place, self.stored[place])
         next_offsets = {queue: store.max_offset(*queue) for queue in QUEUES}
         for topic, queue_id in QUEUES:

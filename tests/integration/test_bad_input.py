@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.integration.client_faces import Face, Received, open_face
 
-from cometmq import Message, MessageModel, MessageQueue, select_by_hash
+from cometmq import Message, MessageModel, MessageQueue, select_by_hash, split_batches
 from cometmq.errors import (
     ClientStateError,
     CometMQError,
@@ -155,12 +155,14 @@ FAULTS: dict[str, Fault] = {
     "name server without a port": option("namesrv", "host", r"'host' is no name-server address"),
     "name server with a bad port": option("namesrv", "h:99999", r"'h:99999' is no name-server"),
     "name server that is no text": option("namesrv", [7], r"7 is a int, no name-server address"),
+    "name servers that are none": option("namesrv", 7, r"namesrv is 7, a int; pass namesrv="),
     "many name servers": option(
         "namesrv", [f"h:{i}" for i in range(1, 66)], r"65 name servers, the limit is 64"
     ),
     "empty instance name": option("instance_name", "", r"instance_name is ''; it must have 1 to"),
     "blank in the instance name": option("instance_name", "a b", r"instance_name is 'a b'.*no bla"),
     "unit name that is no text": option("unit_name", 7, r"unit_name is 7, a int; pass text"),
+    "namespace that is no text": option("namespace", 7, r"namespace is 7, a int; pass text"),
     # Options
     "unknown option": Fault(
         KINDS,
@@ -199,13 +201,30 @@ FAULTS: dict[str, Fault] = {
         "suspend_current_queue_time_ms", 9, r"time_ms is 9, it must lie in 10..30000", "push"
     ),
     "auto commit": option("auto_commit_interval_ms", 999, r"999, it must lie in 1000..", "lite"),
+    "text for a switch of traces": option(
+        "enable_trace", "false", r"enable_trace is 'false', a str; it must be True or False"
+    ),
+    "text for the order": option("orderly", "no", r"orderly is 'no', a str; it must be", "push"),
+    "text for auto commit": option("auto_commit", "no", r"auto_commit is 'no', a str", "lite"),
+    "text for the VIP channel": option(
+        "vip_channel_enabled", "no", r"vip_channel_enabled is 'no', a str", "producer"
+    ),
+    "latency tables": option(
+        "latency_tables", 5, r"latency_tables is 5; pass LatencyTables\(", "producer"
+    ),
+    "directory of offsets": option(
+        "local_offset_dir", 5, r"local_offset_dir is 5, a int; pass a path", "push", "lite"
+    ),
     "timeout": option("send_timeout_ms", 0, r"send_timeout_ms is 0, it must lie in", "producer"),
     "retries": option("retry_times", -1, r"retry_times is -1, it must lie in 0..100", "producer"),
     "compression": option(
         "compression", "gzip", r"compression is 'gzip', it must be one of Compr", "producer"
     ),
     "size limit": option(
-        "max_message_size_bytes", 0, r"max_message_size_bytes 0 is outside 1..", "producer"
+        "max_message_size_bytes", 0, r"max_message_size_bytes is 0, it must lie in 1..", "producer"
+    ),
+    "size limit that is text": option(
+        "max_message_size_bytes", "x", r"max_message_size_bytes is 'x', a str", "producer"
     ),
     # Topics and what is sent to them
     "illegal topic": sending(Message("no topic!", b"x"), r"'no topic!' has characters outside"),
@@ -231,12 +250,66 @@ FAULTS: dict[str, Fault] = {
     "properties that are too large": sending(
         Message("t", b"x", properties={"p": "x" * 33_000}), r"properties .* the limit is 32767"
     ),
+    "property that is no text": sending(
+        Message("t", b"x", properties={"p": 1}),  # type: ignore[dict-item]
+        r"the property 'p' has the value 1; names and values are text",
+    ),
+    "tags that are a list": sending(
+        Message("t", b"x", tags=["a"]),  # type: ignore[arg-type]
+        r"the property 'TAGS' has the value \['a'\]; names and values are text",
+    ),
+    "property that would vanish": sending(
+        Message("t", b"x", properties={"p": ""}), r"the property 'p' has the value ''; neither may"
+    ),
+    "property without a name": sending(
+        Message("t", b"x", properties={"": "v"}), r"the property '' has the value 'v'; neither may"
+    ),
+    "property that is no UTF-8": sending(
+        Message("t", b"x", properties={"p": "\ud800"}), r"to t have the character '\\ud800'"
+    ),
+    "flag that is no number": sending(Message("t", b"x", flag="z"), r"flag is 'z', a str"),  # type: ignore[arg-type]
+    "flag out of range": sending(Message("t", b"x", flag=2**31), r"flag is 2147483648, it must"),
+    "keys that are none": Fault(
+        ("producer",),
+        lambda *_: Message("t", b"x", keys=5),  # type: ignore[arg-type]
+        r"keys are 5; pass text or a list of it",
+    ),
     "send timeout": sending(Message("t", b"x"), r"timeout_ms is -1, it must lie", timeout_ms=-1),
     "two ways to choose a queue": sending(
         Message("t", b"x"),
         r"queue .* or to one chosen by the selector .*, not by both",
         queue=QUEUE,
         selector=select_by_hash,
+    ),
+    "queue that is none": sending(Message("t", b"x"), r"the queue 't' is a str; pass", queue="t"),
+    "selector that is none": sending(
+        Message("t", b"x"), r"selector is 3, which cannot be called; pass a fun", selector=3
+    ),
+    "callback that is none": running(
+        "producer",
+        r"the callback is 5, which cannot be called; pass a function of \(result, error\)",
+        lambda p: p.send_async(Message("t", b"x"), 5).result(10),
+    ),
+    "what is no message, in the background": running(
+        "producer", r"b'x' is a bytes; send a", lambda p: p.send_async(b"x").result(10)
+    ),
+    "recall of nothing": running(
+        "producer",
+        r"the recall handle is None; pass the recall_handle of the SendResult",
+        lambda p: p.recall("t", None),
+    ),
+    "batch of one": running(
+        "producer",
+        r"a batch is a list of messages, not Message\(.*; send one message with send",
+        lambda p: p.send_batch(Message("t", b"x")),
+    ),
+    "batch of what is no message": running(
+        "producer", r"b'x' is a bytes; send a Message\(", lambda p: p.send_batch([b"x"])
+    ),
+    "batches of what is no message": Fault(
+        ("producer",),
+        lambda *_: split_batches(["x"]),  # type: ignore[list-item]
+        r"'x' is a str; a batch holds Messages",
     ),
     "empty batch": running("producer", "a batch needs at least", lambda p: p.send_batch([])),
     "batch of two topics": running(
@@ -298,6 +371,29 @@ FAULTS: dict[str, Fault] = {
         lambda face, _kind, _name: face.new_lite_pull_consumer("g").assign([]),
         r"no queue is given to assign",
     ),
+    "assignment of text": Fault(
+        ("lite",),
+        lambda face, _kind, _name: face.new_lite_pull_consumer("g").assign("ab"),
+        r"the queue 'a' is a str; pass a MessageQueue\(topic, broker_name, queue_id\)",
+    ),
+    "assignment of one queue": Fault(
+        ("lite",),
+        lambda face, _kind, _name: face.new_lite_pull_consumer("g").assign(QUEUE),
+        r"the queues MessageQueue\(.*\) are a MessageQueue; pass a list of MessageQueues",
+    ),
+    "seek to text": running("lite", r"offset is 'a', a str", lambda c: c.seek(QUEUE, "a")),
+    "seek in text": running("lite", r"the queue 'q' is a str", lambda c: c.seek("q", 0)),
+    "time that is text": running(
+        "lite", r"timestamp_ms is 'x', a str", lambda c: c.offset_for_timestamp(QUEUE, "x")
+    ),
+    "commit of text": running("lite", r"offset is 'a', a str", lambda c: c.commit({QUEUE: "a"})),
+    "commit below 0": running(
+        "lite", r"offset is -5, it must lie", lambda c: c.commit({QUEUE: -5})
+    ),
+    "commit without offsets": running(
+        "lite", r"the offsets \[Mess.*\] are a list; pass a dict", lambda c: c.commit([QUEUE])
+    ),
+    "pull of text": running("lite", r"the queue 'q' is a str; pass", lambda c: c.pull("q", 0)),
     "poll timeout": running("lite", r"timeout_ms is -1, it must", lambda c: c.poll(-1)),
     "seek in a foreign queue": running(
         "lite", r"is not assigned", lambda c: c.seek(FOREIGN, 0), error=ClientStateError

@@ -190,7 +190,7 @@ async def until_sending(namesrv: str) -> None:
     """Until the broker has messages of the benchmark, which has counted by then what was before."""
 
     async def some_stored() -> bool:
-        async with OffsetsAdmin([namesrv]) as admin:
+        async with OffsetsAdmin(namesrv) as admin:
             try:
                 return stored(await admin.topic_offsets("t")) > 0
             except RouteNotFoundError:

@@ -29,14 +29,14 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def namesrv() -> Iterator[str]:
     with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster
+        yield cluster.namesrv
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
+def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
+    with open_face(request.param, namesrv) as face:
         yield face
 
 

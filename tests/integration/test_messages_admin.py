@@ -73,7 +73,7 @@ def ask(namesrv: str) -> Ask:
 
     def run(work: Callable[[MessagesAdmin], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
-            async with MessagesAdmin([namesrv]) as admin:
+            async with MessagesAdmin(f"127.0.0.1:1;{namesrv}") as admin:
                 return await work(admin)
 
         return asyncio.run(main())

@@ -15,7 +15,7 @@ from cometmq import ConsumeFromWhere, Message, MessageModel, MessageQueue
 from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
-QUERY_CONSUMER_OFFSET = 14
+QUERY_CONSUMER_OFFSET, GET_ROUTE = 14, 105
 Stored = Callable[[str, str], int | None]
 
 ORDERLY = pytest.mark.parametrize("orderly", [False, True])
@@ -24,14 +24,14 @@ SOON_S, NEVER_S = 0.05, 3600.0
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def namesrv() -> Iterator[str]:
     with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster
+        yield cluster.namesrv
 
 
 @pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
+def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
+    with open_face(request.param, namesrv) as face:
         yield face
 
 
@@ -51,12 +51,14 @@ def every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 @pytest.fixture
-def stored(cluster: Cluster) -> Stored:
+def stored(namesrv: str) -> Stored:
     """A group's offset in queue 0 as the broker has it."""
 
     def ask(group: str, topic: str) -> int | None:
         ext = {"consumerGroup": group, "topic": topic, "queueId": 0, "setZeroIfNotFound": "false"}
-        with RawClient(cluster.brokers[0].address) as client:
+        with RawClient(namesrv) as client:
+            route = json.loads(client.ask(GET_ROUTE, {"topic": topic}).body)
+        with RawClient(route["brokerDatas"][0]["brokerAddrs"]["0"]) as client:
             answer = client.ask(QUERY_CONSUMER_OFFSET, ext)
         return int(answer.ext["offset"]) if answer.code == 0 else None
 

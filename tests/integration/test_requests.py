@@ -26,15 +26,15 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def namesrv() -> Iterator[str]:
     # Two brokers: a reply may come by one that knows the requester only because it asked.
     with Cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster
+        yield cluster.namesrv
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
+def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
+    with open_face(request.param, namesrv) as face:
         yield face
 
 
@@ -45,10 +45,10 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def replier(cluster: Cluster, name: str) -> Iterator[Any]:
+def replier(namesrv: str, name: str) -> Iterator[Any]:
     """Starts a consumer that answers with what it got, in capitals; its requests."""
     requests: list[MessageExt] = []
-    producer = cometmq.Producer(f"{name}-replies", namesrv=cluster.namesrv)
+    producer = cometmq.Producer(f"{name}-replies", namesrv=namesrv)
 
     def listen(messages: list[MessageExt]) -> ConsumeResult:
         for message in messages:
@@ -57,9 +57,7 @@ def replier(cluster: Cluster, name: str) -> Iterator[Any]:
                 producer.send(create_reply_message(message, message.body.upper()))
         return ConsumeResult.SUCCESS
 
-    consumer = cometmq.PushConsumer(
-        f"{name}-repliers", listen, namesrv=cluster.namesrv, consume_from=FIRST
-    )
+    consumer = cometmq.PushConsumer(f"{name}-repliers", listen, namesrv=namesrv, consume_from=FIRST)
     consumer.subscribe(name, "ask")
     with producer, consumer:
         yield requests

@@ -166,7 +166,7 @@ def test_dump(java: Path) -> None:
     assert all(len(message.get("body", "") or message["bodyBase64"]) > 1000 for message in messages)
     _, raw = called("dump", java, "--topic", "big", "--queueId", "1", "--raw")
     assert len(raw) < len(output)
-    _, output = called("dump", java, "-k", "m-0", "-l", "5")
+    _, output = called("dump", java, "-k", "m-0", "-l", "5", "-o", "json")
     assert {json.loads(line)["keys"][0] for line in output.splitlines()} == {"m-0"}
 
 
@@ -253,6 +253,7 @@ def test_a_broker_does_not_start_on_a_store_being_checked(java: Path) -> None:
         ("empty", "is no store, it has no directory commitlog"),
         ("file", "is no directory"),
         ("dledger", "is the log of a DLedger broker, which cannot be used here"),
+        ("foreign", "begins with magic 0x50415231 and no file there has a message of RocketMQ"),
     ],
 )
 def test_what_is_no_store_is_one_sentence_and_status_2(
@@ -262,6 +263,7 @@ def test_what_is_no_store_is_one_sentence_and_status_2(
     (tmp_path / "file").touch()
     (tmp_path / "dledger/commitlog").mkdir(parents=True)
     (tmp_path / "dledger/dledger-n0").mkdir()
+    another_layout(tmp_path / "foreign")
     for command in ("check", "repair", "explain"):
         result = ended(command, tmp_path / name)
         assert (result.returncode, result.stdout) == (2, "")
@@ -299,6 +301,11 @@ def another_size(root: Path) -> None:
     (root / "commitlog" / f"{0:020d}").write_bytes(bytes(100_000))
 
 
+def another_layout(root: Path) -> None:
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / f"{0:020d}").write_bytes(b"PAR1" * 16_384)
+
+
 def a_file(root: Path) -> None:
     root.touch()
 
@@ -310,6 +317,7 @@ def a_file(root: Path) -> None:
         (rocksdb, "/consumequeue is a RocksDB", "name another directory"),
         (directory_for_file, "is a directory where a file of the commit log", "move it away"),
         (another_size, "has 100000 bytes, expected 65536", "set mappedFileSizeCommitLog to"),
+        (another_layout, "begins with magic 0x50415231 and no", "move the files away"),
         (a_file, "is no directory", "name another one with storePathRootDir"),
     ],
 )

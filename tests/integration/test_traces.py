@@ -26,15 +26,15 @@ TRACE = "RMQ_SYS_TRACE_TOPIC"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def namesrv() -> Iterator[str]:
     properties = {"accessMessageInMemoryMaxRatio": "0", "recallMessageEnable": "true"}
     with Cluster(properties=properties) as cluster:
-        yield cluster
+        yield cluster.namesrv
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
+def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
+    with open_face(request.param, namesrv) as face:
         yield face
 
 
@@ -135,9 +135,9 @@ def test_a_poll_is_traced(face: Face, name: str) -> None:
 
 
 @pytest.mark.parametrize("which", ["blocking", "asyncio"])
-def test_the_end_of_a_transaction_is_traced(face: Face, cluster: Cluster, which: str) -> None:
+def test_the_end_of_a_transaction_is_traced(face: Face, namesrv: str, which: str) -> None:
     topic = f"ends-{which}-{type(face).__name__}"
-    transactional = TransactionFace(which, cluster.namesrv)
+    transactional = TransactionFace(which, namesrv)
     try:
         listener = transactional.listener(COMMIT)
         producer = transactional.producer(topic, listener, enable_trace=True)

@@ -19,11 +19,12 @@ TIMEOUT_S: Final = 3.0
 class AdminClient:
     """Base of the admin classes: connections, and the routes that name servers tell.
 
-    An asynchronous context manager; for the loop that enters it.
+    `namesrv` is `host:port`, several joined by `;` or in a list. An asynchronous context manager; for
+    the loop that enters it.
     """
 
-    def __init__(self, namesrv: Sequence[str]) -> None:
-        self._namesrv = list(namesrv)
+    def __init__(self, namesrv: str | Sequence[str]) -> None:
+        self._namesrv = namesrv.split(";") if isinstance(namesrv, str) else list(namesrv)
         self._remoting = RemotingClient()
 
     async def close(self) -> None:

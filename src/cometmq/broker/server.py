@@ -24,6 +24,7 @@ from cometmq.broker.indexing import Indexing
 from cometmq.broker.lock_handlers import LockHandlers
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offset_handlers import OffsetHandlers
+from cometmq.broker.opening import OpeningProgress
 from cometmq.broker.predicates import FilterPredicates
 from cometmq.broker.property_filters import PropertyFilters
 from cometmq.broker.pull import PullHandler
@@ -215,7 +216,8 @@ class Broker:
             ),
         )
         # Recovery of a large store takes its time; other servers on this loop go on meanwhile.
-        await asyncio.get_running_loop().run_in_executor(None, store.open)
+        progress = OpeningProgress(self._clock, str(self.store_config.store_path_root_dir))
+        await asyncio.get_running_loop().run_in_executor(None, store.open, progress)
         self._store = store
         self._tables = BrokerTables(
             self.config,

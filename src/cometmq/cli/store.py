@@ -29,6 +29,10 @@ class Form(Enum):
     JSON = "json"
 
 
+class DumpForm(Enum):
+    JSON = "json"
+
+
 # Not checked by typer (`readable`): the store says better what is wrong and what to do.
 Directory = Annotated[
     Path,
@@ -143,6 +147,9 @@ def dump(
     raw: Annotated[
         bool, typer.Option("--raw", help="Bodies as stored, compressed ones too.")
     ] = False,
+    _output: Annotated[
+        DumpForm, typer.Option("-o", "--output", help="How to show it: a JSON object a line.")
+    ] = DumpForm.JSON,
 ) -> None:
     """Print messages as JSON, one a line, in the order of the log. Damaged ones are left out."""
     from itertools import islice

@@ -6,6 +6,7 @@ It runs while one of them does; a forked child gets one of its own.
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import threading
 import warnings
@@ -74,6 +75,11 @@ os.register_at_fork(after_in_child=_shared.leave_to_parent)
 class BlockingClient(NamesOptions):
     """Base of the blocking classes."""
 
+    def __init_subclass__(cls, *, of: type[AsyncClient], **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__doc__ = "\n\n".join(filter(None, (inspect.getdoc(cls), inspect.getdoc(of))))
+        _document(cls, of)
+
     def __init__(self, asynchronous: AsyncClient) -> None:
         self._client = asynchronous
         self._thread: LoopThread | None = None
@@ -134,6 +140,16 @@ class BlockingClient(NamesOptions):
             self._client.check_started()
             raise AssertionError("a started client has its thread")
         return self._thread
+
+
+def _document(cls: type, of: type) -> None:
+    """Have `help` say of each method what the asyncio class says of it."""
+    for name, member in vars(cls).items():
+        if not name.startswith("_") and not member.__doc__:
+            member.__doc__ = inspect.getdoc(getattr(of, name))
+
+
+_document(BlockingClient, AsyncClient)
 
 
 async def _later(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_properties_text
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_properties, check_properties_text
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
@@ -178,6 +178,10 @@ def split_batches(
     batches: list[list[Message]] = []
     room = 0
     for message in messages:
+        if not isinstance(message, Message):
+            raise IllegalArgumentError(
+                f"{message!r:.80} is a {type(message).__name__}; a batch holds Messages"
+            )
         size = batch_size(message)
         if size > max_bytes:
             raise IllegalArgumentError(
@@ -194,6 +198,7 @@ def split_batches(
 
 def _properties_text(message: Message) -> str:
     properties = message.properties
+    check_properties(properties)
     text = encode_properties(properties)
     if p.WAIT_STORE_MSG_OK not in properties:
         text += _WAIT_TRUE

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 from cometmq.client.hooks import Hook, HookList
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
-from cometmq.client.limits import check_client_group, check_name, parse_addresses
+from cometmq.client.limits import check_client_group, check_flag, check_name, parse_addresses
 from cometmq.client.logs import use_standard_logging
 from cometmq.client.namespaces import Namespace, namespace_of
 from cometmq.client.options import NamesOptions
@@ -80,6 +80,7 @@ class AsyncClient(NamesOptions, ABC):
         check_group(self._group)
         if trace_topic is not None:
             check_topic(trace_topic)
+        check_flag("enable_trace", enable_trace)
         self._enable_trace = enable_trace
         self._trace_topic = trace_topic
         self._tracer: TraceDispatcher | None = None
@@ -92,6 +93,7 @@ class AsyncClient(NamesOptions, ABC):
 
     @property
     def group(self) -> str:
+        """The group as it was given, without its namespace."""
         return self._visible_group
 
     @property

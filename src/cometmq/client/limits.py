@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cometmq.errors import IllegalArgumentError
@@ -16,6 +16,7 @@ from cometmq.model.names import (
     check_topic,
     is_retry_topic,
 )
+from cometmq.model.queue import MessageQueue
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 
 MAX_MESSAGE_SIZE_BYTES: Final = 4 * 1024 * 1024
@@ -25,6 +26,7 @@ MAX_NAME_LENGTH: Final = 200
 
 # The producer sets the unique id itself, and a message sent twice carries it already.
 _NOT_FOR_USERS: Final = p.RESERVED - {p.UNIQ_CLIENT_MESSAGE_ID}
+_MAY_BE_EMPTY: Final = (p.TAGS, p.KEYS)
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 # A UTF-16 unit takes at most this many bytes in UTF-8, so shorter texts need no encoding.
 _UTF8_FACTOR: Final = 4
@@ -34,10 +36,7 @@ class MessageChecks:
     """The rules one producer applies to every message; remembers the topics it found legal."""
 
     def __init__(self, max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES) -> None:
-        if not 1 <= max_message_size_bytes <= 16 * 1024 * 1024:
-            raise IllegalArgumentError(
-                f"max_message_size_bytes {max_message_size_bytes} is outside 1..{16 * 1024 * 1024}"
-            )
+        check_range("max_message_size_bytes", max_message_size_bytes, 1, 16 * 1024 * 1024)
         self.max_message_size_bytes = max_message_size_bytes
         self._legal_topics: set[str] = set()
 
@@ -53,6 +52,8 @@ class MessageChecks:
         if topic not in self._legal_topics:
             self._check_topic(topic)
         self.check_body(message.body, message.topic)
+        if message.flag != 0:
+            check_range("flag", message.flag, -(2**31), 2**31 - 1)
         if not _NOT_FOR_USERS.isdisjoint(message.properties):
             names = sorted(_NOT_FOR_USERS.intersection(message.properties))
             raise IllegalArgumentError(
@@ -82,6 +83,7 @@ class MessageChecks:
         if not messages:
             raise IllegalArgumentError("a batch needs at least one message")
         first = messages[0]
+        self.check(first)
         if is_retry_topic(first.topic):
             raise IllegalArgumentError(f"a batch may not go to the retry topic {first.topic}")
         for message in messages:
@@ -113,8 +115,31 @@ class MessageChecks:
         self._legal_topics.add(topic)
 
 
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise IllegalArgumentError unless all are text and would be there again when they are read."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise IllegalArgumentError(
+                f"the property {name!r:.80} has the value {value!r:.80}; names and values are text"
+            )
+        # Java: MessageAccessor's putUserProperty; decoders leave such entries out.
+        if not name or (not value and name not in _MAY_BE_EMPTY):
+            raise IllegalArgumentError(
+                f"the property {name!r:.80} has the value {value!r}; neither may be empty, since "
+                "consumers would not see it: leave it out"
+            )
+
+
 def check_properties_text(text: str, topic: str) -> None:
     """Raise IllegalArgumentError when the encoded properties exceed what a record can hold."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise IllegalArgumentError(
+                f"the properties of a message to {topic} have the character "
+                f"{text[error.start]!a}, which UTF-8 does not know; send text without surrogates"
+            ) from None
     if len(text) * _UTF8_FACTOR <= MAX_PROPERTIES_LENGTH:
         return
     length = len(text.encode())
@@ -142,6 +167,23 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
         raise IllegalArgumentError(f"{name} is {value}, it must lie in {low}..{high}")
 
 
+def check_flag(name: str, value: bool) -> None:
+    """Raise IllegalArgumentError unless `value` is True or False: "false" would count as true."""
+    if not isinstance(value, bool):
+        raise IllegalArgumentError(
+            f"{name} is {value!r:.80}, a {type(value).__name__}; it must be True or False"
+        )
+
+
+def check_queue(queue: object) -> None:
+    """Raise IllegalArgumentError unless `queue` is a MessageQueue."""
+    if not isinstance(queue, MessageQueue):
+        raise IllegalArgumentError(
+            f"the queue {queue!r:.80} is a {type(queue).__name__}; pass a "
+            "MessageQueue(topic, broker_name, queue_id)"
+        )
+
+
 def check_name(name: str, value: object) -> None:
     """Raise IllegalArgumentError unless `value` may stand in a client id: text without blanks."""
     if not isinstance(value, str):
@@ -160,6 +202,10 @@ def check_callable(name: str, value: object, what: str) -> None:
 
 def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
     """Name-server addresses `host:port`, given as a list or as text joined by `;` or `,`."""
+    if not isinstance(namesrv, str | Sequence):
+        raise IllegalArgumentError(
+            f"namesrv is {namesrv!r:.80}, a {type(namesrv).__name__}; pass namesrv='host:9876'"
+        )
     parts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else namesrv
     for part in parts:
         if not isinstance(part, str):

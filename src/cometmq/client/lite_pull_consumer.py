@@ -15,7 +15,7 @@ from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
-from cometmq.client.limits import check_callable, check_range
+from cometmq.client.limits import check_callable, check_flag, check_queue, check_range
 from cometmq.client.lite_pull_member import LitePullMember, LitePullOptions
 from cometmq.client.offset_store import local_directory
 from cometmq.client.options import choice
@@ -106,6 +106,7 @@ class LitePullConsumer(AsyncClient):
         if consume_timestamp_ms is None:
             consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
         check_range("consume_timestamp_ms", consume_timestamp_ms, 0, 2**63 - 1)
+        check_flag("auto_commit", auto_commit)
         check_callable("allocation", allocation, "an allocation strategy, allocate_averagely say")
         message_model = choice("message_model", message_model, MessageModel)
         # The offset file of a broadcasting consumer is found again by its client id.
@@ -222,6 +223,7 @@ class LitePullConsumer(AsyncClient):
         check_range("max_messages", max_messages, 1, 1024)
         check_range("suspend_ms", suspend_ms, 0, SUSPEND_LITE_MS)
         check_range("offset", offset, 0, 2**63 - 1)
+        check_queue(queue)
         selector = message_selector(queue.topic, tags, sql, predicate)
         queue = self._namespace.wrap_queue(queue)
         pulled = await pull_once(
@@ -241,9 +243,11 @@ class LitePullConsumer(AsyncClient):
         self._running_member().pause(self._wrapped(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """End the `pause` of these queues."""
         self._running_member().resume(self._wrapped(queues))
 
     def paused_queues(self) -> list[MessageQueue]:
+        """The queues of which `pause` is in force."""
         return sorted(map(self._namespace.unwrap_queue, self._running_member().paused()))
 
     # Positions and offsets
@@ -254,33 +258,33 @@ class LitePullConsumer(AsyncClient):
         Raises ClientStateError for a queue that is not assigned, IllegalArgumentError for an offset
         outside of what the queue holds.
         """
-        await self._running_member().seek(self._namespace.wrap_queue(queue), offset)
+        check_range("offset", offset, 0, 2**63 - 1)
+        await self._running_member().seek(self._wrap(queue), offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on at the oldest message that the broker still has."""
-        await self._running_member().seek_to(self._namespace.wrap_queue(queue), end=False)
+        await self._running_member().seek_to(self._wrap(queue), end=False)
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Go on behind the newest message."""
-        await self._running_member().seek_to(self._namespace.wrap_queue(queue), end=True)
+        await self._running_member().seek_to(self._wrap(queue), end=True)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset whose message was stored at or after `timestamp_ms`."""
-        return await self._running_member().offset_for_timestamp(
-            self._namespace.wrap_queue(queue), timestamp_ms
-        )
+        check_range("timestamp_ms", timestamp_ms, 0, 2**63 - 1)
+        return await self._running_member().offset_for_timestamp(self._wrap(queue), timestamp_ms)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The lowest offset whose message the broker still has."""
-        return await self._running_member().min_offset(self._namespace.wrap_queue(queue))
+        return await self._running_member().min_offset(self._wrap(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
-        return await self._running_member().max_offset(self._namespace.wrap_queue(queue))
+        return await self._running_member().max_offset(self._wrap(queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset, None when there is none."""
-        return await self._running_member().committed(self._namespace.wrap_queue(queue))
+        return await self._running_member().committed(self._wrap(queue))
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None, *, wait: bool = True
@@ -289,14 +293,30 @@ class LitePullConsumer(AsyncClient):
 
         Without `wait` they are only sent; a failure is logged and mended by the next commit.
         """
-        if offsets is not None and self._namespace:
-            offsets = {self._namespace.wrap_queue(queue): at for queue, at in offsets.items()}
+        if offsets is not None:
+            if not isinstance(offsets, Mapping):
+                raise IllegalArgumentError(
+                    f"the offsets {offsets!r:.80} are a {type(offsets).__name__}; pass a dict from "
+                    "MessageQueue to offset"
+                )
+            for offset in offsets.values():
+                check_range("offset", offset, 0, 2**63 - 1)
+            offsets = {self._wrap(queue): at for queue, at in offsets.items()}
         await self._running_member().commit(offsets, wait=wait)
 
     # Inside
 
     def _wrapped(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        return {self._namespace.wrap_queue(queue) for queue in queues}
+        if isinstance(queues, MessageQueue) or not isinstance(queues, Iterable):
+            raise IllegalArgumentError(
+                f"the queues {queues!r:.80} are a {type(queues).__name__}; pass a list of "
+                "MessageQueues"
+            )
+        return {self._wrap(queue) for queue in queues}
+
+    def _wrap(self, queue: MessageQueue) -> MessageQueue:
+        check_queue(queue)
+        return self._namespace.wrap_queue(queue)
 
     def _running_member(self) -> LitePullMember:
         self._running()

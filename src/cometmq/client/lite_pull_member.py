@@ -252,10 +252,8 @@ class LitePullMember:
             self._take_over_positions(queues)
         else:
             queues = list(offsets)
-            for queue, offset in offsets.items():
+            for queue in queues:
                 self._need(queue)
-                if offset < 0:
-                    raise IllegalArgumentError(f"the offset {offset} of {queue} is below 0")
             for queue, offset in offsets.items():
                 self._offsets.update(queue, offset, increase_only=False)
         await (self._offsets.persist(queues) if wait else self._offsets.persist_oneway(queues))

@@ -35,6 +35,10 @@ class Namespace:
     __slots__ = ("_prefix", "name")
 
     def __init__(self, name: str | None) -> None:
+        if name is not None and not isinstance(name, str):
+            raise IllegalArgumentError(
+                f"namespace is {name!r:.80}, a {type(name).__name__}; pass text"
+            )
         if name and not _LEGAL.fullmatch(name):
             raise IllegalArgumentError(
                 f"the namespace {name!r} has characters outside ^[a-zA-Z0-9_-]+$"

@@ -176,6 +176,10 @@ async def persist_periodically(offsets: OffsetStore, queues: Collection[MessageQ
 
 def local_directory(directory: str | os.PathLike[str] | None) -> Path:
     """Where offset files lie: as given, else as the environment says, else as Java's client."""
+    if directory is not None and not isinstance(directory, str | os.PathLike):
+        raise IllegalArgumentError(
+            f"local_offset_dir is {directory!r:.80}, a {type(directory).__name__}; pass a path"
+        )
     given: Any = directory or os.environ.get(LOCAL_DIRECTORY_VARIABLE)
     return Path(given) if given else Path.home() / ".rocketmq_offsets"
 

@@ -20,7 +20,14 @@ from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.latency_faults import LatencyFaults, LatencyTables
 from cometmq.client.lifecycle import AsyncClient
-from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, MessageChecks, check_range
+from cometmq.client.limits import (
+    MAX_MESSAGE_SIZE_BYTES,
+    MessageChecks,
+    check_callable,
+    check_flag,
+    check_queue,
+    check_range,
+)
 from cometmq.client.oneways import Oneways
 from cometmq.client.options import choice
 from cometmq.client.pending import Callback, Pending
@@ -142,6 +149,15 @@ class Producer(AsyncClient):
         check_range("default_topic_queue_nums", default_topic_queue_nums, 1, 65536)
         check_range("max_pending_sends", max_pending_sends, 1, 10_000_000)
         check_range("max_pending_bytes", max_pending_bytes, 1, 2**40)
+        check_flag("vip_channel_enabled", vip_channel_enabled)
+        check_flag("send_latency_fault_enable", send_latency_fault_enable)
+        another = retry_another_broker_when_not_store_ok
+        check_flag("retry_another_broker_when_not_store_ok", another)
+        if not isinstance(latency_tables, LatencyTables):
+            raise IllegalArgumentError(
+                f"latency_tables is {latency_tables!r:.80}; pass LatencyTables(latency_max_ms, "
+                "not_available_duration_ms)"
+            )
         self._send_timeout_ms = send_timeout_ms
         self._max_pending_sends = max_pending_sends
         self._max_pending_bytes = max_pending_bytes
@@ -151,7 +167,7 @@ class Producer(AsyncClient):
             retry_times,
             default_topic_queue_nums,
             retry_times_async,
-            retry_another_broker_when_not_store_ok,
+            another,
             vip_channel_enabled,
         )
         self._compress_over_bytes = compress_over_bytes
@@ -204,6 +220,7 @@ class Producer(AsyncClient):
         """
         self._ready()
         timeout_s = self._timeout_s(timeout_ms)
+        _check_callback(callback)
         sending = self._send(message, timeout_s, CommunicationMode.ASYNC, queue, selector, key)
         return self._spawn(message, sending, callback)
 
@@ -241,6 +258,7 @@ class Producer(AsyncClient):
         """
         self._ready()
         timeout_s = self._timeout_s(timeout_ms)
+        _check_callback(callback)
         asking = self._request(message, timeout_s, queue, selector, key)
         return self._spawn(message, asking, callback)
 
@@ -284,6 +302,10 @@ class Producer(AsyncClient):
         `max_message_size_bytes`: see `split_batches`. The ids of the result are joined by commas.
         """
         sender, encoder = self._ready()
+        if isinstance(messages, Message) or not isinstance(messages, Iterable):
+            raise IllegalArgumentError(
+                f"a batch is a list of messages, not {messages!r:.80}; send one message with send"
+            )
         batch = list(messages)
         self._checks.check_batch(batch)
         outgoing = encoder.encode_batch(batch)
@@ -309,6 +331,11 @@ class Producer(AsyncClient):
         """
         sender, _ = self._ready()
         check_topic(topic)
+        if not isinstance(recall_handle, str):
+            raise IllegalArgumentError(
+                f"the recall handle is {recall_handle!r:.80}; pass the recall_handle of the "
+                "SendResult, which only messages with delay_ms or deliver_at_ms have"
+            )
         timeout_s, name = self._timeout_s(timeout_ms), self._namespace.wrap(topic)
         msg_id = await sender.recall(self._group, name, recall_handle, timeout_s)
         if self._send_trace is not None:
@@ -377,7 +404,8 @@ class Producer(AsyncClient):
         self, message: Message, work: Coroutine[Any, Any, T], callback: Callback[T] | None
     ) -> asyncio.Task[T]:
         assert self._pending is not None, "set by start"
-        size = len(message.body) if isinstance(message.body, bytes) else 0
+        body = getattr(message, "body", None)  # what is no message, its check refuses
+        size = len(body) if isinstance(body, bytes) else 0
         return self._pending.spawn(size, work, callback)
 
     async def _target(
@@ -396,6 +424,10 @@ class Producer(AsyncClient):
             raise IllegalArgumentError(
                 f"a message is sent to the queue {queue} or to one chosen by {given}, not by both"
             )
+        if queue is not None:
+            check_queue(queue)
+        if selector is not None:
+            check_callable("selector", selector, "a function of (queues, message, key)")
         if queue is not None and queue.topic != message.topic:
             raise IllegalArgumentError(
                 f"a message to {message.topic} cannot go to the queue {queue}"
@@ -478,3 +510,8 @@ class Producer(AsyncClient):
                 count=len(self._unsent),
                 send_timeout_ms=self._send_timeout_ms,
             )
+
+
+def _check_callback(callback: object) -> None:
+    if callback is not None:
+        check_callable("the callback", callback, "a function of (result, error)")

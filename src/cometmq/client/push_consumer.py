@@ -13,7 +13,7 @@ from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
-from cometmq.client.limits import check_callable, check_range
+from cometmq.client.limits import check_callable, check_flag, check_range
 from cometmq.client.listening import Listener
 from cometmq.client.member import ConsumerOptions, GroupMember
 from cometmq.client.offset_store import local_directory
@@ -137,6 +137,7 @@ class PushConsumer(AsyncClient):
         if consume_timestamp_ms is None:
             consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
         check_range("consume_timestamp_ms", consume_timestamp_ms, 0, 2**63 - 1)
+        check_flag("orderly", orderly)
         check_callable("allocation", allocation, "an allocation strategy, allocate_averagely say")
         message_model = choice("message_model", message_model, MessageModel)
         # The offset file of a broadcasting consumer is found again by its client id.
@@ -220,6 +221,7 @@ class PushConsumer(AsyncClient):
         self._running_member().pause()
 
     def resume(self) -> None:
+        """End a `pause`; without one, nothing happens."""
         self._running_member().resume()
 
     @property

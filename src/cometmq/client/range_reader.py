@@ -204,7 +204,7 @@ class RangeReader(AsyncClient):
         """Whoever reads closes the reading."""
 
 
-class BlockingRangeReader(BlockingClient):
+class BlockingRangeReader(BlockingClient, of=RangeReader):
     """As RangeReader, for threads without a loop."""
 
     def __init__(

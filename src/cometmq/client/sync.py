@@ -54,8 +54,12 @@ from cometmq.model.results import (
 from cometmq.protocol.compression import CompressionType
 
 
-class Producer(BlockingClient):
-    """See `cometmq.aio.Producer`. `send_async` calls its callback on the loop thread."""
+class Producer(BlockingClient, of=AsyncProducer):
+    """The blocking `cometmq.aio.Producer`: as below, with `with` for `async with` and without `await`.
+
+    Any thread may call its methods. `send_async` and `request_async` return futures of
+    concurrent.futures, and call their callbacks on the loop thread.
+    """
 
     def __init__(
         self,
@@ -209,8 +213,11 @@ class Producer(BlockingClient):
         return self._call(self._async.queues(topic))
 
 
-class TransactionProducer(Producer):
-    """See `cometmq.aio.TransactionProducer`. Listeners that are functions run in its own threads."""
+class TransactionProducer(Producer, of=AsyncTransactionProducer):
+    """The blocking `cometmq.aio.TransactionProducer`: as below, without `await`.
+
+    Any thread may call its methods. Listeners that are functions run in its own threads.
+    """
 
     def __init__(
         self,
@@ -241,8 +248,11 @@ class TransactionProducer(Producer):
         )
 
 
-class PushConsumer(BlockingClient):
-    """See `cometmq.aio.PushConsumer`."""
+class PushConsumer(BlockingClient, of=AsyncPushConsumer):
+    """The blocking `cometmq.aio.PushConsumer`: as below, with `with` for `async with`.
+
+    Any thread may call its methods.
+    """
 
     def __init__(
         self,
@@ -334,8 +344,10 @@ class PushConsumer(BlockingClient):
         self._apply(self._async.set_concurrency, concurrency)
 
 
-class LitePullConsumer(BlockingClient):
-    """See `cometmq.aio.LitePullConsumer`."""
+class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
+    """The blocking `cometmq.aio.LitePullConsumer`: as below, with `with` for `async with` and without
+    `await`. Any thread may call its methods.
+    """
 
     def __init__(
         self,

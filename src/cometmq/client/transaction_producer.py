@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, Unpack
 
 import structlog
@@ -25,7 +25,7 @@ from cometmq.client.routes import REFRESH_INTERVAL_S
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
-from cometmq.model.names import AUTO_CREATE_TOPIC
+from cometmq.model.names import AUTO_CREATE_TOPIC, check_topic
 from cometmq.model.results import (
     LocalTransactionState,
     SendResult,
@@ -101,6 +101,12 @@ class TransactionProducer(Producer):
         super().__init__(group, **options)
         check_range("concurrency", concurrency, 1, 10_000)
         check_range("max_pending_checks", max_pending_checks, 1, 1_000_000)
+        if inspect.isclass(listener):
+            raise IllegalArgumentError(
+                f"the listener {listener!r:.80} is a class; pass an object of it"
+            )
+        if isinstance(topics, str) or not isinstance(topics, Iterable):
+            raise IllegalArgumentError(f"topics is {topics!r:.80}; pass a list of topic names")
         for name in ("execute", "check"):
             if not callable(getattr(listener, name, None)):
                 raise IllegalArgumentError(
@@ -109,6 +115,8 @@ class TransactionProducer(Producer):
                 )
         self._listener = listener
         self._topics = tuple(topics)
+        for topic in self._topics:
+            check_topic(topic)
         self._concurrency = concurrency
         self._max_pending_checks = max_pending_checks
         self._pending_checks = 0

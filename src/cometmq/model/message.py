@@ -23,6 +23,10 @@ class Message:
     At most one of `delay_level`, `delay_ms` and `deliver_at_ms` has the broker deliver the message
     later; see the properties of these names. IllegalArgumentError for two of them, or a number that
     is out of range.
+
+    The first send gives the message its unique id. An object that is sent again keeps it, so to
+    whoever tells messages by their id it is the same message once more, as in Java: make another one,
+    or a `copy` without the property UNIQ_KEY.
     """
 
     __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
@@ -49,7 +53,7 @@ class Message:
         if tags is not None:
             self.tags = tags
         if keys:
-            self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+            self.keys = keys
         if not wait_store_ok:
             self.properties[p.WAIT_STORE_MSG_OK] = "false"
         if delay_level or delay_ms is not None or deliver_at_ms is not None:
@@ -68,8 +72,13 @@ class Message:
         return tuple(self.properties.get(p.KEYS, "").split())
 
     @keys.setter
-    def keys(self, keys: Iterable[str]) -> None:
-        self.properties[p.KEYS] = p.KEY_SEPARATOR.join(keys)
+    def keys(self, keys: str | Iterable[str]) -> None:
+        try:
+            self.properties[p.KEYS] = keys if isinstance(keys, str) else p.KEY_SEPARATOR.join(keys)
+        except TypeError:
+            raise IllegalArgumentError(
+                f"keys are {keys!r:.80}; pass text or a list of it"
+            ) from None
 
     @property
     def wait_store_ok(self) -> bool:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
+from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
+
+_INT32_MAX: Final = 2**31 - 1
 
 
 class SendStatus(Enum):
@@ -97,6 +101,9 @@ class ConsumeReport:
     none); those after it are delivered again. `delay_level` is the level with which the broker
     delivers again (0: by the number of times, -1: not again, to the dead letters).
     `suspend_current_queue_time_ms` replaces an orderly consumer's own pause.
+
+    Raises IllegalArgumentError for what is none of these: in the listener, whose messages then come
+    again.
     """
 
     result: ConsumeResult = ConsumeResult.SUCCESS
@@ -104,9 +111,31 @@ class ConsumeReport:
     delay_level: int = 0
     suspend_current_queue_time_ms: int | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.result, ConsumeResult):
+            raise IllegalArgumentError(
+                f"the result of a ConsumeReport is {self.result!r:.80}; it must be a ConsumeResult"
+            )
+        for name, value, least in (
+            ("ack_index", self.ack_index, -1),
+            ("delay_level", self.delay_level, -1),
+            ("suspend_current_queue_time_ms", self.suspend_current_queue_time_ms, 0),
+        ):
+            if value is None and name != "delay_level":
+                continue
+            if type(value) is not int or not least <= value <= _INT32_MAX:
+                raise IllegalArgumentError(
+                    f"{name} is {value!r:.80}, it must be a whole number in {least}..{_INT32_MAX}"
+                )
+
 
 class ConsumeFromWhere(Enum):
-    """Where a group without a stored offset begins."""
+    """Where a group without a stored offset begins.
+
+    In a queue whose first message its broker still has in memory, a new group begins with that
+    message, whatever it wanted: so RocketMQ's brokers have it (accessMessageInMemoryMaxRatio, 40 % of
+    the memory as they are shipped).
+    """
 
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"

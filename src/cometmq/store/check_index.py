@@ -63,6 +63,10 @@ def check_index(store: OfflineStore, report: Report, progress: Progress | None =
 
 def _load(store: OfflineStore, path: Path, report: Report) -> _Entries | None:
     sizes = store.index_sizes(path)
+    if sizes is None and (size := store.disk.size(path) or 0) < HEADER_SIZE:
+        text = f"{size} bytes are left of it, less than its header takes"
+        report.findings.append(Finding(Area.INDEX, path, size, text, by_start=True))
+        return None
     if sizes is None:
         report.notes.append(
             f"{path} was not looked at: it is not as large as maxHashSlotNum and maxIndexNum make "

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.errors import StoreFullError, StoreUnusableError
+from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
+from cometmq.store.mapped_file import MappedFile
+from cometmq.store.scan import find_record_in
 
 # Less does not even hold the state files of a broker.
 _LEAST_FREE_BYTES: Final = 1024 * 1024
@@ -15,6 +18,9 @@ _FILE_NAME_LENGTH: Final = 20
 _DLEDGER: Final = "dledger-"
 # What every directory of RocksDB has.
 _ROCKSDB: Final = "CURRENT"
+# Size and magic of a record.
+_HEAD_SIZE: Final = 8
+_MAGICS: Final = (0, MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
 def check_usable(config: StoreConfig, disk: Disk) -> None:
@@ -64,6 +70,36 @@ def check_sizes(config: StoreConfig, disk: Disk) -> None:
     )
 
 
+def check_content(config: StoreConfig, disk: Disk) -> None:
+    """Raise StoreUnusableError if the commit log holds something, but no record: files of something
+    else, all of which a start would cut off as the tail of a crash.
+
+    A crash cannot leave that: the first sector of a new file is zeros or a record's.
+    """
+    directory = config.commit_log_path
+    names = [name for name in disk.names(directory) if is_file_name(name)]
+    head = bytearray(_HEAD_SIZE)
+    if not names or disk.read_into(directory / names[0], 0, memoryview(head)) < _HEAD_SIZE:
+        return
+    magic = int.from_bytes(head[4:], "big")
+    if magic in _MAGICS or any(_has_record(disk, directory / name) for name in names):
+        return
+    raise StoreUnusableError(
+        f"{directory / names[0]} begins with magic {magic:#010x} and no file there has a message "
+        f"of RocketMQ: name another directory with storePathRootDir, or move the files away"
+    )
+
+
+def _has_record(disk: Disk, path: Path) -> bool:
+    size = disk.size(path)
+    if not size:
+        return False
+    file = MappedFile(disk, path, int(path.name), size, writable=False)
+    found = find_record_in(file, 0) is not None
+    file.release()
+    return found
+
+
 def check_readable(config: StoreConfig, disk: Disk) -> None:
     """Raise StoreUnusableError unless the directory is a store that can be read."""
     root = config.store_path_root_dir
@@ -77,6 +113,7 @@ def check_readable(config: StoreConfig, disk: Disk) -> None:
             f"{root} is no store, it has no directory {config.commit_log_path.name}: name the "
             f"directory of storePathRootDir"
         )
+    check_content(config, disk)
 
 
 def is_file_name(name: str) -> bool:

@@ -150,12 +150,16 @@ def _make_blank(disk: Disk, path: Path, size: int) -> None:
 
 def _give_up_damage(store: OfflineStore, kept: Path, progress: Progress | None) -> None:
     """Overwrite damaged parts that good records follow; recovery cuts off the tail by itself."""
-    timestamp = 0
+    damages: list[Damage] = []
     for found in store.records(progress):
-        if not isinstance(found, Damage):
-            timestamp = found.store_timestamp
-        elif not found.is_tail:
-            _give_up(store, found, kept, timestamp)
+        if isinstance(found, Damage):
+            if not found.is_tail:
+                damages.append(found)
+            continue
+        # Times in the log never go back, and before the first record there is no other one.
+        for damage in damages:
+            _give_up(store, damage, kept, found.store_timestamp)
+        damages.clear()
 
 
 def _give_up(store: OfflineStore, damage: Damage, kept: Path, timestamp: int) -> None:

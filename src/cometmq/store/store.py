@@ -28,7 +28,7 @@ from cometmq.store.disk import DirectoryLock, Disk
 from cometmq.store.flush import Flusher
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.index_service import IndexService
-from cometmq.store.layout import check_sizes, check_usable
+from cometmq.store.layout import check_content, check_sizes, check_usable
 from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.store.queue_ledger import QueueLedger
 from cometmq.store.queue_table import Extensions, QueueTable
@@ -151,6 +151,7 @@ class MessageStore:
         root = self.config.store_path_root_dir
         check_usable(self.config, self._disk)
         check_sizes(self.config, self._disk)
+        check_content(self.config, self._disk)
         self._disk.make_directory(root)
         self._lock = self._disk.lock(self.config.lock_path)
         try:

@@ -70,6 +70,21 @@ def test_an_unknown_option_of_a_transaction_producer_is_named(face: Any) -> None
             face.TransactionProducer("g", Listener(), namesrv=NOBODY, **{option: 1})
 
 
+@pytest.mark.parametrize("face", [cometmq, cometmq.aio])
+@pytest.mark.parametrize(
+    "name", ["Producer", "TransactionProducer", "PushConsumer", "LitePullConsumer"]
+)
+def test_help_says_what_each_method_does(face: Any, name: str) -> None:
+    client = getattr(face, name)
+    # The options, which users of the blocking classes look for too.
+    assert str(inspect.getdoc(getattr(cometmq.aio, name))) in str(inspect.getdoc(client))
+    assert [
+        member
+        for member in dir(client)
+        if not member.startswith("_") and not inspect.getdoc(getattr(client, member))
+    ] == []
+
+
 def test_the_blocking_methods_are_one_line_each() -> None:
     tree = ast.parse(Path(sync.__file__).read_text())
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}

@@ -24,6 +24,9 @@ def test_a_bare_message_has_no_properties() -> None:
 
 def test_one_key_may_be_given_as_a_text() -> None:
     assert Message("t", b"", keys="O-1").keys == ("O-1",)
+    message = Message("t", b"")
+    message.keys = "O-1"
+    assert message.keys == ("O-1",)
 
 
 def test_the_properties_given_are_not_shared() -> None:

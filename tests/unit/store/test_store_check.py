@@ -127,6 +127,17 @@ def test_a_damaged_record_is_found_and_given_up(box: Box, position: int) -> None
     assert len(store.index.query("orders", "k2", 10, 0, 2**62).offsets) == 1
 
 
+@pytest.mark.parametrize("position", [5, 88])
+def test_a_log_whose_first_record_was_given_up_still_knows_when_it_began(
+    box: Box, position: int
+) -> None:
+    began = report_of(box).first_timestamp
+    flip(log_file(box, 0), position)
+    after = repaired(box)
+    assert after.is_sound
+    assert began <= after.first_timestamp <= after.last_timestamp
+
+
 def test_where_a_message_is_lost_the_next_one_comes_twice(box: Box) -> None:
     size = second_record(box)  # all records of the first kind are equally long
     flip(log_file(box, 0), 2 * size + 100)
@@ -304,6 +315,18 @@ def test_an_index_of_unusual_size_is_noted(box: Box) -> None:
     report = report_of(box)
     assert report.is_sound
     assert "was not looked at" in report.notes[0]
+
+
+@pytest.mark.parametrize("size", [0, 3, 39])
+def test_an_index_file_cut_to_nothing_is_damage(box: Box, size: int) -> None:
+    (path,) = (box.root / "index").iterdir()
+    path.write_bytes(path.read_bytes()[:size])
+    (found,) = report_of(box).findings
+    assert (found.area, found.path, found.by_start) == (Area.INDEX, path, True)
+    assert f"{size} bytes are left of it" in found.text
+    after = repaired(box)
+    assert after.is_sound
+    assert after.index_entry_count == 60
 
 
 def test_a_checkpoint_from_the_future(box: Box) -> None:

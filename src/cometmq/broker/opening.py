@@ -1,0 +1,37 @@
+"""What a start says while the store looks through its log, which may take minutes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cometmq.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+_SAID_EVERY_S: Final = 2.0
+_MIB: Final = 1 << 20
+
+
+class OpeningProgress:
+    """Give it to `MessageStore.open`. A line every two seconds; a start that is quicker has none."""
+
+    def __init__(self, clock: Clock, path: str) -> None:
+        self._clock = clock
+        self._path = path
+        self._next_at = clock.monotonic() + _SAID_EVERY_S
+
+    def __call__(self, scanned: int, total: int) -> None:
+        """`scanned` of `total` bytes of the log are done. For the thread that opens the store."""
+        now = self._clock.monotonic()
+        if now < self._next_at:
+            return
+        self._next_at = now + _SAID_EVERY_S
+        log.info(
+            "recovering the store, not ready yet",
+            path=self._path,
+            percent=100 * scanned // max(total, 1),
+            scanned_mib=scanned // _MIB,
+            total_mib=total // _MIB,
+        )

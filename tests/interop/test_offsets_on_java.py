@@ -1,0 +1,6 @@
+"""Where consumers keep their offsets, and when, against the Java broker."""
+
+from tests.integration.test_offsets import *  # noqa: F403 - the scenarios
+from tests.interop.on_java import MARKS, name, namesrv  # noqa: F401
+
+pytestmark = MARKS
