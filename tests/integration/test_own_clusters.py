@@ -163,3 +163,23 @@ def test_the_vip_channel_is_two_ports_below(face_name: str) -> None:
         cluster.call("restart_broker")  # on a port that is known, unlike the first time
         producer = face.producer("vip", vip_channel_enabled=True)
         eventually(lambda: sends(producer, b"important"), 10)
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_message_that_the_disk_has_changed_is_not_delivered(face_name: str) -> None:
+    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+        create_topic(face, "rot")
+        producer = face.producer("rot")
+        queue = MessageQueue("rot", "broker-a", 0)
+        for body in (b"first-body", b"second-body", b"third-body"):
+            producer.send(Message("rot", body), queue=queue)
+        cluster.call("stop_broker")
+        (file,) = (cluster.directory / "broker-a" / "commitlog").iterdir()
+        with file.open("r+b") as log:
+            log.seek(log.read().index(b"second-body"))
+            log.write(b"S")
+        cluster.call("start_broker")
+        received = Received()
+        face.consumer("rot", "rot", received.handle, consume_from=FIRST)
+        received.wait_for(3)
+        assert received.bodies == [b"made", b"first-body", b"third-body"]

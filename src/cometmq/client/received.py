@@ -14,7 +14,7 @@ from cometmq.model.message import MessageExt
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
 from cometmq.protocol.compression import decompress
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.record import StoredRecord, body_is_intact, decode_records
 
 log = structlog.get_logger(__name__)
 
@@ -35,11 +35,22 @@ def decode_messages(answer: PullAnswer, broker_name: str, group: str) -> list[Me
     """The messages of a pull's answer, bodies decompressed. Raises ProtocolError.
 
     A body that does not decompress is delivered as it is stored, its flag still set: the listener
-    can refuse it, so it ends among the dead letters instead of blocking its queue for ever.
+    can refuse it, so it ends among the dead letters instead of blocking its queue for ever. One that
+    is not what was stored is not delivered: brokers send records as they lie on their disk.
     """
     min_offset, max_offset = str(answer.header.min_offset), str(answer.header.max_offset)
     messages = []
     for record in decode_records(answer.records):
+        if not body_is_intact(record):
+            log.error(
+                "a damaged message is not delivered; `cometmq store check` tells about the others",
+                broker=broker_name,
+                topic=record.topic,
+                queue_id=record.queue_id,
+                queue_offset=record.queue_offset,
+                commit_log_offset=record.physical_offset,
+            )
+            continue
         message = received_message(record, broker_name, group)
         message.properties[p.MIN_OFFSET] = min_offset
         message.properties[p.MAX_OFFSET] = max_offset

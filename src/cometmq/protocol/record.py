@@ -252,9 +252,14 @@ def decode_record(
             f"the fields of a record at {position} end at {cursor.position - position}, "
             f"it declares {size} bytes"
         )
-    if check_crc and record.body and crc32(record.body) & CRC_MASK != record.body_crc:
+    if check_crc and not body_is_intact(record):
         raise ProtocolError(f"the body of a record at {position} contradicts its CRC")
     return record
+
+
+def body_is_intact(record: StoredRecord) -> bool:
+    """Whether the body is the one that was stored, by its CRC."""
+    return not record.body or crc32(record.body) & CRC_MASK == record.body_crc
 
 
 def properties_of(record: memoryview) -> dict[str, str]:
