@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -166,6 +167,12 @@ def test_what_is_not_there(reader: BlockingRangeReader) -> None:
         pytest.raises(ConnectError, match=r"no connection to 127\.0\.0\.1:1"),
     ):
         nobody.queues("orders")
+
+
+def test_both_faces_take_the_same() -> None:
+    for name in ("topics", "queues", "check_selection", "offsets", "commit", "committed", "read"):
+        ours, theirs = (getattr(cls, name) for cls in (BlockingRangeReader, RangeReader))
+        assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters
 
 
 async def test_the_asyncio_face(namesrv: str) -> None:

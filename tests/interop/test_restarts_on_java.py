@@ -49,7 +49,7 @@ def test_every_mode_goes_on_and_nothing_acknowledged_is_lost(tmp_path: Path) -> 
             side.fail_where_no_other_may_do()
         java.start()
         for side in sides:
-            eventually(lambda side=side: set(side.send_16("after")) == set(BROKERS), 60)
+            eventually(side.reaches_both, 60)
             side.expect_everything()
         java.kill()
         namesrv.kill()
@@ -79,6 +79,9 @@ class Side:
             self._acknowledged.append(body)
             used[result.queue.broker_name] += 1
         return used
+
+    def reaches_both(self) -> bool:
+        return set(self.send_16("after")) == set(BROKERS)
 
     def fail_where_no_other_may_do(self) -> None:
         with pytest.raises(CometMQError):

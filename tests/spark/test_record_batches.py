@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.spark.rows import row_of, rows_of
 
-pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
-from tests.spark.rows import row_of, rows_of  # noqa: E402
-
-from cometmq.protocol.ids import pack_host  # noqa: E402
-from cometmq.protocol.properties import encode_properties  # noqa: E402
-from cometmq.protocol.record import decode_records, encode_record  # noqa: E402
-from cometmq.protocol.record_columns import read_columns  # noqa: E402
-from cometmq.spark.record_batches import RecordBatches  # noqa: E402
-from cometmq.spark.schema import COLUMNS  # noqa: E402
+from cometmq.protocol.ids import pack_host
+from cometmq.protocol.properties import encode_properties
+from cometmq.protocol.record import decode_records, encode_record
+from cometmq.protocol.record_columns import read_columns
+from cometmq.spark.record_batches import RecordBatches
+from cometmq.spark.schema import COLUMNS
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from tests.spark.standalone import Job, StandaloneCluster
 
 from cometmq import Message, Producer

@@ -6,11 +6,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("pyspark")
 
 from cometmq.spark.pushdown import Bounds
 from cometmq.spark.splitting import split

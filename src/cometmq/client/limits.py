@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cometmq.errors import IllegalArgumentError
@@ -78,8 +78,13 @@ class MessageChecks:
                 "or raise the limit here and maxMessageSize at the broker"
             )
 
-    def check_batch(self, messages: Sequence[Message]) -> None:
-        """One topic, one WAIT, no delay, not a retry topic (Java: MessageBatch)."""
+    def check_batch(self, batch: Iterable[Message]) -> list[Message]:
+        """The messages: one topic, one WAIT, no delay, not a retry topic (Java: MessageBatch)."""
+        if isinstance(batch, Message) or not isinstance(batch, Iterable):
+            raise IllegalArgumentError(
+                f"a batch is a list of messages, not {batch!r:.80}; send one message with send"
+            )
+        messages = list(batch)
         if not messages:
             raise IllegalArgumentError("a batch needs at least one message")
         first = messages[0]
@@ -103,6 +108,7 @@ class MessageChecks:
                         f"a message of a batch has the property {name}; "
                         "delayed messages cannot be sent in batches"
                     )
+        return messages
 
     def _check_topic(self, topic: str) -> None:
         check_topic(topic)
@@ -198,6 +204,21 @@ def check_callable(name: str, value: object, what: str) -> None:
     """Raise IllegalArgumentError unless `value` can be called."""
     if not callable(value):
         raise IllegalArgumentError(f"{name} is {value!r}, which cannot be called; pass {what}")
+
+
+def check_callback(callback: object) -> None:
+    """Raise IllegalArgumentError unless `callback` is None or can be called."""
+    if callback is not None:
+        check_callable("the callback", callback, "a function of (result, error)")
+
+
+def check_recall_handle(handle: object) -> None:
+    """Raise IllegalArgumentError for a handle that is no text: None, of a message without a delay."""
+    if not isinstance(handle, str):
+        raise IllegalArgumentError(
+            f"the recall handle is {handle!r:.80}; pass the recall_handle of the SendResult, which "
+            "only messages with delay_ms or deliver_at_ms have"
+        )
 
 
 def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:

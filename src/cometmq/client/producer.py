@@ -24,9 +24,11 @@ from cometmq.client.limits import (
     MAX_MESSAGE_SIZE_BYTES,
     MessageChecks,
     check_callable,
+    check_callback,
     check_flag,
     check_queue,
     check_range,
+    check_recall_handle,
 )
 from cometmq.client.oneways import Oneways
 from cometmq.client.options import choice
@@ -220,7 +222,7 @@ class Producer(AsyncClient):
         """
         self._ready()
         timeout_s = self._timeout_s(timeout_ms)
-        _check_callback(callback)
+        check_callback(callback)
         sending = self._send(message, timeout_s, CommunicationMode.ASYNC, queue, selector, key)
         return self._spawn(message, sending, callback)
 
@@ -258,7 +260,7 @@ class Producer(AsyncClient):
         """
         self._ready()
         timeout_s = self._timeout_s(timeout_ms)
-        _check_callback(callback)
+        check_callback(callback)
         asking = self._request(message, timeout_s, queue, selector, key)
         return self._spawn(message, asking, callback)
 
@@ -302,12 +304,7 @@ class Producer(AsyncClient):
         `max_message_size_bytes`: see `split_batches`. The ids of the result are joined by commas.
         """
         sender, encoder = self._ready()
-        if isinstance(messages, Message) or not isinstance(messages, Iterable):
-            raise IllegalArgumentError(
-                f"a batch is a list of messages, not {messages!r:.80}; send one message with send"
-            )
-        batch = list(messages)
-        self._checks.check_batch(batch)
+        batch = self._checks.check_batch(messages)
         outgoing = encoder.encode_batch(batch)
         self._check_batch_size(outgoing, len(batch))
         timeout_s = self._timeout_s(timeout_ms)
@@ -331,11 +328,7 @@ class Producer(AsyncClient):
         """
         sender, _ = self._ready()
         check_topic(topic)
-        if not isinstance(recall_handle, str):
-            raise IllegalArgumentError(
-                f"the recall handle is {recall_handle!r:.80}; pass the recall_handle of the "
-                "SendResult, which only messages with delay_ms or deliver_at_ms have"
-            )
+        check_recall_handle(recall_handle)
         timeout_s, name = self._timeout_s(timeout_ms), self._namespace.wrap(topic)
         msg_id = await sender.recall(self._group, name, recall_handle, timeout_s)
         if self._send_trace is not None:
@@ -510,8 +503,3 @@ class Producer(AsyncClient):
                 count=len(self._unsent),
                 send_timeout_ms=self._send_timeout_ms,
             )
-
-
-def _check_callback(callback: object) -> None:
-    if callback is not None:
-        check_callable("the callback", callback, "a function of (result, error)")

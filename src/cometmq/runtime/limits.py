@@ -9,7 +9,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 # Connections and mapped files of a busy broker; fewer are worth a word.
-_ENOUGH_FILES = 65_536
+_ENOUGH_FILES = 16_384
 
 
 def raise_open_file_limit() -> int:
