@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 3
 PARALLEL := -n $(JOBS) --dist worksteal
 
-.PHONY: help compiled demo test check interop bench bench-store bench-delays fuzz crash clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -37,6 +37,16 @@ check: $(READY) ## Format, lint, strict types, the import rule and the fast test
 interop: compiled ## The official Java, Go and Node clients and the Java broker against ours
 	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 -n 2 --dist loadfile $(ARGS)
 
+# An environment of its own: PySpark is some hundred megabytes that nothing else needs.
+$(VENV)-spark/.ready: pyproject.toml
+	@echo "Setting up $(VENV)-spark …"
+	@$(PYTHON) -m venv --clear $(VENV)-spark
+	@$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@touch $@
+
+spark: $(VENV)-spark/.ready ## The Spark sources on local Spark and a small cluster; needs Java 17
+	@$(VENV)-spark/bin/python -m pytest -q tests/spark --timeout 300 $(ARGS)
+
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)
 
@@ -53,4 +63,4 @@ crash: compiled ## Kills, power losses, cut links, a storm of members, a million
 	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash -n 2 --dist worksteal $(ARGS)
 
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,33 @@
+"""The examples, run as their first lines say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cometmq.testing import Cluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        ("producer.py", "future: SEND_OK"),
+        ("asyncio_clients.py", "100 orders sent and consumed"),
+        ("delays_and_transactions.py", "received delayed O-1"),
+        ("requests_and_polling.py", "asked for espresso: 2.40 for espresso"),
+    ],
+)
+def test_an_example_runs(example: str, said: str) -> None:
+    with Cluster() as cluster:
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / example), cluster.namesrv],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    assert said in done.stdout
