@@ -2,15 +2,17 @@
 
 Java: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally.
 
-After a clean stop everything up to the end of the last queued record is known to be on disk, so
-the scan starts there. Otherwise it starts at the newest file whose first record is older than the
-checkpoint vouches for, and no queue unit behind that place is trusted.
+After a clean stop everything up to the end of the last queued record is known to have been on disk:
+the last three files are checked up to there, and what may lie behind is taken in. Otherwise the scan
+starts at the newest file whose first record is older than the checkpoint vouches for, and no queue
+unit behind that place is trusted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final, NoReturn
 
 import structlog
 
@@ -25,6 +27,8 @@ from cometmq.store.scan import ScannedRecord, check_record, find_record
 
 log = structlog.get_logger(__name__)
 
+# Of the newest ones, after a clean stop.
+_CHECKED_FILES: Final = 3
 # (bytes of the log scanned, bytes there are)
 Progress = Callable[[int, int], None]
 
@@ -67,6 +71,8 @@ class Recoverer:
         self._rebuild_queues = rebuild_queues
         self._progress = progress
         self._last_timestamp = 0
+        # Whether a refusal leaves the store as it was.
+        self.untouched = clean
 
     def run(self) -> Recovery:
         """Raises StoreCorruptError when messages that were safely on disk are damaged."""
@@ -77,9 +83,10 @@ class Recoverer:
         if start is not None:
             if start == self._log.min_offset:
                 self._distrust_queues()
+            self.untouched = False
             recovery = self._replay_or_rebuild(start)
         else:
-            self._clean = False
+            self._clean = self.untouched = False
             recovery = self._recover_from(self._dirty_start())
             if recovery.last_store_timestamp < self._checkpoint.min_timestamp:
                 log.warning("the checkpoint is from the future, so it vouches for nothing")
@@ -142,7 +149,30 @@ class Recoverer:
             log.warning("the last unit of the consume queues points at no record")
             return None
         self._last_timestamp = record.store_timestamp
+        self._check_newest_files(last.physical_offset)
         return last.physical_offset + last.size
+
+    def _check_newest_files(self, last: int) -> None:
+        """Every record of the last three files before the one at `last`, which is sound.
+
+        Java: CommitLog.recoverNormally, which cuts the log off at damage (decision 36). Raises StoreCorruptError for damage that came since the stop.
+        """
+        from cometmq.store.batch_scan import BatchScan
+
+        start = self._log.files.files[-_CHECKED_FILES:][0].base
+        scan = BatchScan(
+            self._log.files,
+            start,
+            check_crc=self._config.check_crc_on_recover,
+            flushed_until=self._checkpoint.physic_msg_timestamp,
+        )
+        for _ in scan:
+            if self._progress is not None:
+                self._progress(min(scan.end, last) - start, last - start)
+            if scan.end >= last:
+                return
+        if scan.end < last:
+            self._raise_damage(scan.end, scan.reason, last)
 
     def _dirty_start(self) -> int:
         if self._rebuild_queues:
@@ -234,9 +264,14 @@ class Recoverer:
         damaged = self._log.files.find(recovery.end)
         if later is None or damaged is None or later.store_timestamp > flushed_until:
             return
+        self._raise_damage(recovery.end, recovery.reason, later.offset)
+
+    def _raise_damage(self, offset: int, reason: str, following: int) -> NoReturn:
+        damaged = self._log.files.find(offset)
+        assert damaged is not None
         raise StoreCorruptError(
-            f"{damaged.path} is damaged at {recovery.end - damaged.base} (commit-log offset "
-            f"{recovery.end}: {recovery.reason or 'zeros'}), and good messages follow at "
-            f"{later.offset}: restore the file from a copy, or give up what is damaged with "
+            f"{damaged.path} is damaged at {offset - damaged.base} (commit-log offset "
+            f"{offset}: {reason or 'zeros'}), and good messages follow at "
+            f"{following}: restore the file from a copy, or give up what is damaged with "
             f"cometmq store repair --write {self._config.store_path_root_dir}"
         )

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from cometmq.errors import StoreClosedError, StoreError
+from cometmq.errors import StoreClosedError, StoreCorruptError, StoreError
 from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.store.append import Appender, Arrival, Clock
@@ -183,7 +183,13 @@ class MessageStore:
             rebuild_queues=not intact,
             progress=progress,
         )
-        recovery = recoverer.run()
+        try:
+            recovery = recoverer.run()
+        except StoreCorruptError:
+            if recoverer.untouched:
+                # Still a clean stop: the next start must see the same damage.
+                self._disk.remove(self.config.abort_path)
+            raise
         self.index.open(clean=recovery.clean, known=self._ledger.index)
         changed = self._ledger.follow_log(self.commit_log.min_offset, recovery.end)
         known = self.index.known_files()

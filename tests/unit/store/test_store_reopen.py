@@ -256,6 +256,34 @@ def test_damage_before_good_messages_of_the_same_file_stops_the_start(box: Box) 
     assert put(store, b"new")[0] == 4
 
 
+def test_damage_that_came_after_a_clean_stop_stops_the_start(box: Box) -> None:
+    fill(box)
+    sound = [path.read_bytes() for path in box.log_files]
+    for position in range(len(sound)):
+        before = list(sound)
+        before[position] = sound[position][:100] + b"!" + sound[position][101:]
+        for path, content in zip(box.log_files, before, strict=True):
+            path.write_bytes(content)
+        fault = rf"{position * LOG_FILE:020d} is damaged at 0 .*contradicts its CRC.*repair --write"
+        with pytest.raises(StoreCorruptError, match=fault):
+            box.open()
+        assert [path.read_bytes() for path in box.log_files] == before
+    offline, report = check(box.config)
+    repair(offline, plan_repair(offline, report), clock=box.clock, stamp="now")
+    assert put(box.open())[0] == 6
+
+
+def test_the_newest_three_files_are_checked_after_a_clean_stop(box: Box) -> None:
+    fill(box, 16)
+    with box.log_files[0].open("r+b") as log:
+        log.seek(100)
+        log.write(b"!")
+    assert len(box.log_files) == 4
+    store = box.open()
+    # Damage further back is not looked for, and breaks no start.
+    assert put(store)[0] == 8
+
+
 def test_the_oldest_files_may_be_gone(box: Box) -> None:
     fill(box)
     box.log_files[0].unlink()
