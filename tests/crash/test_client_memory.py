@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 MESSAGES = int(os.environ.get("COMETMQ_MEMORY_MESSAGES", "1000000"))
 GROWTH_LIMIT_KIB = 10_000_000 // 1024
