@@ -170,11 +170,12 @@ class GroupMember:
 
     async def close(self, timeout_s: float) -> None:
         """Stop pulling, let running listeners finish, commit, leave the group."""
-        if self._locks is not None:
-            for assignment in self._assignments.values():
+        for assignment in self._assignments.values():
+            assignment.puller.stop()
+            if self._locks is not None:
                 assignment.process_queue.dropped = True
-            for assignment in list(self._assignments.values()):
-                await assignment.puller.end(assignment.task)
+        for assignment in list(self._assignments.values()):
+            await assignment.puller.end(assignment.task)
         await self._owner.close()
         await self._consumption.close(timeout_s)
         try:
@@ -388,10 +389,7 @@ class GroupMember:
         """Commit and unlock a dropped queue when no listener has messages of it any more."""
         process_queue = assignment.process_queue
         queue = process_queue.queue
-        if self._locks is None:
-            assignment.task.cancel()
-        else:
-            await assignment.puller.end(assignment.task)
+        await assignment.puller.end(assignment.task)
         await self._consumption.release(process_queue)
         if not process_queue.forfeited:
             await self._offsets.persist([queue])

@@ -130,11 +130,12 @@ class QueuePuller:
         self._overfull = overfull
         # When the pull was sent that is not answered yet, in seconds of the monotonic clock.
         self._asked_at: float | None = None
+        self._stopped = False
         self._broker_id = MASTER_ID
         self._retry_s = RETRY_FIRST_S
 
     async def run(self) -> None:
-        while not self._process_queue.dropped:
+        while not self._process_queue.dropped and not self._stopped:
             if self._gate is not None and not self._gate.is_set():
                 await self._gate.wait()
                 continue
@@ -159,13 +160,18 @@ class QueuePuller:
             if self._options.interval_ms:
                 await asyncio.sleep(self._options.interval_ms / 1000)
 
+    def stop(self) -> None:
+        """Send no more pulls, and take nothing of the one that is under way."""
+        self._stopped = True
+
     async def end(self, run: asyncio.Task[None]) -> None:
-        """End `run` for a dropped queue, so that no pull's offset replaces the one committed next.
+        """Stop and end `run`, so that no pull's offset replaces the one committed next.
 
         A Java broker serves pulls and commits of one connection in different threads, and takes
         whichever offset comes last. A pull that was sent a moment ago is waited for; one that waits
         at the broker for messages has been served.
         """
+        self.stop()
         if self._asked_at is not None:
             rest_s = self._asked_at + PULL_SERVED_S - time.monotonic()
             if rest_s > 0:
@@ -218,7 +224,7 @@ class QueuePuller:
         )
 
     def _take(self, answer: PullAnswer, subscription: SubscriptionData) -> None:
-        if self._process_queue.dropped:
+        if self._process_queue.dropped or self._stopped:
             return
         header = answer.header
         self._process_queue.last_pull_ms = time.time_ns() // 1_000_000
