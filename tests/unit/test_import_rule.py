@@ -34,6 +34,10 @@ RULES: dict[str, frozenset[str]] = {
     "admin": frozenset({"client.instance", "remoting", "protocol", "runtime", "model"}),
     "idempotent": frozenset({"client", "runtime", "model"}),
     "spark": frozenset({"client", "model", "protocol.compression", *RECORDS}),
+    # `rebuild` makes the store's own files; `audit` and `redrive` ask brokers what is theirs.
+    "pipelines": frozenset(
+        {"spark", "admin", "client", "store", "protocol", "filtering", "runtime", "model"}
+    ),
     "console": frozenset({"admin", "runtime", "model"}),
 }
 # These stand above all rooms; no room may import them.

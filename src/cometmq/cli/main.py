@@ -13,7 +13,7 @@ import typer
 
 from cometmq import _compiled
 from cometmq._version import __version__
-from cometmq.cli import bench, broker, dev, namesrv, store
+from cometmq.cli import bench, broker, dev, namesrv, pipeline, store
 from cometmq.errors import (
     CometMQError,
     ConfigError,
@@ -58,6 +58,7 @@ def _options(
 app.command("dev")(dev.dev)
 app.command("namesrv")(namesrv.namesrv)
 app.command("broker")(broker.broker)
+app.command("pipeline")(pipeline.pipeline)
 app.add_typer(bench.app, name="bench")
 app.add_typer(store.app, name="store")
 

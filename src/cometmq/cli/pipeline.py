@@ -1,0 +1,67 @@
+"""`cometmq pipeline NAME --config pipeline.toml`: bulk work on Spark.
+
+Exit status: 0 all is well, 1 the report names something to look at, 2 it could not be begun.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.catalogue import PIPELINES
+
+Name = Enum("Name", {name: name for name in PIPELINES})  # type: ignore[misc]
+
+
+def pipeline(
+    name: Annotated[Name, typer.Argument(metavar="NAME", help="One of those below.")],
+    config: Annotated[
+        Path,
+        typer.Option("-c", "--config", metavar="FILE", help="TOML, with a table [NAME]."),
+    ],
+    reports: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Where NAME.json and NAME.html are written."),
+    ] = Path("reports"),
+) -> None:
+    """Run a pipeline on Spark: on this machine, or where the file or spark-submit says."""
+    if find_spec("pyspark") is None:
+        raise ConfigError("pipelines run on Spark, which is not here: pip install 'cometmq[spark]'")
+    from cometmq.cli import pipeline_screen as screen
+    from cometmq.pipelines.catalogue import pipeline as module_of
+    from cometmq.pipelines.configuration import ConfigFile
+    from cometmq.pipelines.context import open_context
+    from cometmq.pipelines.page import write_page
+
+    title = str(name.value)
+    file = ConfigFile(config)
+    module = module_of(title)
+    settings = file.table(title, module.Config)
+    cluster, spark = file.cluster(), file.spark()
+    with (
+        screen.progress() as progress,
+        open_context(cluster, spark, progress, f"cometmq {title}") as context,
+    ):
+        report = module.run(settings, context)
+    json_file, page_file = reports / f"{title}.json", reports / f"{title}.html"
+    try:
+        report.write_json(json_file)
+        write_page(report, page_file)
+    except OSError as error:
+        raise ConfigError(
+            f"the report cannot be written to {reports}: {error.strerror or error}; "
+            "name another directory by --reports"
+        ) from error
+    screen.print_report(report, (json_file, page_file))
+    if not report.holds:
+        raise typer.Exit(1)
+
+
+pipeline.__doc__ = f"{pipeline.__doc__}\n\n" + "\n\n".join(
+    f"{name}: {line}" for name, line in PIPELINES.items()
+)

@@ -1,0 +1,88 @@
+"""How pipelines are shown on a terminal: bars while they run, tables when they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table as Screen
+
+from cometmq.pipelines.page import shown
+from cometmq.pipelines.progress import Progress
+from cometmq.pipelines.report import Report, Table
+
+_MOST_ROWS: Final = 40
+
+_console: Final = Console(highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Bars on stderr when it is a terminal, else a line for each step."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    columns = (
+        SpinnerColumn(finished_text="[green]✓[/]"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=console) as bars:
+        yield _Bars(bars)
+
+
+class _Lines(Progress):
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def end(self, step: str, outcome: str) -> None:
+        self._console.print(escape(f"{step}: {outcome or 'done'}"))
+
+
+class _Bars(Progress):
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def begin(self, step: str) -> None:
+        self._tasks[step] = self._bars.add_task(escape(step), total=None, said="")
+
+    def advance(self, step: str, done: int, total: int | None) -> None:
+        said = f"{done:,} of {total:,}" if total else f"{done:,}"
+        self._bars.update(self._tasks[step], completed=done, total=total, said=said)
+
+    def end(self, step: str, outcome: str) -> None:
+        self._bars.update(self._tasks[step], completed=1, total=1, said=escape(outcome))
+
+
+def print_report(report: Report, files: Sequence[Path]) -> None:
+    for section in report.sections():
+        if isinstance(section, Table):
+            _print_table(section)
+    word = "[bold green]OK[/]" if report.holds else "[bold red]LOOK[/]"
+    _console.print(word, escape(report.summary))
+    _console.print("report:", ", ".join(escape(str(file)) for file in files))
+
+
+def _print_table(table: Table) -> None:
+    if not table.rows:
+        _console.print(f"[bold]{escape(table.title)}[/]: {escape(table.empty)}")
+        return
+    screen = Screen(title=escape(table.title), title_justify="left", title_style="bold")
+    for name, cell in zip(table.columns, table.rows[0], strict=True):
+        is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
+        screen.add_column(escape(name), justify="right" if is_number else "left")
+    for row in table.rows[:_MOST_ROWS]:
+        screen.add_row(*(escape(shown(cell)) for cell in row))
+    _console.print(screen)
+    if len(table.rows) > _MOST_ROWS:
+        _console.print(f"and {len(table.rows) - _MOST_ROWS:,} more: see the report")

@@ -1,0 +1,37 @@
+"""The pipelines that there are, without importing any."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+if TYPE_CHECKING:
+    from cometmq.pipelines.context import Context
+    from cometmq.pipelines.report import Report
+
+# What each does, in a line.
+PIPELINES: Final = {
+    "archive": "Topics to Parquet, proved against the log",
+    "replay": "Archived or stored messages back into a topic",
+    "redrive": "Dead letters of a group, counted and sent back",
+    "audit": "Sent = stored = archived = consumed, every difference explained",
+    "trace": "How long messages took, from the trace topic",
+    "rebuild": "Consume queues and index of a store, made anew from its commit log",
+}
+
+
+class Pipeline(Protocol):
+    """A module of this package.
+
+    Config: the class of its table in the file; run: does the work and says what came of it.
+    """
+
+    Config: type[Any]
+
+    def run(self, config: Any, context: Context) -> Report: ...
+
+
+def pipeline(name: str) -> Pipeline:
+    """The module of a pipeline."""
+    assert name in PIPELINES, name
+    return cast(Pipeline, import_module(f"cometmq.pipelines.{name}"))

@@ -1,0 +1,79 @@
+"""A report as one HTML file that stands alone: nothing beside it, nothing fetched."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipelines.report import Report, Section, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Plot
+
+_TEMPLATE: Final = "report.html"
+# The colours of figures and page; each pair of neighbours also differs in lightness.
+COLOURS: Final = ("#1f5fa8", "#e07b39", "#3a8f5c", "#b3354b", "#7a5ea8", "#8a8a8a")
+
+
+def write_page(report: Report, path: Path) -> None:
+    """Write the report's page. Raises OSError."""
+    from jinja2 import Environment, PackageLoader
+
+    environment = Environment(
+        loader=PackageLoader("cometmq.pipelines", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = shown
+    environment.filters["is_number"] = lambda value: isinstance(value, int | float)
+    environment.tests["table"] = lambda section: isinstance(section, Table)
+    sections: list[Section] = report.sections()
+    html = environment.get_template(_TEMPLATE).render(report=report, sections=sections)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html)
+
+
+def shown(value: object) -> str:
+    """A cell's text, on the page and on a terminal alike."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}"
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%S")
+        case _:
+            return str(value)
+
+
+def new_plot(width: float = 9, height: float = 3.5) -> tuple[Any, Any]:
+    """A figure of matplotlib and its axes, in inches, in the style of all reports."""
+    from matplotlib.figure import Figure as Plot
+
+    plot = Plot(figsize=(width, height), layout="constrained")
+    axes = plot.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_prop_cycle(color=COLOURS)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    return plot, axes
+
+
+def svg_of(plot: Plot) -> str:
+    """The element <svg> of a figure."""
+    import io
+
+    import matplotlib as mpl
+
+    text = io.StringIO()
+    # Letters stay letters: small, sharp, and found by a search in the page.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cometmq"}):
+        plot.savefig(text, format="svg", metadata={"Date": None})
+    whole = text.getvalue()
+    return whole[whole.index("<svg") :]
