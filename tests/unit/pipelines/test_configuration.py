@@ -1,0 +1,86 @@
+"""The file that tells pipelines what to do, right and wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.configuration import ClusterConfig, ConfigFile, Settings
+
+WHOLE = """
+[cluster]
+namesrv = "127.0.0.1:9876;127.0.0.2:9876"
+namespace = "shop"
+
+[spark]
+master = "local[2]"
+config = { "spark.driver.memory" = "2g" }
+
+[archive]
+topics = ["orders"]
+"""
+
+
+class Config(Settings, frozen=True):
+    topics: list[str]
+    mode: str = "once"
+
+
+def file_of(directory: Path, text: str) -> ConfigFile:
+    path = directory / "pipeline.toml"
+    path.write_text(text)
+    return ConfigFile(path)
+
+
+def test_tables_become_settings(tmp_path: Path) -> None:
+    file = file_of(tmp_path, WHOLE)
+    assert file.cluster().options() == {
+        "namesrv": "127.0.0.1:9876;127.0.0.2:9876",
+        "namespace": "shop",
+    }
+    assert file.spark().master == "local[2]"
+    assert file.spark().config == {"spark.driver.memory": "2g"}
+    assert file.table("archive", Config) == Config(topics=["orders"], mode="once")
+
+
+def test_shared_tables_may_be_left_out(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "")
+    assert file.spark().master is None
+    assert file.cluster() == ClusterConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[archive", "is no TOML"),
+        (
+            "[archiv]\n",
+            r"a table \[archiv\], which nothing reads; tables are cluster, spark, archive",
+        ),
+        ("[cluster]\nnamesrv = 1\n[archive]\ntopics = []", r"\[cluster\].*`str.*namesrv"),
+        ("[archive]\ntopic = ['orders']", r"table \[archive\].*topic"),
+        ("[archive]\ntopics = ['orders']\nmodes = 'once'", r"table \[archive\].*`modes`"),
+        ("[replay]\n", r"has no table \[archive\]"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        _read(tmp_path, text)
+
+
+def _read(directory: Path, text: str) -> None:
+    file = file_of(directory, text)
+    file.cluster()
+    file.table("archive", Config)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.toml cannot be read: No such file"):
+        ConfigFile(tmp_path / "nothing.toml")
+
+
+def test_a_cluster_needs_a_name_server() -> None:
+    with pytest.raises(ConfigError, match=r"set namesrv in the table \[cluster\]"):
+        ClusterConfig().options()
