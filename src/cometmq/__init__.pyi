@@ -37,7 +37,9 @@ from .model.results import (
     TransactionSendResult,
 )
 from .protocol.compression import CompressionType
+from .remoting.credentials import Credentials
 from .remoting.hooks import RpcHook
+from .remoting.tls import Tls
 
 __all__ = [
     "AllocateByConfig",
@@ -51,6 +53,7 @@ __all__ = [
     "ConsumeMessageHook",
     "ConsumeReport",
     "ConsumeResult",
+    "Credentials",
     "EndTransactionHook",
     "FilterMessageHook",
     "LatencyTables",
@@ -68,6 +71,7 @@ __all__ = [
     "SendMessageHook",
     "SendResult",
     "SendStatus",
+    "Tls",
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",

@@ -20,6 +20,7 @@ CometMQError
 ├── KeyStoreError             a store of `cometmq.idempotent` could not be used
 ├── DataLossError             messages that a bulk read was to give are gone
 ├── RemoteError               the peer answered with a code other than success
+│   └── AccessDeniedError     it minds who asked: access key, secret key or permissions
 └── StoreError                the store directory
     ├── StoreLockedError      another process owns it
     ├── StoreUnusableError    not a store, or not one that this user can use
@@ -147,6 +148,12 @@ class RpcHookError(RemotingError):
 
 class RemoteError(CometMQError):
     """The peer answered with a response code other than success (Java: MQBrokerException)."""
+
+
+class AccessDeniedError(RemoteError):
+    """The peer does not serve whoever asked: it wants a signature, knows another one, or does not
+    permit this; the message says which, and the remedy. No error holds a secret.
+    """
 
 
 class KeyStoreError(CometMQError):

@@ -63,6 +63,7 @@ class Plan:
     kills: bool = True
     # Between two changes of membership, in seconds.
     pause_s: tuple[float, float] = (0.1, 0.7)
+    # So long nothing may come until it counts as lost; a dead member's locks are held for 60 s.
     drain_s: float = 120.0
 
 
@@ -123,7 +124,7 @@ class Storm:
         ) as producer:
             first = producer.send(Message(TOPIC, b"-1"), queue=MessageQueue(TOPIC, "broker-a", 0))
             assert first.queue_offset == 0
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while True:
                 with cometmq.Producer("storm-look", namesrv=namesrv) as look:
                     if len(look.queues(TOPIC)) == self._plan.queues:
@@ -148,7 +149,10 @@ class Storm:
         """Batches to the queues in turn; what was acknowledged is remembered with its place."""
         plan = self._plan
         try:
-            with cometmq.Producer("storm-producer", namesrv=namesrv) as producer:
+            # One that is repeated because its answer was late would be at two places.
+            with cometmq.Producer(
+                "storm-producer", namesrv=namesrv, send_timeout_ms=60_000
+            ) as producer:
                 began = time.monotonic()
                 for start in range(0, plan.messages, BATCH):
                     if self._sending.is_set():
@@ -198,9 +202,12 @@ class Storm:
         wanted = set(self._acknowledged)
         deadline = time.monotonic() + self._plan.drain_s
         while time.monotonic() < deadline:
+            before = len(wanted)
             wanted -= {event.number for event in self._events() if event.kind == b"E"}
             if not wanted:
                 return
+            if len(wanted) < before:
+                deadline = time.monotonic() + self._plan.drain_s
             time.sleep(0.5)
 
     def _leave_all(self) -> None:
@@ -208,7 +215,7 @@ class Storm:
             os.kill(life.pid, signal.SIGTERM)
             life.leaving = True
         waiting = {life.name for life in self._lives if life.leaving}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while waiting and time.monotonic() < deadline:
             waiting -= {event.member for event in self._events() if event.kind == b"L"}
             time.sleep(0.05)

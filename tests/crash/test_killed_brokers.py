@@ -44,7 +44,7 @@ from cometmq.store.store import Boundary, MessageStore
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("COMETMQ_KILLS", "200"))
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 SEND, PULL, QUERY, SEARCH = 10, 11, 12, 29
 TOPIC = "T"
 QUEUES = 4

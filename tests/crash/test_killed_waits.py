@@ -35,7 +35,7 @@ from cometmq.store.store import MessageStore
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("COMETMQ_WAIT_KILLS", "6"))
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 SEND, HEARTBEAT, END_TRANSACTION, CHECK, GET_MAX_OFFSET = 10, 34, 37, 39, 30
 DELETE_EXPIRED_COMMITLOG = 329
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12

@@ -20,7 +20,7 @@ def fails(message: MessageExt) -> bool:
 
 def dawdles(_message: MessageExt) -> bool:
     if slow.is_set():
-        time.sleep(0.03)
+        time.sleep(0.25)
     return True
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 # With a transient store pool a message can be read some 200 ms after it was acknowledged.
 READ_LATER = "transientStorePoolEnable=true" in os.environ.get("COMETMQ_TEST_PROPERTIES", "")
 _SENDS = (10, 310, 320, 324, 325)

@@ -26,7 +26,7 @@ from cometmq.cli.bench_screen import BenchScreen
 from cometmq.errors import RouteNotFoundError
 from cometmq.testing import Cluster
 
-DEADLINE_S = 40.0
+DEADLINE_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_sent_is_stored_is_received(namesrv: str, tmp_path: Path) -> None:
 def test_a_log_gets_javas_lines_and_no_control_codes(namesrv: str) -> None:
     result = bench(
         *("producer", "-n", namesrv, "-t", "BenchLines"),
-        *("-ri", "300", "--duration", "1", "-w", "4", "-c", "true", "-s", "5000"),
+        *("-ri", "200", "--duration", "2", "-w", "4", "-c", "true", "-s", "5000"),
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "\x1b" not in result.stdout
@@ -98,9 +98,9 @@ def test_a_tag_expression_selects(namesrv: str, tmp_path: Path) -> None:
     bench_json("producer", *topic, "-q", "2000", "-l", "2")
     consumed = bench_json(
         *("consumer", *topic, "-f", "TAG", "-e", str(expression), "--from", "first"),
-        *("-g", "tagged", "--duration", "4"),
+        *("-g", "tagged", "-q", "500", "--duration", "100"),
     )
-    assert 0 < consumed["received"] < 2000
+    assert 500 <= consumed["received"] < 2000
     assert consumed["committed"] is None
     assert consumed["settings"]["tags"] == "tag0 || tag9"
 
@@ -109,7 +109,7 @@ def test_too_few_messages_are_status_1(namesrv: str) -> None:
     bench_json("producer", "-n", namesrv, "-t", "BenchFew", "-q", "10")
     result = bench(
         *("consumer", "-n", namesrv, "-t", "BenchFew", "--from", "first", "-p", "true"),
-        *("-q", "11", "--duration", "4"),
+        *("-q", "11", "--duration", "8"),
     )
     assert result.returncode == 1
     assert "FAILED committed = received: 10 = 10" in result.stdout

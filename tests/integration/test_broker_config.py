@@ -25,7 +25,7 @@ from cometmq.store.disk import Disk, DiskUsage
 from cometmq.testing import Cluster
 
 SEND, PULL, UPDATE_CONFIG, GET_CONFIG, RUNTIME_INFO, ROUTE = 10, 11, 25, 26, 28, 105
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 EVERY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
 CONF = """\
 # Orders, first machine.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 
 from cometmq import (
     CheckForbiddenHook,
@@ -75,7 +75,7 @@ def test_send_hooks_in_every_mode(face: Face, name: str) -> None:
     face.started(producer)
     result = producer.send(Message(name, b"sync"))
     future = producer.send_async(Message(name, b"async"))
-    other = future.result(10) if hasattr(future, "result") else future
+    other = future.result(WAIT_S) if hasattr(future, "result") else future
     producer.send_oneway(Message(name, b"oneway"))
     assert hook.modes == ["SYNC", "ASYNC", "ONEWAY"]
     assert hook.outcomes == [result, other, None]
@@ -149,7 +149,7 @@ def test_a_failing_listener_is_told_to_hooks(face: Face, name: str) -> None:
     consumer.subscribe(name)
     consumer.add_hook(around)
     face.started(consumer)
-    assert around.called.wait(10)
+    assert around.called.wait(WAIT_S)
     assert around.told[0] == (name, "EXCEPTION", False, [b"x"])
 
 

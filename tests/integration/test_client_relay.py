@@ -63,7 +63,7 @@ class Desk:
     ) -> RemotingCommand:
         command = request(code, header)
         command.language = language
-        return await self._remoting.call(address or self.cluster.brokers[0].address, command, 15.0)
+        return await self._remoting.call(address or self.cluster.brokers[0].address, command, 60.0)
 
     def committed(self, group: str = "g") -> int:
         return self.cluster.brokers[0].offsets.query(group, "t", 0)
@@ -88,7 +88,7 @@ class Desk:
             member.version = former
 
 
-async def until(condition: Callable[[], Any], wait_s: float = 15.0) -> None:
+async def until(condition: Callable[[], Any], wait_s: float = 60.0) -> None:
     async with asyncio.timeout(wait_s):
         while not condition():  # noqa: ASYNC110 - the condition is the test's, nobody signals it
             await asyncio.sleep(0.01)
@@ -191,7 +191,7 @@ async def test_a_lite_pull_consumer_follows_a_reset(desk: Desk) -> None:
             polled += [message.queue_offset for message in await lite.poll()]
         await lite.commit()
         await desk.ask(RESET, ResetOffsetRequestHeader("lite", "t", 0, True, 0, 8))
-        again = await lite.poll()
+        again = await lite.poll(60_000)
         assert [message.queue_offset for message in again] == [8, 9]
 
 

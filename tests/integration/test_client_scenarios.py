@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 
 from cometmq import (
     ConsumeFromWhere,
@@ -124,7 +124,8 @@ def test_two_members_share_the_queues_and_every_message_comes_once(face: Face, n
     assert first | second == set(queues)
     assert not first & second
     bodies = send_all(producer, name, 400)
-    eventually(lambda: sum(len(r.messages) for r in received) >= 401)
+    # `made` may have come to both, while one had yet to hear of the other.
+    eventually(lambda: set(bodies) <= {*received[0].bodies, *received[1].bodies})
     counts = Counter(received[0].bodies + received[1].bodies)
     assert [body for body in bodies if counts[body] != 1] == []
     assert all(len(r.messages) > 100 for r in received)
@@ -139,10 +140,9 @@ def test_a_leaving_member_hands_its_queues_over(face: Face, name: str) -> None:
     eventually(lambda: any(queue.topic == name for queue in other.assigned_queues()))
     other.close()
     eventually(lambda: len([q for q in member.assigned_queues() if q.topic == name]) == 4)
-    before = len(stays.messages)
     bodies = send_all(producer, name, 40)
-    stays.wait_for(before + 40)
-    assert set(bodies) <= set(stays.bodies + leaves.bodies)
+    eventually(lambda: set(bodies) <= set(stays.bodies))
+    assert not set(bodies) & set(leaves.bodies)
 
 
 def test_a_batch_arrives_whole_and_in_order(face: Face, name: str) -> None:
@@ -199,7 +199,7 @@ def test_send_async_tells_the_outcome_by_future_and_callback(face: Face, name: s
     result = outcome(lambda: producer.send_async(Message(name, b"good"), callback))
     with pytest.raises(IllegalArgumentError, match="is empty"):
         outcome(lambda: producer.send_async(Message(name, b""), callback))
-    assert told.wait(10)
+    assert told.wait(WAIT_S)
     assert outcomes[0] == (result, None)
     assert isinstance(outcomes[1][1], IllegalArgumentError)
 
@@ -337,7 +337,7 @@ def test_a_message_whose_listener_fails_comes_again(face: Face, name: str) -> No
     failures = ["raises", "nothing", "later"]
     for failure in [*failures, "good"]:
         producer.send(Message(name, failure.encode(), tags=failure, keys=["k"]))
-    received.wait_for(7, wait_s=30)
+    received.wait_for(7)
     times: dict[str | None, list[int]] = {}
     for message in received.messages:
         times.setdefault(message.tags, []).append(message.reconsume_times)
@@ -354,7 +354,7 @@ def test_flow_control_bounds_what_one_queue_holds(face: Face, name: str) -> None
 
     def block(messages: list[MessageExt]) -> ConsumeResult:
         started.append(messages[0].queue_offset)
-        assert release.wait(30)
+        assert release.wait(WAIT_S)
         return ConsumeResult.SUCCESS
 
     # A function listener in both faces: what blocks must not block a loop.
@@ -373,8 +373,9 @@ def test_flow_control_bounds_what_one_queue_holds(face: Face, name: str) -> None
 
         def held() -> int:
             member = getattr(consumer, "_async", None) or consumer._client
-            assignments = member._member._assignments
-            return max(len(a.process_queue) for a in assignments.values())
+            # A copy: the rebalance changes it on the client's loop.
+            assignments = list(member._member._assignments.values())
+            return max(len(assignment.process_queue) for assignment in assignments)
 
         eventually(lambda: held() > 64)
         # More pulls than a broken limit would need, each 50 ms apart.
@@ -397,7 +398,7 @@ def test_messages_of_a_slow_listener_run_side_by_side(face: Face, name: str) -> 
     met = Received()
 
     def meet(messages: list[MessageExt]) -> ConsumeResult | None:
-        meeting.wait(20)  # passes only when all eight are in the listener at once
+        meeting.wait(WAIT_S)  # passes only when all eight are in the listener at once
         return met.handle(messages)
 
     consumer = face.new_consumer(name, meet, consume_from=FIRST, concurrency=8)
@@ -471,7 +472,7 @@ def test_close_is_prompt(face: Face, name: str) -> None:
     started = time.monotonic()
     consumer.close()
     producer.close()
-    assert time.monotonic() - started < 3  # its pulls would have been held for 15 s
+    assert time.monotonic() - started < 12  # its pulls would have been held for 15 s
     consumer.close()
     producer.close()
 
@@ -483,19 +484,19 @@ def test_close_waits_for_running_listeners_and_commits_them(face: Face, name: st
 
     def slow(_messages: list[MessageExt]) -> ConsumeResult:
         entered.set()
-        assert release.wait(20)
+        assert release.wait(WAIT_S)
         return ConsumeResult.SUCCESS
 
     consumer = face.new_consumer(name, slow, consume_from=FIRST)
     consumer.subscribe(name)
     consumer.start()
-    assert entered.wait(10)
+    assert entered.wait(WAIT_S)
     closing = threading.Thread(target=consumer.close)
     closing.start()
     closing.join(0.2)
     assert closing.is_alive()
     release.set()
-    closing.join(10)
+    closing.join(WAIT_S)
     assert not closing.is_alive()
     again = Received()
     face.consumer(name, name, again.handle, consume_from=FIRST)
@@ -615,4 +616,4 @@ def holds_all(consumer: Any, topic: str) -> bool:
 def outcome(send_async: Callable[[], Any]) -> Any:
     """The result of a future; the asyncio face's has been awaited already."""
     future = send_async()
-    return future.result(10) if isinstance(future, Future) else future
+    return future.result(WAIT_S) if isinstance(future, Future) else future

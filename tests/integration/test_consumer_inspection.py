@@ -59,7 +59,7 @@ class Box:
     async def ask(
         self, group: str, code: int, header: Header, body: bytes = b""
     ) -> RemotingCommand:
-        return await self.connection(group).call(request(code, header, body), 5.0)
+        return await self.connection(group).call(request(code, header, body), 60.0)
 
     async def reset(self, group: str, body: bytes, topic: str = "t") -> None:
         header = ResetOffsetRequestHeader(group, topic, -1, True)
@@ -67,7 +67,7 @@ class Box:
         self.connection(group).send_oneway(command)
 
 
-async def until(condition: Callable[[], Any], wait_s: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], wait_s: float = 60.0) -> None:
     async with asyncio.timeout(wait_s):
         while not condition():  # noqa: ASYNC110 - the condition is the test's, nobody signals it
             await asyncio.sleep(0.01)
@@ -250,5 +250,5 @@ async def test_a_lite_pull_consumer_answers_too(box: Box) -> None:
         )
         assert direct.code == 1
         await box.reset("lite", encode_queue_table("offsetTable", {QUEUE: 7}))
-        messages = await lite.poll()
+        messages = await lite.poll(60_000)
         assert [message.queue_offset for message in messages] == [7, 8, 9]

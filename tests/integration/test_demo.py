@@ -19,6 +19,7 @@ from rich.console import Console
 from cometmq import MessageQueue, SendResult, SendStatus
 
 ROOT = Path(__file__).parents[2]
+DEADLINE_S = 200.0
 QUEUE = MessageQueue("t", "broker-a", 0)
 RESULT = SendResult(SendStatus.SEND_OK, "", "", QUEUE, 0)
 VERDICT = "OK sent = stored = received: 10,000 = 10,000 = 10,000"
@@ -31,7 +32,7 @@ def test_the_demo_proves_that_nothing_was_lost_and_pipes_plain_text() -> None:
         env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR")},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
@@ -72,7 +73,7 @@ def test_the_demo_shows_its_progress_on_a_terminal() -> None:
         except OSError:
             pass  # Linux reports the end of a terminal's last writer as an error
         os.close(primary)
-        assert process.wait(50) == 0
+        assert process.wait(DEADLINE_S) == 0
     text = shown.decode()
     assert VERDICT in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert "10000/10000" in text

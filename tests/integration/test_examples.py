@@ -28,6 +28,7 @@ def test_an_example_runs(example: str, said: str) -> None:
             [sys.executable, str(EXAMPLES / example), cluster.namesrv],
             stdout=subprocess.PIPE,
             text=True,
+            timeout=200,
             check=True,
         )
     assert said in done.stdout

@@ -33,7 +33,8 @@ QUICK = {
     "transactionTimeOut": "100",
     "transactionCheckInterval": "150",
     "transactionOpBatchInterval": "100",
-    "transactionCheckMax": "2",
+    # A producer that is resumed has some time to answer before it is given up again.
+    "transactionCheckMax": "6",
 }
 
 T = TypeVar("T")

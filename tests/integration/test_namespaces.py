@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 
 from cometmq import (
     ConsumeFromWhere,
@@ -62,7 +62,7 @@ def test_names_on_the_wire_have_the_namespace_and_users_names_have_not(
     consumer = face.consumer(name, name, inside.handle, consume_from=FIRST, namespace="ns1")
     got = inside.wait_for(5)
     assert {m.topic for m in got} == {name}
-    assert {m.properties["INSTANCE_ID"] for m in got[:1]} == {"ns1"}
+    assert next(m for m in got if m.body == b"inside").properties["INSTANCE_ID"] == "ns1"
     assert consumer.group == name
     both = {name, f"%RETRY%{name}"}
     eventually(lambda: {queue.topic for queue in consumer.assigned_queues()} == both)
@@ -96,7 +96,7 @@ def test_retried_messages_come_under_the_users_topic(face: Face, name: str) -> N
 
     face.producer(name, namespace="ns1").send(Message(name, b"x"))
     face.consumer(name, name, fail_once, consume_from=FIRST, namespace="ns1")
-    assert done.wait(15)
+    assert done.wait(WAIT_S)
     assert times == [(name, 0), (name, 1)]
 
 
@@ -188,7 +188,7 @@ def test_a_request_in_a_namespace(face: Face, name: str) -> None:
         return ConsumeResult.SUCCESS
 
     face.consumer(f"{name}-repliers", name, reply, consume_from=FIRST, namespace="ns1")
-    assert producer.request(Message(name, b"?"), timeout_ms=20_000).body == b"yes"
+    assert producer.request(Message(name, b"?"), timeout_ms=60_000).body == b"yes"
     for thread in answers:
         thread.join()
 

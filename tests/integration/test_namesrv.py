@@ -31,7 +31,7 @@ from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class Peer:

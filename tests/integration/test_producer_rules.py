@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 from tests.integration.test_client_scenarios import create_topic
 
 import cometmq.aio
@@ -70,7 +70,7 @@ def a_down(cluster: Cluster) -> Iterator[Callable[[], None]]:
 
 
 def result_of(outcome: Any) -> Any:
-    return outcome.result(10) if hasattr(outcome, "result") else outcome
+    return outcome.result(WAIT_S) if hasattr(outcome, "result") else outcome
 
 
 def test_every_mode_finds_the_broker_that_is_left(

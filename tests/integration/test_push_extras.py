@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 
 from cometmq import (
     ConsumeFromWhere,
@@ -103,7 +103,7 @@ def test_a_stuck_listener_does_not_hold_its_message(face: Face, name: str) -> No
     def handle(messages: list[MessageExt]) -> ConsumeResult:
         seen.append(messages[0].reconsume_times)
         if messages[0].reconsume_times == 0:
-            stuck.wait(30)
+            stuck.wait(WAIT_S)
         return ConsumeResult.SUCCESS
 
     face.consumer(name, name, handle, consume_from=FIRST, consume_timeout_ms=200)
@@ -121,7 +121,7 @@ def test_a_topics_limit_bounds_what_waits(face: Face, name: str) -> None:
 
     def handle(messages: list[MessageExt]) -> ConsumeResult:
         seen.append(messages[0].body)
-        go_on.wait(30)
+        go_on.wait(WAIT_S)
         return ConsumeResult.SUCCESS
 
     options = {"pull_threshold_for_topic": 40, "pull_batch_size": 10, "concurrency": 1000}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageModel, MessageQueue
 from cometmq.testing.cluster import Cluster
@@ -77,12 +77,12 @@ class Gate:
 
     def function(self, messages: list[MessageExt]) -> ConsumeResult:
         self.enter(messages)
-        assert self._open.wait(30)
+        assert self._open.wait(WAIT_S)
         return self.leave()
 
     async def coroutine(self, messages: list[MessageExt]) -> ConsumeResult:
         self.enter(messages)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             while not self._open.is_set():  # noqa: ASYNC110 - it is opened by another thread
                 await asyncio.sleep(0.005)
         return self.leave()
@@ -167,7 +167,7 @@ def test_the_interval_lies_between_two_pulls(face: Face, name: str) -> None:
     face.consumer(name, name, received.handle, **options)
     received.wait_for(2)
     time.sleep(QUIET_S)
-    assert received.bodies == [b"0", b"1"]
+    assert sorted(received.bodies) == [b"0", b"1"]
     soon = Received()
     options |= {"pull_interval_ms": 10}
     face.consumer(f"{name}-soon", name, soon.handle, **options)
@@ -236,7 +236,7 @@ def test_what_comes_late_does_not_count(face: Face, name: str, gate: Gate, kind:
         return await gate.coroutine(messages) if note(messages) else ConsumeResult.SUCCESS
 
     listener = function if kind == "function" else coroutine
-    consumer = face.new_consumer(name, listener, consume_from=FIRST, consume_timeout_ms=200)
+    consumer = face.new_consumer(name, listener, consume_from=FIRST, consume_timeout_ms=1000)
     consumer.subscribe(name)
     face.started(consumer)
     eventually(lambda: times == [0, 1])
@@ -312,7 +312,7 @@ def test_models_mix_in_one_process(face: Face, name: str, tmp_path: Path) -> Non
     for received in everything:
         received.wait_for(60)
         assert Counter(received.bodies) == Counter(bodies)
-    eventually(lambda: sum(len(received.bodies) for received in shared) >= 60)
+    eventually(lambda: set(bodies) <= {*shared[0].bodies, *shared[1].bodies})
     got = Counter(shared[0].bodies + shared[1].bodies)
     assert {body: count for body, count in got.items() if body != b"0"} == dict.fromkeys(
         bodies[1:], 1
@@ -349,7 +349,7 @@ def test_tags_change_while_running(face: Face, name: str) -> None:
     consumer = face.consumer(name, name, received.handle, tags="a", consume_from=FIRST)
     received.wait_for(1)
     consumer.subscribe(name, "b")
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + WAIT_S
     # Until the broker has heard of the change, it passes over what has the new tag.
     while len(received.bodies) == 1:
         assert time.monotonic() < deadline

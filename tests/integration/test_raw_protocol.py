@@ -120,7 +120,8 @@ def bystander(cluster: Cluster) -> Iterator[None]:
     with RawClient(address_of(cluster)) as sender, RawClient(address_of(cluster)) as puller:
         first = sender.ask(SEND, send_ext("bystander"), b"before")
         end = int(first.ext["queueOffset"]) + 1
-        waiting = puller.send(PULL, pull_ext("bystander", queueOffset=end, sysFlag=4 + 2))
+        waits = {"queueOffset": end, "sysFlag": 4 + 2, "suspendTimeoutMillis": 600_000}
+        waiting = puller.send(PULL, pull_ext("bystander", **waits))
         yield
         assert puller.silent(0)
         assert sender.ask(SEND, send_ext("bystander"), b"after").code == 0
@@ -600,7 +601,8 @@ def test_a_pull_commits_when_asked_to(client: RawClient, topic: str) -> None:
 def wait_for(client: RawClient, topic: str, **fields: Any) -> int:
     """Send a pull that waits; returns when the broker has it."""
     opaque = client.send(PULL, pull_ext(topic, **{"sysFlag": 4 + 2, **fields}))
-    assert client.silent(0.05)
+    # Requests of one connection are served in turn: an answer to the pull would come before this.
+    assert client.ask(MAX_OFFSET, {"topic": topic, "queueId": 0}).code == 0
     return opaque
 
 
@@ -653,8 +655,8 @@ def test_only_a_wanted_tag_wakes_a_pull(client: RawClient, topic: str) -> None:
 def test_a_waiting_pull_ends_with_its_time(client: RawClient, topic: str) -> None:
     stored(client, topic)
     began = time.monotonic()
-    waiting = wait_for(client, topic, queueOffset=1, suspendTimeoutMillis=300)
-    answer = client.answer(waiting)
+    waits = {"queueOffset": 1, "sysFlag": 4 + 2, "suspendTimeoutMillis": 300}
+    answer = client.ask(PULL, pull_ext(topic, **waits))
     assert time.monotonic() - began >= 0.3
     assert (answer.code, answer.remark) == (NOT_FOUND, "OFFSET_OVERFLOW_ONE")
     assert answer.ext["nextBeginOffset"] == "1"
@@ -662,7 +664,7 @@ def test_a_waiting_pull_ends_with_its_time(client: RawClient, topic: str) -> Non
 
 def test_a_pull_that_waited_tells_what_it_skipped(client: RawClient, topic: str) -> None:
     stored(client, topic)
-    waiting = wait_for(client, topic, queueOffset=1, subscription="A", suspendTimeoutMillis=400)
+    waiting = wait_for(client, topic, queueOffset=1, subscription="A", suspendTimeoutMillis=1500)
     with RawClient(address_of_client(client)) as sender:
         stored(sender, topic, properties=properties({"TAGS": "B"}))
     answer = client.answer(waiting)
@@ -714,12 +716,13 @@ def test_the_pulls_of_a_lost_connection_are_forgotten(cluster: Cluster, topic: s
         stored(sender, topic)
         with RawClient(address_of(cluster)) as lost:
             wait_for(lost, topic, queueOffset=1)
-            assert polling.count == 1
+            # Other tests leave no more than the pulls of connections that are being closed.
+            eventually(lambda: polling.count == 1)
         eventually(lambda: polling.count == 0)
         stored(sender, topic)
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
@@ -745,9 +748,10 @@ def test_a_pull_of_a_topic_that_is_removed_is_told(cluster: Cluster, topic: str)
 
 def test_short_polling_waits_as_long_as_configured(strict_client: RawClient) -> None:
     began = time.monotonic()
-    ext = pull_ext("t", queueId=2, sysFlag=6, consumerGroup="g", suspendTimeoutMillis=30_000)
+    # As long as the pull says would be longer than the client waits for an answer.
+    ext = pull_ext("t", queueId=2, sysFlag=6, consumerGroup="g", suspendTimeoutMillis=600_000)
     assert strict_client.ask(PULL, ext).code == NOT_FOUND
-    assert 0.1 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.1
 
 
 def test_no_more_pulls_wait_than_may() -> None:

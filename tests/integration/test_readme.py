@@ -28,7 +28,7 @@ def run(code: str) -> str:
         env={k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 from tests.integration.raw_client import RawClient
 
 from cometmq import ConsumeFromWhere, Message
@@ -88,7 +88,7 @@ def test_an_expression_changes_while_running(
     consumer = started(name, name, received, "kind = 'a'")
     received.wait_for(1)
     consumer.subscribe(name, sql="kind = 'b'")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     # Messages of kind b are passed over until the brokers have heard of the change.
     while len(received.bodies) < 2:
         assert time.monotonic() < deadline

@@ -79,7 +79,7 @@ def process(*arguments: str | Path, user: int | None = None) -> subprocess.Compl
         [sys.executable, *start, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 

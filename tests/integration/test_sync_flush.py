@@ -17,7 +17,7 @@ from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SEND, PULL = 10, 11
 OK, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE = 0, 10, 14
 
@@ -81,7 +81,8 @@ class Site:
 
 @pytest.fixture
 def timeout_ms() -> int:
-    return 5000
+    """Longer than a test takes, unless it says so."""
+    return 600_000
 
 
 @pytest.fixture

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 from tests.integration.transaction_faces import COMMIT
 from tests.integration.transaction_faces import Face as TransactionFace
 
@@ -99,11 +100,15 @@ def test_sending_and_consuming_are_traced(face: Face, name: str) -> None:
 def test_a_listener_that_fails_is_traced_as_that(face: Face, name: str) -> None:
     result = face.producer(name).send(Message(name, b"x"))
 
+    failed = threading.Event()
+
     def fail(messages: list[MessageExt]) -> ConsumeResult:
+        failed.set()
         raise ValueError("the listener's own error")
 
     consumer = face.consumer(name, name, fail, consume_from=FIRST, enable_trace=True)
-    eventually(lambda: consumer.client_id)
+    assert failed.wait(WAIT_S)
+    consumer.close()  # writes what it has traced
     traces = Traces(face, name)
     events = traces.of(result.msg_id, 2)
     after = next(event for event in events if event.type is TraceType.SUB_AFTER)

@@ -26,7 +26,7 @@ from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SEND, PULL, QUERY_OFFSET, RUNTIME_INFO, HEARTBEAT = 10, 11, 14, 28, 34
 UNREGISTER, SEND_BACK, END_TRANSACTION, CHECK = 35, 36, 37, 39
 PREPARED, COMMIT = 4, 8
@@ -61,8 +61,10 @@ class Site:
                 bind_address="127.0.0.1",
                 listen_port=0,
                 transaction_time_out=300,
-                transaction_check_interval=100,
-                transaction_check_max=2,
+                # A producer has more than a second to answer before its message is given up.
+                transaction_check_interval=300,
+                transaction_check_max=5,
+                transaction_op_batch_interval=200,
             ),
             StoreConfig(
                 store_path_root_dir=root,

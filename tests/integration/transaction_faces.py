@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-from tests.integration.client_faces import AsyncFace, BlockingFace, OnLoop, Received
+from tests.integration.client_faces import WAIT_S, AsyncFace, BlockingFace, OnLoop, Received
 
 import cometmq
 import cometmq.aio
@@ -23,7 +23,8 @@ QUICK: Final = {
     "transactionTimeOut": "100",
     "transactionCheckInterval": "150",
     "transactionOpBatchInterval": "100",
-    "transactionCheckMax": "5",
+    # Not given up, however long its producer takes to answer.
+    "transactionCheckMax": "1000",
 }
 
 
@@ -60,7 +61,7 @@ class Listener:
 
     def wait_checked(self, count: int = 1) -> None:
         with self.told:
-            assert self.told.wait_for(lambda: len(self.checked) >= count, 15)
+            assert self.told.wait_for(lambda: len(self.checked) >= count, WAIT_S)
 
 
 class CoroutineListener(Listener):

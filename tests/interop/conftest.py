@@ -22,7 +22,8 @@ JAVA_BROKER_CONF = {
     "messageDelayLevel": "1s 1s 1s 1s 1s 1s",
     "transactionTimeOut": "100",
     "transactionCheckInterval": "150",
-    "transactionCheckMax": "5",
+    # A producer has two seconds to come and answer before its message is given up.
+    "transactionCheckMax": "15",
     "accessMessageInMemoryMaxRatio": "0",
 }
 

@@ -18,6 +18,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -81,7 +82,9 @@ def require_tools(*names: str) -> None:
 
 
 def java_classpath(module: str) -> str:
-    """Class path of one Maven module (`server`, `client4`, `client5`), built when needed."""
+    """Class path of one Maven module (`server`, `server52`, `client4`, `client5`), built when
+    needed.
+    """
     require_tools("java", "mvn")
     target = JAVA_PROJECT / module / "target"
     classpath = target / "classpath.txt"
@@ -177,7 +180,11 @@ def free_broker_port() -> int:
 
 
 def ask(
-    address: str, code: int, ext: Mapping[str, str] | None = None, body: bytes = b""
+    address: str,
+    code: int,
+    ext: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[int, bytes]:
     """Send one request to `host:port`; return the response code and body."""
     host, _, port = address.rpartition(":")
@@ -185,7 +192,8 @@ def ask(
     header["extFields"] = dict(ext or {})
     encoded = json.dumps(header).encode()
     frame = struct.pack(">ii", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
+    plain = socket.create_connection((host, int(port)), timeout=5)
+    with plain if tls is None else tls.wrap_socket(plain, server_hostname=host) as connection:
         connection.sendall(frame)
         length, header_length = struct.unpack(">ii", _read_exactly(connection, 8))
         payload = _read_exactly(connection, length - 4)
@@ -203,11 +211,13 @@ def _read_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
-def broker_registered(namesrv: str, broker_name: str) -> bool:
+def broker_registered(namesrv: str, broker_name: str, tls: ssl.SSLContext | None = None) -> bool:
     """Whether the cluster info of each name server (`;` between them) lists the broker."""
     wanted = f'"{broker_name}"'.encode()
     try:
-        answers = [ask(address, _GET_BROKER_CLUSTER_INFO) for address in namesrv.split(";")]
+        answers = [
+            ask(address, _GET_BROKER_CLUSTER_INFO, tls=tls) for address in namesrv.split(";")
+        ]
     except OSError:
         return False
     return all(code == 0 and wanted in body for code, body in answers)
@@ -235,11 +245,14 @@ class JavaServer:
     """One JVM with its own home, configuration and log in `directory`. A context manager.
 
     Its log is `directory/<name>.log`. `stop` is a clean stop (SIGTERM runs the shutdown hook),
-    `kill` is SIGKILL. After either, `start` starts it again on the same files and ports.
+    `kill` is SIGKILL. After either, `start` starts it again on the same files and ports. `module` is
+    the Maven module that it comes from, `tls` how to talk to it where it wants TLS.
     """
 
     main_class: str
     name: str
+    module = "server"
+    tls: ssl.SSLContext | None = None
 
     def __init__(
         self,
@@ -293,7 +306,7 @@ class JavaServer:
             f"-Drmq.logback.configurationFile={logback}",
             *self.jvm_flags,
             "-cp",
-            java_classpath("server"),
+            java_classpath(self.module),
             self.main_class,
             "-c",
             str(conf),
@@ -422,7 +435,7 @@ class JavaNamesrv(JavaServer):
     def ready(self) -> bool:
         """Whether it answers a cluster-info request."""
         with contextlib.suppress(OSError):
-            return ask(self.address, _GET_BROKER_CLUSTER_INFO)[0] == 0
+            return ask(self.address, _GET_BROKER_CLUSTER_INFO, tls=self.tls)[0] == 0
         return False
 
 
@@ -497,17 +510,17 @@ class JavaBroker(JavaServer):
         is told, by a configuration update that changes nothing, to register now.
         """
         try:
-            ask(self.address, _GET_BROKER_CONFIG)
+            ask(self.address, _GET_BROKER_CONFIG, tls=self.tls)
         except OSError:
             self._answers_since = None
             return False
-        if broker_registered(self.namesrv, self.broker_name):
+        if broker_registered(self.namesrv, self.broker_name, self.tls):
             return True
         now = time.monotonic()
         self._answers_since = self._answers_since or now
         if now - self._answers_since > 1.0:
             self._answers_since = now
-            ask(self.address, _UPDATE_BROKER_CONFIG, body=b"brokerPermission=6\n")
+            ask(self.address, _UPDATE_BROKER_CONFIG, body=b"brokerPermission=6\n", tls=self.tls)
         return False
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyspark
+from tests.spark.processes import Process, below
 
 HOME = Path(pyspark.__file__).parent
+ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
 START_S = 90.0
 STOP_S = 20.0
@@ -66,28 +68,16 @@ class StandaloneCluster:
 
     def victims(self, words: str) -> list[int]:
         """Processes below the workers whose command line has `words`."""
-        parents: dict[int, int] = {}
-        lines: dict[int, str] = {}
-        for path in Path("/proc").iterdir():
-            if path.name.isdecimal():
-                try:
-                    fields = (path / "stat").read_text().rpartition(")")[2].split()
-                    lines[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ")
-                except OSError:
-                    continue
-                parents[int(path.name)] = int(fields[1])
-        roots = {process.pid for process in self._processes}
+        return [one.pid for one in self._below() if words in one.line]
 
-        def is_ours(process: int) -> bool:
-            while process in parents and process not in roots:
-                process = parents[process]
-            return process in roots
+    def forked(self, words: str) -> list[int]:
+        """Those among them that were forked from one like them: the daemon's Python workers."""
+        ours = self._below()
+        daemons = {one.pid for one in ours if words in one.line}
+        return [one.pid for one in ours if words in one.line and one.parent in daemons]
 
-        return [
-            process
-            for process, line in lines.items()
-            if words in line and process not in roots and is_ours(process)
-        ]
+    def _below(self) -> list[Process]:
+        return below({process.pid for process in self._processes})
 
     def _start(self, name: str, log: str, *arguments: str) -> None:
         environment = {
@@ -96,6 +86,8 @@ class StandaloneCluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_IP": HOST,
             "PYSPARK_PYTHON": sys.executable,
+            # However often executors are killed.
+            "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
         }
         command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
         with (self._directory / f"{log}.log").open("wb") as output:
@@ -123,7 +115,10 @@ class Job:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
         arguments = [cluster.url, source, json.dumps({k: str(v) for k, v in options.items()})]
         self.process = subprocess.Popen(
-            [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, env=environment
+            [sys.executable, "-m", "tests.spark.standalone", *arguments],
+            stdout=subprocess.PIPE,
+            env=environment,
+            cwd=ROOT,
         )
 
     @property
@@ -158,7 +153,6 @@ def main(master: str, source: str, options: str) -> None:
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
             "spark.task.maxFailures": "100",
-            "spark.deploy.maxExecutorRetries": "-1",
             "spark.excludeOnFailure.enabled": "false",
         },
     )

@@ -14,8 +14,8 @@ import pytest
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer
 from cometmq.model.queue import MessageQueue as Queue
+from cometmq.spark.live_admission import shared
 from cometmq.spark.live_options import offsets_of, table_of
-from cometmq.spark.live_stream import shared
 from cometmq.testing.cluster import Cluster
 
 

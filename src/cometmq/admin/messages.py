@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.admin.servers import TIMEOUT_S, AdminClient, master_of, refusal
+from cometmq.admin.servers import TIMEOUT_S, AdminClient, master_of
 from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, check_group, dlq_topic
@@ -36,6 +36,7 @@ from cometmq.protocol.redrive import (
     RedriveDeadLettersRequestHeader,
     RedriveReport,
 )
+from cometmq.remoting.credentials import refused
 
 # The group of Java's tools, which every broker knows from its start.
 _TOOLS_GROUP: Final = "TOOLS_CONSUMER"
@@ -161,7 +162,7 @@ class MessagesAdmin(AdminClient):
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             if answer.code != ResponseCode.SUCCESS:
-                raise refusal(answer, address, what)
+                raise refused(answer, address, what)
             report = decode_body(bytes(answer.body), RedriveReport)
             if report.finished:
                 return report
@@ -230,7 +231,7 @@ class MessagesAdmin(AdminClient):
             if found.next_begin_offset > offset:
                 return [], found.next_begin_offset
         if answer.code != ResponseCode.PULL_NOT_FOUND:
-            raise refusal(answer, address, f"the messages of {queue} from {offset} on")
+            raise refused(answer, address, f"the messages of {queue} from {offset} on")
         return [], 2**63 - 1
 
 

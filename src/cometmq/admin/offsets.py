@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cometmq.admin.servers import TIMEOUT_S, AdminClient, master_of, refusal
+from cometmq.admin.servers import TIMEOUT_S, AdminClient, master_of
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import request
@@ -17,6 +17,7 @@ from cometmq.protocol.headers import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
 )
+from cometmq.remoting.credentials import refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class OffsetsAdmin(AdminClient):
         ):
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise refusal(answer, address, what)
+            raise refused(answer, address, what)
         return answer.header(OffsetResponseHeader).offset
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Self
 
-from cometmq.errors import RemoteError, RemotingError, RouteNotFoundError
+from cometmq.errors import RemotingError, RouteNotFoundError
 from cometmq.model.route import TopicRouteData
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
 from cometmq.protocol.json_dialect import decode_body
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import Credentials, check_credentials, refused
+from cometmq.remoting.tls import Tls, tls_of
 
 TIMEOUT_S: Final = 3.0
 
@@ -19,13 +21,19 @@ TIMEOUT_S: Final = 3.0
 class AdminClient:
     """Base of the admin classes: connections, and the routes that name servers tell.
 
-    `namesrv` is `host:port`, several joined by `;` or in a list. An asynchronous context manager; for
-    the loop that enters it.
+    `namesrv` is `host:port`, several joined by `;` or in a list; `credentials` and `tls` are as for
+    producers and consumers. An asynchronous context manager; for the loop that enters it.
     """
 
-    def __init__(self, namesrv: str | Sequence[str]) -> None:
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        *,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
+    ) -> None:
         self._namesrv = namesrv.split(";") if isinstance(namesrv, str) else list(namesrv)
-        self._remoting = RemotingClient()
+        self._remoting = RemotingClient(credentials=check_credentials(credentials), tls=tls_of(tls))
 
     async def close(self) -> None:
         await self._remoting.close()
@@ -42,7 +50,7 @@ class AdminClient:
         """The answer of a server that does not refuse; `what` was asked for, should it do so."""
         answer = await self._remoting.call(address, command, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise refusal(answer, address, what)
+            raise refused(answer, address, what)
         return answer
 
     async def _route(self, topic: str) -> TopicRouteData:
@@ -64,7 +72,7 @@ class AdminClient:
                     address=address,
                 )
             if answer.code != ResponseCode.SUCCESS:
-                raise refusal(answer, address, f"the route of topic {topic}")
+                raise refused(answer, address, f"the route of topic {topic}")
             return decode_body(bytes(answer.body), TopicRouteData)
         assert failure is not None, "there is at least one name server"
         raise failure
@@ -79,13 +87,3 @@ def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
             f"the route of topic {topic} names no master of broker {broker_name}"
         )
     return master
-
-
-def refusal(answer: RemotingCommand, address: str, what: str) -> RemoteError:
-    """The error for an answer whose code is not success."""
-    return RemoteError(
-        f"{what} was refused by {address} with code {answer.code}: {answer.remark}",
-        code=answer.code,
-        remark=answer.remark,
-        address=address,
-    )

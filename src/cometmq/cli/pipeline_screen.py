@@ -66,7 +66,7 @@ class _Bars(Progress):
 
 def print_report(report: Report, files: Sequence[Path]) -> None:
     for section in report.sections():
-        if isinstance(section, Table):
+        if isinstance(section, Table) and not section.page_only:
             _print_table(section)
     word = "[bold green]OK[/]" if report.holds else "[bold red]LOOK[/]"
     _console.print(word, escape(report.summary))

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.errors import RemoteError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
@@ -44,6 +43,7 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import refused
 
 TIMEOUT_S: Final = 3.0
 SEND_BACK_TIMEOUT_S: Final = 5.0
@@ -79,7 +79,7 @@ class BrokerApi:
         answer = await self._remoting.call(address, command, timeout_s)
         status = _PULL_STATUS.get(answer.code)  # type: ignore[call-overload]  # an IntEnum's value
         if status is None:
-            raise refusal(answer, address, f"the pull from {header.topic}:{header.queue_id}")
+            raise refused(answer, address, f"the pull from {header.topic}:{header.queue_id}")
         return PullAnswer(status, answer.header(PullMessageResponseHeader), bytes(answer.body))
 
     async def check_client(
@@ -110,7 +110,7 @@ class BrokerApi:
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise refusal(answer, address, f"the offset of group {group} at {queue}")
+            raise refused(answer, address, f"the offset of group {group} at {queue}")
         return answer.header(OffsetResponseHeader).offset
 
     async def update_consumer_offset(
@@ -191,7 +191,7 @@ class BrokerApi:
         command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
         answer = await self._remoting.call(address, command, SEND_BACK_TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:
-            raise refusal(answer, address, f"sending back to {retry_topic(group)}")
+            raise refused(answer, address, f"sending back to {retry_topic(group)}")
 
     async def recall(
         self, address: str, group: str, topic: str, handle: str, timeout_s: float
@@ -224,22 +224,8 @@ class BrokerApi:
     ) -> RemotingCommand:
         answer = await self._remoting.call(address, command, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise refusal(answer, address, what)
+            raise refused(answer, address, what)
         return answer
-
-
-def refusal(answer: RemotingCommand, address: str, what: str) -> RemoteError:
-    """The error for an answer whose code is not success."""
-    try:
-        name = ResponseCode(answer.code).name
-    except ValueError:
-        name = "unknown to this client"
-    return RemoteError(
-        f"{what} was refused by {address} with code {answer.code} ({name}): {answer.remark}",
-        code=answer.code,
-        remark=answer.remark,
-        address=address,
-    )
 
 
 def _offset_update(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:

@@ -125,14 +125,28 @@ class MessageEncoder:
             for message in messages
         )
         wait = "true" if first.wait_store_ok else "false"
+        return self._packed(first.topic, body, wait, ",".join(unique_ids), messages)
+
+    def encode_packed(self, topic: str, body: bytes) -> Outgoing:
+        """A batch whose body is encoded already, with a unique id in each of its messages."""
+        return self._packed(topic, body, "true", "", ())
+
+    def encode_ready(
+        self, topic: str, body: bytes, properties: str, flag: int, sys_flag: int
+    ) -> Outgoing:
+        """One message of which all is encoded already, its unique id among the properties."""
+        ext = self._ext(self._namespace.wrap(topic), properties, flag, sys_flag)
+        return Outgoing(ext["b"], RequestCode.SEND_MESSAGE_V2, ext, body, "", ())
+
+    def _packed(
+        self, topic: str, body: bytes, wait: str, ids: str, messages: Sequence[Message]
+    ) -> Outgoing:
         # No unique id, as a Java 4.x client sends it: a Java 5.3 broker would append it to the
         # properties of every message, whose own id it then hides.
-        topic = self._namespace.wrap(first.topic)
-        ext = self._ext(topic, encode_properties({p.WAIT_STORE_MSG_OK: wait}), 0, 0)
+        name = self._namespace.wrap(topic)
+        ext = self._ext(name, encode_properties({p.WAIT_STORE_MSG_OK: wait}), 0, 0)
         ext["m"] = "true"
-        return Outgoing(
-            topic, RequestCode.SEND_BATCH_MESSAGE, ext, body, ",".join(unique_ids), messages
-        )
+        return Outgoing(name, RequestCode.SEND_BATCH_MESSAGE, ext, body, ids, messages)
 
     def _identify(self, message: Message) -> str:
         properties = message.properties

@@ -14,7 +14,7 @@ import structlog
 
 from cometmq.client.broker_api import BrokerApi
 from cometmq.client.routes import RouteCache
-from cometmq.errors import CometMQError, RemotingError
+from cometmq.errors import AccessDeniedError, CometMQError, RemotingError
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.tasks import TaskOwner
@@ -53,6 +53,8 @@ class Heartbeats:
         self._failed: set[str] = set()
         # Addresses to which a heartbeat is on its way, perhaps by a connection made for it.
         self._beating: set[str] = set()
+        # Addresses that did not accept who sent it.
+        self._denied: dict[str, AccessDeniedError] = {}
         self._quiet = asyncio.Event()
         self._closed = False
 
@@ -62,6 +64,12 @@ class Heartbeats:
     async def beat_all(self) -> None:
         """One heartbeat to every broker; those that fail are revived in the background."""
         await asyncio.gather(*(self._try_beat(address) for address in self._targets()))
+
+    async def join(self) -> None:
+        """As `beat_all`; raises AccessDeniedError when a broker does not let this client in."""
+        await self.beat_all()
+        for error in self._denied.values():
+            raise error
 
     async def introduce(self) -> None:
         """One heartbeat to every broker that heard none on its present connection, but for those that
@@ -92,6 +100,7 @@ class Heartbeats:
             if not self._beating:
                 self._quiet.set()
         self._failed.discard(address)
+        self._denied.pop(address, None)
         if address not in self._reached:
             self._reached.add(address)
             self._on_reached(address)
@@ -152,4 +161,6 @@ class Heartbeats:
         except CometMQError as error:
             # A refusal reached the broker; the next period tries again.
             log.warning("heartbeat refused", address=address, reason=str(error))
+            if isinstance(error, AccessDeniedError):
+                self._denied[address] = error
         return True

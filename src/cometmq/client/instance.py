@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from cometmq.client.access import PLAIN, Access
 from cometmq.client.broker_api import BrokerApi
 from cometmq.client.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
 from cometmq.client.identity import client_id, local_address, unique_ids
@@ -69,7 +70,7 @@ class ClientInstance:
     """Connections, routes and heartbeats of one client id. For the loop that created it.
 
     `acquire` and `release` count the producers and consumers that use it; the last one closes it.
-    `new_remoting` makes the client that carries its calls.
+    `access` is how it gets in; `new_remoting` makes the client that carries its calls.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ClientInstance:
         address: str,
         namesrv: Sequence[str],
         new_remoting: Callable[..., RemotingClient] = RemotingClient,
+        access: Access = PLAIN,
     ) -> None:
         self._inspected: dict[str, InspectedMember] = {}
         self.replies = Replies()
@@ -85,7 +87,13 @@ class ClientInstance:
         self.unique_ids = unique_ids(address)
         self.namesrv = list(namesrv)
         self.tasks = TaskOwner(f"client-{name}")
-        self.remoting = new_remoting(self._handlers(), on_connect=self._on_connect)
+        self.access = access
+        self.remoting = new_remoting(
+            self._handlers(),
+            on_connect=self._on_connect,
+            credentials=access.credentials,
+            tls=access.tls,
+        )
         self.brokers = BrokerApi(self.remoting)
         self.routes = RouteCache(
             NamesrvApi(self.remoting, namesrv), self.tasks, random.randrange, self._on_route_change
@@ -283,24 +291,35 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def acquire_instance(
-    namesrv: Sequence[str], instance_name: str, unit_name: str | None, *, unique: bool = True
+    namesrv: Sequence[str],
+    instance_name: str,
+    unit_name: str | None,
+    *,
+    unique: bool = True,
+    access: Access = PLAIN,
 ) -> ClientInstance:
     """The running loop's instance of that name, made and started if it is new; `unique` as in
     `client_id`.
 
-    Raises ClientStateError when it exists with other name servers.
+    Raises ClientStateError when it exists with other name servers, credentials or TLS settings;
+    ConfigError when a file of the TLS settings cannot be used.
     """
     address = local_address(namesrv[0])
     name = client_id(address, instance_name, unit_name, unique=unique)
     instances = _instances.setdefault(asyncio.get_running_loop(), {})
     instance = instances.get(name)
     if instance is None:
-        instance = instances[name] = ClientInstance(name, address, namesrv)
+        instance = instances[name] = ClientInstance(name, address, namesrv, access=access)
         instance.start()
     elif instance.namesrv != list(namesrv):
         raise ClientStateError(
             f"client id {name} is in use with the name servers {';'.join(instance.namesrv)}, not "
             f"{';'.join(namesrv)}; give this client another instance_name"
+        )
+    elif instance.access != access:
+        raise ClientStateError(
+            f"client id {name} is in use with other credentials or another tls; give this client "
+            "another instance_name"
         )
     instance.users += 1
     return instance

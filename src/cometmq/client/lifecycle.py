@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar, Self
 
+from cometmq.client.access import PLAIN, access_of
 from cometmq.client.hooks import Hook, HookList
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
@@ -20,7 +21,9 @@ from cometmq.client.options import NamesOptions
 from cometmq.client.trace_dispatcher import TraceDispatcher, trace_instance_name
 from cometmq.errors import ClientStateError, ForkedClientError, IllegalArgumentError
 from cometmq.model.names import check_group, check_topic
+from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.hooks import RpcHook
+from cometmq.remoting.tls import Tls
 from cometmq.runtime.forks import PROCESS
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -44,6 +47,10 @@ class AsyncClient(NamesOptions, ABC):
     addresses of hosted instances (`MQ_INST_….`) bring theirs along; allocation strategies see the
     names on the wire, as in Java. `enable_trace` has what the
     client does written to `trace_topic` (RMQ_SYS_TRACE_TOPIC), in the background.
+
+    With `credentials`, a `Credentials(access_key, secret_key)`, every request to name servers and
+    brokers is signed; what they refuse for the asker's sake raises AccessDeniedError. `tls` is True,
+    or a `Tls` that says which certificates count, for servers that talk TLS.
     """
 
     _hook_kinds: ClassVar[tuple[type, ...]] = ()
@@ -58,6 +65,8 @@ class AsyncClient(NamesOptions, ABC):
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         enable_trace: bool = False,
         trace_topic: str | None = None,
     ) -> None:
@@ -78,6 +87,7 @@ class AsyncClient(NamesOptions, ABC):
         self._visible_group = self._namespace.unwrap(group)
         self._group = self._namespace.wrap(group)  # as brokers know it
         check_group(self._group)
+        self._access = access_of(credentials, tls)
         if trace_topic is not None:
             check_topic(trace_topic)
         check_flag("enable_trace", enable_trace)
@@ -118,6 +128,7 @@ class AsyncClient(NamesOptions, ABC):
                 self._instance_name,
                 self._unit_name,
                 unique=self._unique_client_id,
+                access=self._access,
             )
             try:
                 self._add_rpc_hooks(instance)
@@ -230,8 +241,9 @@ class AsyncClient(NamesOptions, ABC):
     def _begin_trace(self) -> None:
         if not self._enable_trace:
             return
-        name = trace_instance_name(self._namesrv)
-        self._trace_instance = acquire_instance(self._namesrv, name, None)
+        # One for all clients that get in alike; secrets do not go into names.
+        name = trace_instance_name(self._namesrv, alone=self._access != PLAIN)
+        self._trace_instance = acquire_instance(self._namesrv, name, None, access=self._access)
         self._tracer = TraceDispatcher(
             self._trace_instance,
             self._visible_group,

@@ -31,6 +31,8 @@ from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, MessageModel, PullResult
 from cometmq.model.subscription import MessageSelector
+from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 
 DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
 POLL_TIMEOUT_MS: Final = 5000
@@ -69,6 +71,8 @@ class LitePullConsumer(AsyncClient):
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         enable_trace: bool = False,
         trace_topic: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
@@ -91,6 +95,8 @@ class LitePullConsumer(AsyncClient):
             instance_name=instance_name,
             unit_name=unit_name,
             namespace=namespace,
+            credentials=credentials,
+            tls=tls,
             enable_trace=enable_trace,
             trace_topic=trace_topic,
         )

@@ -132,7 +132,10 @@ class LitePullMember:
     # Life
 
     async def start(self) -> None:
-        """Join the group; a cluster that cannot be reached yet is joined in the background."""
+        """Join the group; a cluster that cannot be reached yet is joined in the background.
+
+        Raises AccessDeniedError when a broker does not let this client in.
+        """
         self._instance.add_consumer(self, self)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -336,7 +339,7 @@ class LitePullMember:
                 log.info("no route yet", group=self._group, topic=topic, reason=str(error))
                 self._instance.routes.refresh_soon(topic)
         await self._check_expressions()
-        await self._instance.heartbeats.beat_all()
+        await self._instance.heartbeats.join()
         if self._manual:
             self.assign(self._wanted)
         else:

@@ -152,7 +152,10 @@ class GroupMember:
     # Life
 
     async def start(self) -> None:
-        """Join the group; a cluster that cannot be reached yet is joined in the background."""
+        """Join the group; a cluster that cannot be reached yet is joined in the background.
+
+        Raises AccessDeniedError when a broker does not let this client in.
+        """
         self._instance.add_consumer(self, self)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -437,7 +440,7 @@ class GroupMember:
                 log.info("no route yet", group=self._group, topic=topic, reason=str(error))
                 self._instance.routes.refresh_soon(topic)
         await self._check_expressions()
-        await self._instance.heartbeats.beat_all()
+        await self._instance.heartbeats.join()
         await self._rebalancer.round()
 
     def _set_subscription(self, topic: str, selector: MessageSelector) -> None:

@@ -44,6 +44,8 @@ from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult
 from cometmq.protocol.compression import CompressionType
+from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -69,6 +71,8 @@ class ProducerOptions(TypedDict, total=False):
     instance_name: str
     unit_name: str | None
     namespace: str | None
+    credentials: Credentials | None
+    tls: bool | Tls | None
     vip_channel_enabled: bool
     send_timeout_ms: int
     retry_times: int
@@ -105,7 +109,7 @@ class Producer(AsyncClient):
     as `latency_tables` say. With `vip_channel_enabled`, messages go to the brokers' second port.
 
     `max_pending_sends` and `max_pending_bytes` of bodies bound what `send_async` has under way.
-    `namespace` and the options of traces are those of AsyncClient.
+    `namespace`, `credentials`, `tls` and the options of traces are those of AsyncClient.
     """
 
     _hook_kinds = (SendMessageHook, CheckForbiddenHook, EndTransactionHook)
@@ -119,6 +123,8 @@ class Producer(AsyncClient):
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         vip_channel_enabled: bool = False,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         retry_times: int = 2,
@@ -141,6 +147,8 @@ class Producer(AsyncClient):
             instance_name=instance_name,
             unit_name=unit_name,
             namespace=namespace,
+            credentials=credentials,
+            tls=tls,
             enable_trace=enable_trace,
             trace_topic=trace_topic,
         )

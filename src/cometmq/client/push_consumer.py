@@ -28,6 +28,8 @@ from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, MessageModel
 from cometmq.model.subscription import MessageSelector
+from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 
 CLOSE_TIMEOUT_MS: Final = 10_000
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -70,7 +72,8 @@ class PushConsumer(AsyncClient):
     ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR, else ~/.rocketmq_offsets), by client id; consumers of one
     group on one host need an `instance_name` each.
 
-    `namespace` and the options of traces are those of AsyncClient.
+    `namespace`, `credentials`, `tls` and the options of traces are those of AsyncClient. `start`
+    raises AccessDeniedError when a broker does not let the consumer in.
     """
 
     _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
@@ -85,6 +88,8 @@ class PushConsumer(AsyncClient):
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         enable_trace: bool = False,
         trace_topic: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
@@ -113,6 +118,8 @@ class PushConsumer(AsyncClient):
             instance_name=instance_name,
             unit_name=unit_name,
             namespace=namespace,
+            credentials=credentials,
+            tls=tls,
             enable_trace=enable_trace,
             trace_topic=trace_topic,
         )

@@ -20,7 +20,13 @@ import structlog
 from cometmq.client.broker_api import PullAnswer
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling import PULL_TIMEOUT_S, lite_header
-from cometmq.errors import CometMQError, RemoteError, RemotingError, RouteNotFoundError
+from cometmq.errors import (
+    AccessDeniedError,
+    CometMQError,
+    RemoteError,
+    RemotingError,
+    RouteNotFoundError,
+)
 from cometmq.filtering.tags import selects_all
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
@@ -238,7 +244,7 @@ class RangePulls:
             try:
                 answer = await self._pull(offset, count)
             except RemoteError as error:
-                if error.code not in _PASSING:
+                if error.code not in _PASSING or isinstance(error, AccessDeniedError):
                     raise
                 failure = error
             except (RemotingError, RouteNotFoundError) as error:

@@ -23,10 +23,13 @@ from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import check_range
 from cometmq.client.range_pulls import RETRY_LAST_S, Chunk, RangePulls, address_of
 from cometmq.client.subscribing import message_selector
-from cometmq.errors import RemotingError, RouteNotFoundError
+from cometmq.errors import CometMQError, RemoteError, RemotingError, RouteNotFoundError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
+from cometmq.protocol.codes import ResponseCode
+from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 
 T = TypeVar("T")
 
@@ -35,6 +38,10 @@ TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 PATIENCE_MS: Final = 60_000
 # Of questions that are asked at the same time.
 _AT_ONCE: Final = 64
+# A broker that starts or stops, or has too much to do.
+_BUSY: Final = frozenset(
+    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
+)
 
 
 class RangeReader(AsyncClient):
@@ -55,9 +62,18 @@ class RangeReader(AsyncClient):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         patience_ms: int = PATIENCE_MS,
     ) -> None:
-        super().__init__(group, namesrv=namesrv, instance_name=instance_name, namespace=namespace)
+        super().__init__(
+            group,
+            namesrv=namesrv,
+            instance_name=instance_name,
+            namespace=namespace,
+            credentials=credentials,
+            tls=tls,
+        )
         check_range("patience_ms", patience_ms, 0, 24 * 3600 * 1000)
         self._patience_s = patience_ms / 1000
 
@@ -90,14 +106,27 @@ class RangeReader(AsyncClient):
         """Of each queue the lowest offset that the broker still has, and the one that the next
         message will get. Raises RemotingError, RemoteError, RouteNotFoundError.
         """
-        brokers = self._running().brokers
+        return await self._of_each(queues, self._bounds)
 
-        async def bounds(address: str, queue: MessageQueue) -> tuple[int, int]:
-            # In this order: what retention removes in between must not turn the bounds around.
-            low = await brokers.min_offset(address, queue)
-            return low, await brokers.max_offset(address, queue)
+    async def offsets_or_failures(
+        self, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, tuple[int, int] | CometMQError]:
+        """As `offsets`, without patience: of a queue whose broker cannot be reached now, or has too
+        much to do, the failure.
+        """
 
-        return await self._of_each(queues, bounds)
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(queue: MessageQueue) -> tuple[int, int] | CometMQError:
+            try:
+                return await self._of_one(queue, self._bounds, at_once, patience_s=0)
+            except CometMQError as error:
+                if not _passes(error):
+                    raise
+                return error
+
+        wanted = list(queues)
+        return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
 
     async def offsets_for_timestamp(
         self, queues: Iterable[MessageQueue], timestamp_ms: int
@@ -171,37 +200,57 @@ class RangeReader(AsyncClient):
         instance = self._running()
         return RangePulls(instance, self._group, wire, start, end, subscription, self._patience_s)
 
+    async def _bounds(self, address: str, queue: MessageQueue) -> tuple[int, int]:
+        brokers = self._running().brokers
+        # In this order: what retention removes in between must not turn the bounds around.
+        low = await brokers.min_offset(address, queue)
+        return low, await brokers.max_offset(address, queue)
+
     async def _of_each(
         self,
         queues: Iterable[MessageQueue],
         ask: Callable[[str, MessageQueue], Awaitable[T]],
     ) -> dict[MessageQueue, T]:
         """What `ask` says of each queue, given a broker's address and the queue's name there."""
-        instance = self._running()
         at_once = asyncio.Semaphore(_AT_ONCE)
-        deadline = time.monotonic() + self._patience_s
-
-        async def one(queue: MessageQueue) -> T:
-            wire = self._namespace.wrap_queue(queue)
-            while True:
-                try:
-                    async with at_once:
-                        return await ask(await address_of(instance, wire), wire)
-                except (RemotingError, RouteNotFoundError) as error:
-                    if time.monotonic() > deadline:
-                        raise
-                    instance.report_failure(error, wire.topic, error.address)
-                await asyncio.sleep(RETRY_LAST_S)
-
         wanted = list(queues)
-        answers = await asyncio.gather(*map(one, wanted))
-        return dict(zip(wanted, answers, strict=True))
+        asked = (self._of_one(queue, ask, at_once, self._patience_s) for queue in wanted)
+        return dict(zip(wanted, await asyncio.gather(*asked), strict=True))
+
+    async def _of_one(
+        self,
+        queue: MessageQueue,
+        ask: Callable[[str, MessageQueue], Awaitable[T]],
+        at_once: asyncio.Semaphore,
+        patience_s: float,
+    ) -> T:
+        instance = self._running()
+        deadline = time.monotonic() + patience_s
+        wire = self._namespace.wrap_queue(queue)
+        while True:
+            try:
+                async with at_once:
+                    return await ask(await address_of(instance, wire), wire)
+            except CometMQError as error:
+                if not _passes(error):
+                    raise
+                instance.report_failure(error, wire.topic, error.address)
+                if time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_LAST_S)
 
     async def _open(self, instance: ClientInstance) -> None:
         """Nothing but the instance is needed."""
 
     async def _shut(self, _instance: ClientInstance) -> None:
         """Whoever reads closes the reading."""
+
+
+def _passes(error: CometMQError) -> bool:
+    """Whether the same question may be answered in a moment."""
+    if isinstance(error, RemoteError):
+        return error.code in _BUSY
+    return isinstance(error, (RemotingError, RouteNotFoundError))
 
 
 class BlockingRangeReader(BlockingClient, of=RangeReader):
@@ -214,6 +263,8 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
         namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         patience_ms: int = PATIENCE_MS,
     ) -> None:
         self._async = RangeReader(
@@ -221,6 +272,8 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
             namesrv=namesrv,
             instance_name=instance_name,
             namespace=namespace,
+            credentials=credentials,
+            tls=tls,
             patience_ms=patience_ms,
         )
         super().__init__(self._async)
@@ -236,6 +289,11 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
 
     def offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
         return self._call(self._async.offsets(queues))
+
+    def offsets_or_failures(
+        self, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, tuple[int, int] | CometMQError]:
+        return self._call(self._async.offsets_or_failures(queues))
 
     def offsets_for_timestamp(
         self, queues: Iterable[MessageQueue], timestamp_ms: int

@@ -19,6 +19,11 @@ def select_by_hash(queues: Sequence[MessageQueue], _message: Message, key: Any) 
 
     Text keys and 32-bit integers land where a Java producer's land; other keys by their text.
     """
+    return queue_of_key(queues, key)
+
+
+def queue_of_key(queues: Sequence[MessageQueue], key: Any) -> MessageQueue:
+    """As `select_by_hash`."""
     if isinstance(key, int) and -(2**31) <= key < 2**31:
         value = key
     else:

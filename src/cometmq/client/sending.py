@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cometmq.client.broker_api import refusal
 from cometmq.client.encoding import Outgoing
 from cometmq.client.hooks import CommunicationMode, HookList, SendContext
 from cometmq.client.instance import ClientInstance
@@ -32,6 +31,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.recall_handle import RecallHandle
 from cometmq.remoting.client import split_address
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.credentials import refused
 
 # Answers after which another broker is worth an attempt (5.x: retryResponseCodes).
 RETRIED_CODES: Final = frozenset(
@@ -344,7 +344,7 @@ def _result(
 ) -> SendResult:
     status = _STATUS.get(answer.code)
     if status is None:
-        raise refusal(answer, address, f"a message to {queue}")
+        raise refused(answer, address, f"a message to {queue}")
     ext = answer.ext
     try:
         return SendResult(

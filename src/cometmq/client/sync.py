@@ -52,6 +52,8 @@ from cometmq.model.results import (
     TransactionSendResult,
 )
 from cometmq.protocol.compression import CompressionType
+from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 
 
 class Producer(BlockingClient, of=AsyncProducer):
@@ -69,6 +71,8 @@ class Producer(BlockingClient, of=AsyncProducer):
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         vip_channel_enabled: bool = False,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         retry_times: int = 2,
@@ -91,6 +95,8 @@ class Producer(BlockingClient, of=AsyncProducer):
             instance_name=instance_name,
             unit_name=unit_name,
             namespace=namespace,
+            credentials=credentials,
+            tls=tls,
             vip_channel_enabled=vip_channel_enabled,
             send_timeout_ms=send_timeout_ms,
             retry_times=retry_times,
@@ -263,6 +269,8 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         enable_trace: bool = False,
         trace_topic: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
@@ -292,6 +300,8 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
             instance_name=instance_name,
             unit_name=unit_name,
             namespace=namespace,
+            credentials=credentials,
+            tls=tls,
             enable_trace=enable_trace,
             trace_topic=trace_topic,
             consume_from=consume_from,
@@ -357,6 +367,8 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
         namespace: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         enable_trace: bool = False,
         trace_topic: str | None = None,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
@@ -379,6 +391,8 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
             instance_name=instance_name,
             unit_name=unit_name,
             namespace=namespace,
+            credentials=credentials,
+            tls=tls,
             enable_trace=enable_trace,
             trace_topic=trace_topic,
             consume_from=consume_from,

@@ -187,9 +187,10 @@ def _sizes(context: TraceContext) -> tuple[int, int]:
     return len(encode_trace(context).encode()), keys
 
 
-def trace_instance_name(namesrv: Sequence[str]) -> str:
-    """The instance that the dispatchers of a process share for these name servers."""
-    return f"PID_CLIENT_INNER_TRACE_PRODUCER_{';'.join(namesrv)}"
+def trace_instance_name(namesrv: Sequence[str], *, alone: bool = False) -> str:
+    """The instance that the dispatchers of a process share for these name servers, or a new one."""
+    name = f"PID_CLIENT_INNER_TRACE_PRODUCER_{';'.join(namesrv)}"
+    return f"{name}_{next(_numbers)}" if alone else name
 
 
 def now_ms() -> int:

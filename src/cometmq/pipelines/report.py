@@ -19,6 +19,8 @@ class Table:
     rows: Sequence[Sequence[object]]
     # Shown in place of the rows when there are none.
     empty: str = "none"
+    # Too long, or too detailed, for a terminal.
+    page_only: bool = False
 
 
 @dataclass(frozen=True)

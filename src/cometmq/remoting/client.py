@@ -9,8 +9,10 @@ from cometmq.errors import ClientStateError, ConnectError
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.frame import SerializeType
 from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, close_all
+from cometmq.remoting.credentials import Credentials, Signer
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.hooks import RpcHooks
+from cometmq.remoting.tls import Tls, handshake_fault
 from cometmq.runtime.tasks import TaskOwner
 
 
@@ -18,7 +20,9 @@ class RemotingClient:
     """One connection per address, made on first use and again after it was lost.
 
     `handlers` serve what peers ask over these connections; `on_connect` is called with the address
-    and each new connection; `rpc_hooks` see every call. For the loop that first uses it.
+    and each new connection; `rpc_hooks` see every call. With `credentials` each request is signed;
+    with `tls` each connection is encrypted (ConfigError if its files cannot be used). For the loop
+    that first uses it.
     """
 
     def __init__(
@@ -29,6 +33,8 @@ class RemotingClient:
         serialize_type: SerializeType = SerializeType.JSON,
         connect_timeout_s: float = 3.0,
         on_connect: Callable[[str, Connection], None] | None = None,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._handlers = handlers or Handlers()
         self._limits = limits
@@ -39,7 +45,8 @@ class RemotingClient:
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
-        self.rpc_hooks = RpcHooks()
+        self._tls = None if tls is None else tls.context()
+        self.rpc_hooks = RpcHooks(None if credentials is None else Signer(credentials))
 
     def connected(self, address: str) -> Connection | None:
         """The open connection to `address`, if there is one."""
@@ -115,13 +122,16 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(self._new_connection, host, port)
+                _, connection = await loop.create_connection(
+                    self._new_connection, host, port, ssl=self._tls
+                )
         except TimeoutError as error:
             raise ConnectError(
                 f"no connection to {address} within {self._connect_timeout_s} s", address=address
             ) from error
         except OSError as error:
-            raise ConnectError(f"no connection to {address}: {error}", address=address) from error
+            fault = str(error) if self._tls is None else handshake_fault(error)
+            raise ConnectError(f"no connection to {address}: {fault}", address=address) from error
         self._connections[address] = connection
         connection.on_close.append(lambda lost: self._lost(address, lost))
         if self._on_connect is not None:

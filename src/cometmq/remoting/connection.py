@@ -120,6 +120,7 @@ class Connection(asyncio.Protocol):
         self.local_ip = ""
         self.closed = False
         self.last_active = 0.0
+        self._made_at = 0.0
         self._last_read = 0.0
         self.serialize_type = serialize_type
         self._handler_of = handlers.get
@@ -156,7 +157,7 @@ class Connection(asyncio.Protocol):
         # A scope (`fe80::1%eth0`) is a matter of this host and has no place in a record.
         self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
         self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))
-        self.last_active = self._last_read = self._loop.time()
+        self.last_active = self._last_read = self._made_at = self._loop.time()
         if self._on_connect is not None:
             self._on_connect(self)
 
@@ -198,10 +199,13 @@ class Connection(asyncio.Protocol):
         if self._writable is not None:
             self._writable.set()
         calls, self._calls = self._calls, {}
+        hint = ""
+        if self._last_read == self._made_at and not self._server_side:
+            hint = "; it has never answered, as a server does that wants tls, or no tls"
         for future in calls.values():
             if not future.done():
                 error = ConnectionLostError(
-                    f"the connection to {self.peer} closed before the answer came",
+                    f"the connection to {self.peer} closed before the answer came{hint}",
                     address=self.peer,
                 )
                 error.__cause__ = exc

@@ -6,6 +6,7 @@ from abc import ABC
 
 from cometmq.errors import RemoteError, RemotingError, RpcHookError
 from cometmq.protocol.command import RemotingCommand
+from cometmq.remoting.credentials import Signer
 
 
 class RpcHook(ABC):  # noqa: B024 - each of its methods may be left out
@@ -29,15 +30,17 @@ class RpcHooks:
     """The hooks of one remoting client, in the order in which they came.
 
     Clients that share an instance share its hooks. A hook that several of them brought runs once,
-    and leaves with the last of them.
+    and leaves with the last of them. `signer` comes after all of them: it signs what they have put
+    into the request too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, signer: Signer | None = None) -> None:
+        self._signer = signer
         self._brought: list[RpcHook] = []
         self._hooks: tuple[RpcHook, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self._hooks)
+        return self._signer is not None or bool(self._hooks)
 
     def add(self, hook: RpcHook) -> None:
         self._brought.append(hook)
@@ -55,6 +58,8 @@ class RpcHooks:
                 raise
             except Exception as error:
                 raise _failed(hook, address, error) from error
+        if self._signer is not None:
+            self._signer.sign(command)
 
     def after(self, address: str, command: RemotingCommand, answer: RemotingCommand) -> None:
         for hook in self._hooks:

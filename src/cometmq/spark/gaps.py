@@ -1,20 +1,23 @@
 """What a read had to leave out, where `failOnDataLoss` is false: counted, and kept to be queried.
 
-Each gap is a small JSON file in the directory that the option `gapLog` names, one that all of
-Spark's workers can write to. `spark.read.json(directory)` gives them as a table; a gap that several
-attempts of a task found stands there once.
+Gaps are lines of JSON in small files of the directory that the option `gapLog` names, one that all of
+Spark's workers can write to. `spark.read.json(directory)` gives them as a table. Each range that is read
+has a file of its own, which is written anew when a task or batch is run again: retention may have gone
+on meanwhile, and nothing is to be counted twice.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from cometmq.errors import IllegalArgumentError
+from cometmq.model.queue import MessageQueue
 
 # In order: the queue's log is shorter than its offsets said, retention was faster, records that
 # the broker passed over, bytes that are no record.
@@ -71,16 +74,43 @@ class GapLog:
             )
 
     def write(self, gap: Gap) -> None:
-        """Keep a gap. The file's name comes from what it says, so a second attempt changes nothing."""
+        """Keep a gap of what does not change: whoever reads it again finds the same."""
+        self._write(_digest(gap), [gap])
+
+    def replace(self, queue: MessageQueue, start: int, gaps: list[Gap]) -> None:
+        """Keep these gaps of what is read of a queue from `start` on, instead of those before."""
+        self._write(f"{_digest(queue)}-{start}", gaps)
+
+    def replace_planned(self, queue: MessageQueue, gap: Gap) -> None:
+        """As `replace`, for what is left out before anything is read."""
+        self._write(f"{_digest((*queue, 'planned'))}-{gap.start}", [gap])
+
+    def forget(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> None:
+        """Forget the gaps of what is to be read again, whatever parts it was read in before."""
+        if self._directory is None:
+            return
+        by_name = {_digest(queue): bounds for queue, bounds in ranges.items()}
+        for path in Path(self._directory).glob("*-*.json"):
+            name, _, at = path.stem.partition("-")
+            low, high = by_name.get(name, (0, 0))
+            if at.isdecimal() and low <= int(at) < high:
+                path.unlink(missing_ok=True)
+
+    def _write(self, name: str, gaps: list[Gap]) -> None:
         assert self._directory is not None, "gaps are allowed"
-        entry = gap._asdict() | {"count": gap.end - gap.start}
-        data = msgspec.json.encode(entry)
-        name = hashlib.sha256(data).hexdigest()[:32]
         directory = Path(self._directory)
+        path = directory / f"{name}.json"
+        if not gaps:
+            path.unlink(missing_ok=True)
+            return
+        entries = [gap._asdict() | {"count": gap.end - gap.start} for gap in gaps]
         # A worker on another machine may be the first there.
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / f"{name}.json"
         # Readers pass over names that begin with a dot.
         temporary = path.with_name(f".{name}.{os.getpid()}")
-        temporary.write_bytes(data + b"\n")
+        temporary.write_bytes(msgspec.json.Encoder().encode_lines(entries))
         temporary.replace(path)
+
+
+def _digest(name: tuple[object, ...]) -> str:
+    return hashlib.sha256(msgspec.json.encode(name)).hexdigest()[:32]

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cometmq.client.limits import check_client_group, parse_addresses
+from cometmq.client.limits import check_client_group
 from cometmq.client.range_reader import PATIENCE_MS, TOOLS_GROUP, BlockingRangeReader
 from cometmq.client.subscribing import message_selector
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
+from cometmq.spark.connecting import CONNECTING, Connecting
 from cometmq.spark.options import MAX_PARTITIONS, Options, gap_log, topic_names, topic_pattern
 
 NAME: Final = "rocketmq"
@@ -25,8 +26,7 @@ _LATEST_NUMBER: Final = -1
 _INT64_MAX: Final = 2**63 - 1
 
 _BOTH: Final = (
-    "namesrv",
-    "namespace",
+    *CONNECTING,
     "group",
     "subscribe",
     "subscribePattern",
@@ -51,7 +51,7 @@ Position = str | dict[MessageQueue, int | str]
 class LiveOptions:
     """Raises IllegalArgumentError for what does not fit.
 
-    namesrv: name-server addresses, host:port, separated by semicolons.
+    namesrv, namespace, accessKey, tls and so on: see Connecting.
     subscribe: topics, separated by commas; subscribePattern: a regular expression that whole topic
         names match; assign: queues, as {"topic": {"broker": [0, 1]}}. One of the three.
     startingOffsets, endingOffsets: earliest, latest, or {"topic": {"broker": {"0": 17}}} with -2 for
@@ -61,13 +61,15 @@ class LiveOptions:
         queues that appear later, too.
     minPartitions: into how many tasks the reading is split at least, where there is enough to split.
     tags (`paid || open`), sqlFilter (SQL92 over the properties): what the broker is to select.
-    maxMessagesPerTrigger, maxBytesPerTrigger: limits of a stream's batch. Bytes are estimated from
-        the first messages of each queue.
+    maxMessagesPerTrigger, maxBytesPerTrigger: limits of a stream's batch. The first is exact. Bytes
+        are an estimate from samples all over the batch, as nobody can ask a broker for sizes: a
+        batch may come out larger where the sizes of messages vary much.
     commitGroup: the consumer group to which a stream commits each batch that is done with.
     group: the one that brokers see reading (TOOLS_CONSUMER, which each of them has).
     failOnDataLoss: fail where messages are gone (default). With false they are left out, and gapLog
         must name a directory in which every gap is noted.
-    timeoutMs: for how long a broker that does not answer is asked again.
+    timeoutMs: for how long a broker that does not answer is asked again. A stream goes on with the
+        brokers that do, and waits while there is none.
     """
 
     def __init__(self, given: Any, *, streaming: bool) -> None:
@@ -76,9 +78,8 @@ class LiveOptions:
             if name in options:
                 kind = "a batch, not a stream" if streaming else "a stream, not a batch"
                 raise options.error(name, f"is for {kind}")
-        addresses = options.need("namesrv", "127.0.0.1:9876")
-        self.namesrv = ";".join(parse_addresses(addresses))
-        self.namespace = options.text("namespace")
+        self.connecting = Connecting(options)
+        self.namesrv = self.connecting.namesrv
         self.group = self._group("group") or TOOLS_GROUP
         self.commit_group = self._group("commitGroup")
         self._read_topics()
@@ -99,14 +100,12 @@ class LiveOptions:
         message_selector("topic", self.tags, self.sql)
         self.decompress = options.flag("decompress", True)
         self.gaps = gap_log(options)
-        self.timeout_ms = options.number("timeoutMs", 0, 24 * 3600 * 1000)
+        timeout_ms = options.number("timeoutMs", 0, 24 * 3600 * 1000)
+        self.timeout_ms = PATIENCE_MS if timeout_ms is None else timeout_ms
 
     def new_reader(self) -> BlockingRangeReader:
         return BlockingRangeReader(
-            self.group,
-            namesrv=self.namesrv,
-            namespace=self.namespace,
-            patience_ms=PATIENCE_MS if self.timeout_ms is None else self.timeout_ms,
+            self.group, patience_ms=self.timeout_ms, **self.connecting.parameters()
         )
 
     # Inside

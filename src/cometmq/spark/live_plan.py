@@ -30,8 +30,11 @@ class LiveRange(InputPartition):
     end: int
 
 
-def find_queues(reader: BlockingRangeReader, options: LiveOptions) -> list[MessageQueue]:
-    """The queues that the options name, as far as they are there now.
+def find_queues(
+    reader: BlockingRangeReader, options: LiveOptions, known: Iterable[MessageQueue] = ()
+) -> list[MessageQueue]:
+    """The queues that the options name, as far as they are there now; of a topic without a route
+    those `known`.
 
     Raises IllegalArgumentError for assigned queues that are not, RouteNotFoundError for a topic that
     no name server knows, RemotingError when none of them answers.
@@ -40,7 +43,9 @@ def find_queues(reader: BlockingRangeReader, options: LiveOptions) -> list[Messa
     try:
         if options.pattern is not None:
             return _matching(reader, options.pattern)
-        queues = sorted(queue for topic in sorted(topics) for queue in reader.queues(topic))
+        queues = sorted(
+            queue for topic in sorted(topics) for queue in _queues_of(reader, topic, known)
+        )
     except RemotingError as error:
         raise type(error)(
             f"no name server of {options.namesrv} answers: {error}; see that the option namesrv is "
@@ -54,6 +59,19 @@ def find_queues(reader: BlockingRangeReader, options: LiveOptions) -> list[Messa
             f"the option assign names {listed(missing)}, which are not in the routes of their topics"
         )
     return sorted(options.assigned)
+
+
+def _queues_of(
+    reader: BlockingRangeReader, topic: str, known: Iterable[MessageQueue]
+) -> list[MessageQueue]:
+    try:
+        return reader.queues(topic)
+    except RouteNotFoundError:
+        # Its brokers may be away just now.
+        queues = [queue for queue in known if queue.topic == topic]
+        if not queues:
+            raise
+        return queues
 
 
 def check_selection(

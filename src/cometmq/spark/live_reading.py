@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from cometmq.client.range_pulls import Chunk
 from cometmq.errors import DataLossError, ProtocolError
 from cometmq.model.properties import TAGS
+from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
 from cometmq.protocol.record_columns import Ints, RecordColumns, gather, read_columns
 from cometmq.spark.gaps import NOT_STORED, Gap
@@ -35,10 +36,15 @@ class LiveReading:
         if options.tags != SUB_ALL:
             self._exact_tags = pa.array([tag.strip() for tag in options.tags.split("||")])
         self._filtered = tags != SUB_ALL or options.tags != SUB_ALL or options.sql is not None
+        self._gaps: list[Gap] = []
 
     def rows(self, part: LiveRange) -> Iterator[Any]:
         """Raises DataLossError for messages that are gone, unless gaps are allowed."""
         options = self._options
+        self._gaps = []
+        if options.gaps.allowed:
+            # What an earlier attempt has found, it finds again.
+            options.gaps.replace(part.queue, part.start, [])
         batches = RecordBatches(
             self._names, broker=part.queue.broker_name, decompress=options.decompress
         )
@@ -87,8 +93,10 @@ class LiveReading:
         count = sum(gap.end - gap.start for gap in gaps)
         if not self._filtered and len(offsets) + count != chunk.end - chunk.start:
             gaps += self._holes(part, chunk, offsets, gaps)
-        for gap in gaps:
-            leave_out(self._options, gap)
+        if gaps:
+            check_allowed(self._options, gaps[0])
+            self._gaps += gaps
+            self._options.gaps.replace(part.queue, part.start, self._gaps)
 
     def _holes(self, part: LiveRange, chunk: Chunk, offsets: Ints, known: list[Gap]) -> list[Gap]:
         """Offsets that the broker has passed over inside of an answer."""
@@ -104,11 +112,16 @@ class LiveReading:
         ]
 
 
-def leave_out(options: LiveOptions, gap: Gap) -> None:
-    """Note a gap. Raises DataLossError where none are allowed."""
+def leave_out(options: LiveOptions, queue: MessageQueue, gap: Gap) -> None:
+    """Note a gap that was found when a read was planned. Raises as `check_allowed`."""
+    check_allowed(options, gap)
+    options.gaps.replace_planned(queue, gap)
+
+
+def check_allowed(options: LiveOptions, gap: Gap) -> None:
+    """Raise DataLossError where no gaps are allowed."""
     if not options.gaps.allowed:
         raise DataLossError(
             f"{gap} are gone. Start from an offset that the broker still has, or set "
             "failOnDataLoss=false with gapLog=<directory> to read on behind them and keep a list"
         )
-    options.gaps.write(gap)

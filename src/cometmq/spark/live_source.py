@@ -1,4 +1,4 @@
-"""The Spark source `rocketmq`: topics of live brokers.
+"""The Spark source and sink `rocketmq`: topics of live brokers. The sink is in `sink_writer`.
 
 spark.read.format("rocketmq").option("namesrv", "127.0.0.1:9876").option("subscribe", "orders")
 """
@@ -28,13 +28,15 @@ from cometmq.spark.live_reading import LiveReading, leave_out
 from cometmq.spark.live_stream import LiveStreamReader
 from cometmq.spark.pushdown import Bounds, PushesWhereAllowed
 from cometmq.spark.schema import spark_schema, wanted_columns
+from cometmq.spark.sink_writer import SinkStreamWriter, SinkWriter
 
 # More tags than this are not sent to the broker with every pull.
 _MAX_PUSHED_TAGS: Final = 64
 
 
 class RocketMQSource(DataSource):
-    """See LiveOptions for the options, `cometmq.spark.schema` for the columns."""
+    """See LiveOptions and SinkOptions for the options, `cometmq.spark.schema` and
+    `cometmq.spark.sink_columns` for the columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,6 +51,12 @@ class RocketMQSource(DataSource):
     def streamReader(self, schema: Any) -> LiveStreamReader:  # noqa: N802 - Spark's name
         options = LiveOptions(self.options, streaming=True)
         return LiveStreamReader(options, wanted_columns(schema))
+
+    def writer(self, schema: Any, overwrite: bool) -> SinkWriter:
+        return SinkWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> SinkStreamWriter:  # noqa: N802 - Spark's name
+        return SinkStreamWriter(self.options, schema, overwrite=overwrite)
 
 
 class LiveReader(DataSourceReader):
@@ -77,7 +85,7 @@ class LiveReader(DataSourceReader):
                 # What ended in the meantime is for the tasks to find.
                 gap = gone(queue, starts[queue], bounds[queue])
                 if gap is not None and gap.cause == RETENTION:
-                    leave_out(options, gap)
+                    leave_out(options, queue, gap)
                     starts[queue] = gap.end
                 by_time = options.start_time_ms is not None or options.end_time_ms is not None
                 if starts[queue] > ends[queue] and not by_time:
@@ -86,6 +94,7 @@ class LiveReader(DataSourceReader):
                         "it would end before it starts"
                     )
             ranges = {queue: (starts[queue], ends[queue]) for queue in queues}
+            options.gaps.forget(ranges)
             parts = live_ranges(narrowed(reader, ranges, self.bounds), options.min_partitions)
         return list(parts) or [InputPartition(None)]
 

@@ -1,14 +1,13 @@
 """The source `rocketmq` as a stream.
 
 An offset of the stream is {"topic": {"broker": {"0": 17}}}: for each queue the offset of the next
-message. A queue that appears during the query enters it with the first offset that its broker has;
-its messages come with the batch after that one. So where every queue begins stands in the query's
-checkpoint, and a batch that is run again reads what it read before.
+message. The first batch of a query has no messages, and a queue that appears later enters with the first
+offset that its broker has; its messages come with the batch after that one. So where every queue begins
+stands in the query's checkpoint, and a batch that is run again reads what it read before.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,26 +21,21 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cometmq.client.range_reader import BlockingRangeReader
-from cometmq.errors import CometMQError, IllegalArgumentError, RemotingError, RouteNotFoundError
+from cometmq.errors import CometMQError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
+from cometmq.spark.live_admission import shared, within_bytes
 from cometmq.spark.live_options import LiveOptions, OffsetTable, offsets_of, table_of
-from cometmq.spark.live_plan import (
-    LiveRange,
-    Range,
-    check_selection,
-    find_queues,
-    first_offsets,
-    gone,
-    live_ranges,
-)
+from cometmq.spark.live_plan import LiveRange, Range, first_offsets, gone, live_ranges
+from cometmq.spark.live_queues import LiveQueues
 from cometmq.spark.live_reading import LiveReading, leave_out
 
 log = structlog.get_logger(__name__)
 
-# Of a queue, to estimate how large its messages are.
-_SAMPLE_MESSAGES: Final = 16
-_QUEUES_FOR_S: Final = 5.0
+# Looked at in one place of a queue, to estimate how large its messages are.
+_SAMPLE_MESSAGES: Final = 4
+
+_NO_LIMIT: Final = 2**63 - 1
 
 Offsets = dict[MessageQueue, int]
 
@@ -54,31 +48,37 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._names = names
         self._client: BlockingRangeReader | None = None
         # With Trigger.AvailableNow: the end of the queues when the query was started.
+        self._available_now = False
         self._target: Offsets | None = None
-        # The topics of which a broker was asked whether it can select as it is to.
-        self._checked: set[str] = set()
+        # Where a query begins that has no checkpoint yet, until its first batch is planned.
+        self._initial: Offsets | None = None
         self._joined = False
-        # Asked for anew after some seconds: an idle query plans a hundred times in one.
-        self._queues: list[MessageQueue] = []
-        self._queues_until_s = 0.0
+        self._planned = False
+        self._queues = LiveQueues(options)
         self._latest: Offsets = {}
 
     def initialOffset(self) -> OffsetTable:  # noqa: N802 - Spark's names, here and below
-        bounds = self._bounds()
-        starts = first_offsets(self._reader(), self._options, bounds)
+        reader = self._reader()
+        bounds = self._queues.bounds(reader, {}, all_of_them=True)
+        starts = first_offsets(reader, self._options, bounds)
         for queue, start in starts.items():
             self._leave_out_what_is_gone(queue, start, bounds[queue], starts)
+        self._initial = dict(starts)
         return table_of(starts)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Without an option one that is none: all at once is what Trigger.Once alone asks for."""
         if self._options.max_messages is not None:
             return ReadMaxRows(self._options.max_messages)
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
-        return ReadAllAvailable()
+        return ReadMaxRows(_NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = {queue: high for queue, (_, high) in self._bounds().items()}
+        """The ends are taken when the first batch is planned: then the checkpoint's queues are known,
+        whose brokers may be away just now.
+        """
+        self._available_now = True
 
     def reportLatestOffset(self) -> OffsetTable | None:  # noqa: N802
         """As the last batch was planned."""
@@ -86,9 +86,17 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: OffsetTable, limit: Any) -> OffsetTable:  # noqa: N802
         starts = offsets_of(start)
-        bounds = self._bounds()
+        bounds = self._queues.bounds(self._reader(), starts, all_of_them=self._available_now)
+        if self._available_now and self._target is None:
+            self._target = {queue: high for queue, (_, high) in bounds.items()}
+            self._queues.fix()
         self._latest = {queue: high for queue, (_, high) in bounds.items()}
-        self._join_group(starts)
+        self._join_group({queue: at for queue, at in starts.items() if queue in bounds})
+        initial, self._initial = self._initial, None
+        if starts == initial and not isinstance(limit, ReadAllAvailable):
+            # Spark does not keep where a query began: run again, the first batch would be asked to
+            # begin at what is the latest, or the earliest, by then.
+            return start
         ends = dict(starts)
         lags: Offsets = {}
         for queue, (low, high) in bounds.items():
@@ -108,8 +116,13 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return table_of(ends)
 
     def partitions(self, start: OffsetTable, end: OffsetTable) -> list[InputPartition]:
+        self._initial = None
         starts, ends = offsets_of(start), offsets_of(end)
         ranges = {queue: (starts.get(queue, at), at) for queue, at in ends.items()}
+        if not self._planned:
+            # It may be a batch that was run before, in other parts.
+            self._options.gaps.forget(ranges)
+            self._planned = True
         return list(live_ranges(ranges, self._options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -121,8 +134,10 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.commit_group
         if group is None:
             return
+        # Brokers that did not answer just now are not waited for.
+        offsets = {queue: at for queue, at in offsets_of(end).items() if queue in self._latest}
         try:
-            self._reader().commit(group, offsets_of(end))
+            self._reader().commit(group, offsets)
         except CometMQError as error:
             # The query's own offsets are in its checkpoint; the next batch brings newer ones.
             log.warning("a batch is not committed to its group", group=group, reason=str(error))
@@ -151,35 +166,13 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = client
         return self._client
 
-    def _bounds(self) -> dict[MessageQueue, Range]:
-        """What brokers have of the queues that there are. A running query outlives name servers, and
-        topics that have no route while their broker restarts.
-        """
-        if time.monotonic() > self._queues_until_s:
-            try:
-                self._find_queues()
-            except (RouteNotFoundError, RemotingError, IllegalArgumentError) as error:
-                if not self._queues:
-                    raise
-                log.warning("the queues are not looked up", reason=str(error))
-        return self._reader().offsets(self._queues)
-
-    def _find_queues(self) -> None:
-        reader = self._reader()
-        queues = find_queues(reader, self._options)
-        new = [queue for queue in queues if queue.topic not in self._checked]
-        check_selection(reader, self._options, new)
-        self._checked.update(queue.topic for queue in new)
-        self._queues = queues
-        self._queues_until_s = time.monotonic() + _QUEUES_FOR_S
-
     def _leave_out_what_is_gone(
         self, queue: MessageQueue, start: int, bound: Range, offsets: Offsets
     ) -> None:
         """Go on at what the broker has. Raises DataLossError where no gaps are allowed."""
         gap = gone(queue, start, bound)
         if gap is not None:
-            leave_out(self._options, gap)
+            leave_out(self._options, queue, gap)
             offsets[queue] = bound[0]
 
     def _admitted(self, lags: Offsets, starts: Offsets, limit: Any) -> Offsets:
@@ -191,39 +184,19 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most.append(limit.max_rows)
         counts = shared(lags, min(most)) if most else lags
         bytes_ = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
-        if bytes_ is None or not any(counts.values()):
+        if bytes_ is None:
             return counts
-        sizes = {
-            queue: self._size_of(queue, starts[queue], min(count, _SAMPLE_MESSAGES))
-            for queue, count in counts.items()
-            if count
-        }
-        total = sum(counts[queue] * size for queue, size in sizes.items())
-        if total <= bytes_:
-            return counts
-        wanted = sum(counts.values()) * bytes_ // total
-        return shared(counts, max(1, wanted))
+
+        def size_at(queue: MessageQueue, ahead: int) -> int:
+            offset = starts[queue] + ahead
+            return self._size_of(queue, offset, min(_SAMPLE_MESSAGES, counts[queue] - ahead))
+
+        return within_bytes(counts, bytes_, size_at)
 
     def _size_of(self, queue: MessageQueue, offset: int, count: int) -> int:
-        """About how many bytes a message of the queue has; `count` of them are there."""
+        """The mean size of `count` messages in the log, 0 when they are gone."""
         for chunk in self._reader().read(queue, offset, offset + count):
             columns = read_columns(chunk.records, 0, len(chunk.records), None)
             if len(columns):
-                return max(1, chunk.size_bytes // len(columns))
-        return 1
-
-
-def shared(lags: Offsets, limit: int) -> Offsets:
-    """At most `limit` messages, divided among queues by what waits in each."""
-    total = sum(lags.values())
-    if total <= limit:
-        return lags
-    counts = {queue: lag * limit // total for queue, lag in lags.items()}
-    rest = limit - sum(counts.values())
-    # What rounding left over goes to the longest ones.
-    for queue in sorted(lags, key=lambda queue: counts[queue] - lags[queue]):
-        if not rest:
-            break
-        counts[queue] += 1
-        rest -= 1
-    return counts
+                return chunk.size_bytes // len(columns)
+        return 0

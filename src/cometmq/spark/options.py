@@ -13,6 +13,7 @@ from typing import Final
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
 from cometmq.spark.gaps import GapLog
+from cometmq.spark.secrets import refuse
 
 MAX_PARTITIONS: Final = 100_000
 
@@ -21,13 +22,17 @@ _FALSE = ("false", "no", "off", "0")
 
 
 class Options:
-    """The options of one source by their names, in which case does not matter.
+    """The options of one source, or sink, by their names, in which case does not matter.
 
-    Raises UnknownOptionError for one that is not among `known`.
+    Raises UnknownOptionError for one that is not among `known`, IllegalArgumentError for a secret.
     """
 
-    def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
+    def __init__(
+        self, source: str, given: Mapping[str, str], known: Iterable[str], kind: str = "source"
+    ) -> None:
         self._source = source
+        self._what = f"the {kind} {source}"
+        refuse(self._what, given)
         names = {name.lower(): name for name in known}
         self._given: dict[str, str] = {}
         for name, value in given.items():
@@ -36,7 +41,7 @@ class Options:
                 near = difflib.get_close_matches(name.lower(), names, 1)
                 meant = f"; did you mean {names[near[0]]}" if near else ""
                 raise UnknownOptionError(
-                    f"the source {source} has no option {name}{meant}. Options are "
+                    f"{self._what} has no option {name}{meant}. Options are "
                     f"{', '.join(sorted(names.values()))}"
                 )
             self._given[official] = value
@@ -63,8 +68,7 @@ class Options:
         value = self.text(name)
         if value is None:
             raise IllegalArgumentError(
-                f"the source {self._source} needs the option {name}, for example "
-                f'.option("{name}", "{example}")'
+                f'{self._what} needs the option {name}, for example .option("{name}", "{example}")'
             )
         return value
 
@@ -93,12 +97,12 @@ class Options:
         given = [name for name in names if name in self._given]
         if len(given) > 1:
             raise IllegalArgumentError(
-                f"the source {self._source} takes one of {' and '.join(given)}, not several of them"
+                f"{self._what} takes one of {' and '.join(given)}, not several of them"
             )
         return given[0] if given else None
 
     def error(self, name: str, fault: str) -> IllegalArgumentError:
-        return IllegalArgumentError(f"the option {name} of the source {self._source} {fault}")
+        return IllegalArgumentError(f"the option {name} of {self._what} {fault}")
 
 
 def topic_names(options: Options) -> frozenset[str]:

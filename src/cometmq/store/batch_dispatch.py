@@ -8,9 +8,10 @@ extension, records whose queue offset is not the next one of their queue.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -22,10 +23,23 @@ from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from cometmq.store.dispatch import Dispatcher
 from cometmq.store.record_texts import RecordTexts
 
-_UNIT: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-assert _UNIT.itemsize == UNIT_SIZE
+UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+assert UNIT_DTYPE.itemsize == UNIT_SIZE
 # Their tags codes are times.
-_TIMED_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
+TIMED_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
+class QueuedRecords(NamedTuple):
+    """The records of a batch that have a place in a queue, by index, and whose queue each is in.
+
+    keys: topic and queue id of each group; groups: the group of each record. For those of `single`
+    the group may be another topic's: they have to be looked at one by one.
+    """
+
+    records: Ints
+    keys: list[tuple[str, int]]
+    groups: Ints
+    single: Bools
 
 
 class BatchDispatcher:
@@ -57,42 +71,31 @@ class BatchDispatcher:
 
     def dispatch(self, batch: RecordBatch) -> None:
         """Raises QueueBehindError as Dispatcher does; part of the batch may then be dispatched."""
-        kinds = batch.columns.sys_flags & TRANSACTION_MASK
-        queued = np.flatnonzero((kinds == TRANSACTION_NOT) | (kinds == TRANSACTION_COMMIT))
-        if not len(queued):
+        queued = queued_records(batch)
+        if queued is None:
             return
-        queues, groups, single = self._group(batch, queued)
-        left = [queued[single]]
+        queues, single = self._queues_of(batch, queued)
+        left = [queued.records[single]]
         plain = ~single
-        left += self._put(batch, queues, queued[plain], groups[plain])
+        left += self._put(batch, queues, queued.records[plain], queued.groups[plain])
         for index in np.sort(np.concatenate(left)).tolist():
             self._single.dispatch(batch.record(index))
 
-    def _group(
-        self, batch: RecordBatch, queued: Ints
-    ) -> tuple[list[ConsumeQueue | None], Ints, Bools]:
-        """Queues, which of them each record belongs to, and which records to dispatch singly."""
-        texts = batch.texts
-        hashes = batch.topic_hashes[queued].astype(np.int64)
-        queue_ids = batch.queue_ids
-        keys = hashes << 32 | queue_ids[queued] & 0xFFFFFFFF
-        _, firsts, groups = np.unique(keys, return_index=True, return_inverse=True)
-        samples = queued[firsts]
-        # Two topics may have one hash.
-        everyone = np.arange(len(batch))
-        everyone[queued] = samples[groups]
-        single = batch.strange_topics[queued] | ~texts.same_topics(everyone)[queued]
+    def _queues_of(
+        self, batch: RecordBatch, queued: QueuedRecords
+    ) -> tuple[list[ConsumeQueue | None], Bools]:
+        """The queue of each group, and which records to dispatch singly."""
         queues: list[ConsumeQueue | None] = []
+        single = queued.single
         first_offset = int(batch.offsets[0])
-        for group, sample in enumerate(samples.tolist()):
-            topic = texts.decode(int(texts.starts[sample]), int(texts.topic_ends[sample]))
+        for group, (topic, queue_id) in enumerate(queued.keys):
             # A queue of a deleted topic must not appear because old records are passed over.
             deleted = self._deleted.get(topic, 0) > first_offset
-            queue = None if deleted else self._queue_of(topic, int(queue_ids[sample]))
-            if queue is None or topic in _TIMED_TOPICS or queue.extends:
-                single |= groups == group
+            queue = None if deleted else self._queue_of(topic, queue_id)
+            if queue is None or topic in TIMED_TOPICS or queue.extends:
+                single = single | (queued.groups == group)
             queues.append(queue)
-        return queues, groups, single
+        return queues, single
 
     def _put(
         self, batch: RecordBatch, queues: list[ConsumeQueue | None], records: Ints, groups: Ints
@@ -106,7 +109,7 @@ class BatchDispatcher:
         bounds = np.searchsorted(groups, np.arange(len(queues) + 1))
         expected = next_offsets[groups] + np.arange(len(records)) - bounds[groups]
         with_gaps = set(groups[queue_offsets != expected].tolist())
-        units = _units(batch, records)
+        units = memoryview(units_of(batch, records).tobytes())
         left = []
         for group, (start, end) in enumerate(
             zip(bounds.tolist(), bounds[1:].tolist(), strict=False)
@@ -121,13 +124,44 @@ class BatchDispatcher:
         return left
 
 
-def _units(batch: RecordBatch, records: Ints) -> memoryview:
+def queued_records(batch: RecordBatch) -> QueuedRecords | None:
+    """The records of a batch by their queues, None when no queue gets any."""
+    kinds = batch.columns.sys_flags & TRANSACTION_MASK
+    records = np.flatnonzero((kinds == TRANSACTION_NOT) | (kinds == TRANSACTION_COMMIT))
+    if not len(records):
+        return None
+    texts = batch.texts
+    hashes = batch.topic_hashes[records].astype(np.int64)
+    queue_ids = batch.queue_ids
+    keys = hashes << 32 | queue_ids[records] & 0xFFFFFFFF
+    _, firsts, groups = np.unique(keys, return_index=True, return_inverse=True)
+    samples = records[firsts]
+    # Two topics may have one hash.
+    everyone = np.arange(len(batch))
+    everyone[records] = samples[groups]
+    single = batch.strange_topics[records] | ~texts.same_topics(everyone)[records]
+    return QueuedRecords(
+        records,
+        [
+            (
+                texts.decode(int(texts.starts[sample]), int(texts.topic_ends[sample])),
+                int(queue_ids[sample]),
+            )
+            for sample in samples.tolist()
+        ],
+        groups,
+        single,
+    )
+
+
+def units_of(batch: RecordBatch, records: Ints) -> npt.NDArray[Any]:
+    """The units (UNIT_DTYPE) of records, given by index; wrong tags codes for TIMED_TOPICS."""
     columns = batch.columns
-    units = np.empty(len(records), _UNIT)
+    units = np.empty(len(records), UNIT_DTYPE)
     units["physical_offset"] = columns.starts[records] + batch.base
     units["size"] = (columns.ends - columns.starts)[records]
     units["tags_code"] = _tags_codes(batch.texts, len(batch))[records]
-    return memoryview(units.tobytes())
+    return units
 
 
 def _tags_codes(texts: RecordTexts, count: int) -> Ints:

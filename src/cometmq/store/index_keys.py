@@ -59,14 +59,16 @@ def find_keys(window: bytearray, base: int) -> KeyBatch:
     columns = read_columns(window, 0, len(window), base)
     if not len(columns):
         return KeyBatch(_NO_KEYS, 0)
-    consumed = int(columns.ends[-1])
+    return KeyBatch(keys_of(window, columns, base), int(columns.ends[-1]))
+
+
+def keys_of(window: bytearray | memoryview, columns: RecordColumns, base: int) -> IndexKeys:
+    """The keys of records of a window whose places are known."""
     indexed = columns.fit & (columns.sys_flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK)
     if not indexed.all():
         columns = columns.select(indexed)
-    return KeyBatch(_keys_of(window, columns, base) if len(columns) else _NO_KEYS, consumed)
-
-
-def _keys_of(window: bytearray, columns: RecordColumns, base: int) -> IndexKeys:
+    if not len(columns):
+        return _NO_KEYS
     texts = RecordTexts(window, columns)
     owners, starts, ends = texts.values(UNIQ_CLIENT_MESSAGE_ID)
     words = texts.words(texts.values(KEYS))

@@ -44,13 +44,17 @@ def lock(mapping: mmap.mmap) -> str | None:
 def populate(mapping: mmap.mmap, start: int, end: int) -> None:
     """Bring the pages of a part into memory without changing them; a hint, so it never fails.
 
-    `start` is a multiple of the page size. Releases the GIL.
+    `start` is a multiple of the page size. Releases the GIL, but for a mapping that is read-only.
     """
-    with suppress(AttributeError, ValueError):
+    with suppress(AttributeError, ValueError, OSError):
+        try:
+            address = _address(mapping)
+        except TypeError:
+            # Python tells no address of what cannot be written.
+            mapping.madvise(_MADV_POPULATE_READ, start, end - start)
+            return
         _libc.madvise(
-            ctypes.c_void_p(_address(mapping) + start),
-            ctypes.c_size_t(end - start),
-            _MADV_POPULATE_READ,
+            ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), _MADV_POPULATE_READ
         )
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.server import Broker
+from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
 from cometmq.errors import ClientStateError
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.runtime.config import from_properties
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
+from cometmq.testing.ports import HeldPort
 
 _LOOPBACK = "127.0.0.1"
 # Small files: a test that fills a gigabyte is rare, and one that preallocates it slow.
@@ -40,7 +41,7 @@ class Cluster:
     `properties` are entries of every broker's configuration, under RocketMQ's keys; `directory`
     keeps the stores there after the end, else they are temporary. As a context manager it runs on a
     loop thread of its own, as an asynchronous one on the running loop. Ports are free ones, and a
-    restarted server keeps its port.
+    server keeps its port while it is stopped and when it is started again.
 
     Entries in the environment's COMETMQ_TEST_PROPERTIES (`key=value,key=value`) come before
     `properties`: so a whole test suite can be run with other settings, such as
@@ -67,6 +68,7 @@ class Cluster:
         self._directory = directory
         self._temporary: Path | None = None
         self._thread: LoopThread | None = None
+        self._ports: list[HeldPort] = []
         self.name_servers: list[NameServer] = []
         self.brokers: list[Broker] = []
 
@@ -89,9 +91,11 @@ class Cluster:
         name_servers, brokers = self._counts
         try:
             for index in range(name_servers):
-                self.name_servers.append(await self._new_name_server(index, 0))
+                self.name_servers.append(await self._new_name_server(index, self._free_port()))
             for index in range(brokers):
-                self.brokers.append(await self._new_broker(index, 0))
+                # The second one is for the VIP channel of a broker that is asked to have one.
+                port = self._free_port(-VIP_PORT_DISTANCE)
+                self.brokers.append(await self._new_broker(index, port))
         except BaseException:
             await self.stop()
             raise
@@ -104,6 +108,8 @@ class Cluster:
             await server.close()
         self.brokers.clear()
         self.name_servers.clear()
+        while self._ports:
+            self._ports.pop().close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
@@ -139,6 +145,10 @@ class Cluster:
                 "the cluster runs on your own loop; await its methods instead of using call()"
             )
         self._thread.call(getattr(self, method)(*args))
+
+    def _free_port(self, *neighbours: int) -> int:
+        self._ports.append(HeldPort(neighbours))
+        return self._ports[-1].port
 
     async def _new_name_server(self, index: int, port: int) -> NameServer:
         directory = self.directory / f"namesrv-{index}"

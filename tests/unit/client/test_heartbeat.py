@@ -77,7 +77,7 @@ async def test_a_broker_that_is_down_is_tried_until_it_answers(fake: FakeInstanc
     await until(lambda: fake.remoting.called(BEAT).count("a:1") >= 3)
     reached = member.asked
     fake.remoting.down.clear()
-    await until(lambda: member.asked > reached, 5)
+    await until(lambda: member.asked > reached)
     tried = fake.remoting.called(BEAT).count("a:1")
     await asyncio.sleep(0.25)
     assert fake.remoting.called(BEAT).count("a:1") == tried

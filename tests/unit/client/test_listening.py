@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import until
 
+from cometmq.client import listening
 from cometmq.client.listening import (
     ConsumeJob,
     ListenerRunner,
@@ -70,7 +71,7 @@ async def test_each_job_is_run_once(wrap: Any) -> None:
     for start in range(0, 1000, 100):
         runner.submit(jobs(1000)[start : start + 100])
     await done.wait(1000)
-    await runner.close(5)
+    await runner.close(60)
     assert sorted(seen) == list(range(1000))
     assert all(job.result is SUCCESS for job in done.jobs)
     assert done.reports < 500
@@ -82,7 +83,7 @@ async def test_whatever_is_not_success_is_for_later(wrap: Any, returned: Any) ->
     runner = listener_runner(wrap(lambda _: returned), 1, "test", done)
     runner.submit(jobs(1))
     await done.wait(1)
-    await runner.close(5)
+    await runner.close(60)
     assert done.jobs[0].result is ConsumeResult.RECONSUME_LATER
 
 
@@ -98,7 +99,7 @@ async def test_a_listener_that_raises_does_not_end_the_runner(wrap: Any) -> None
     runner = listener_runner(wrap(listen), 2, "test", done)
     runner.submit(jobs(10))
     await done.wait(10)
-    await runner.close(5)
+    await runner.close(60)
     results = {job.messages[0].queue_offset: job.result is SUCCESS for job in done.jobs}
     assert results == {i: i % 2 == 0 for i in range(10)}
 
@@ -113,7 +114,7 @@ async def test_slow_functions_get_as_many_threads_as_allowed() -> None:
         with lock:
             now += 1
             most = max(most, now)
-        together.wait(10)  # fails unless five run at once
+        together.wait(60)  # fails unless five run at once
         time.sleep(0.01)
         with lock:
             now -= 1
@@ -123,7 +124,7 @@ async def test_slow_functions_get_as_many_threads_as_allowed() -> None:
     runner = ThreadRunner(listen, 5, "test", done)
     runner.submit(jobs(50))
     await done.wait(50)
-    await runner.close(5)
+    await runner.close(60)
     assert most == 5
     assert all(job.result is SUCCESS for job in done.jobs)
 
@@ -143,11 +144,16 @@ async def test_waiting_coroutines_run_side_by_side_up_to_the_bound() -> None:
     runner = TaskRunner(listen, 5, "test", done)
     runner.submit(jobs(50))
     await done.wait(50)
-    await runner.close(5)
+    await runner.close(60)
     assert most == 5
 
 
-async def test_fast_functions_stay_in_few_threads() -> None:
+async def test_functions_that_hold_up_nobody_stay_in_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # How long they take on this machine is not the matter.
+    monkeypatch.setattr(listening, "_SLOW_S", 3600.0)
+    monkeypatch.setattr(listening, "_LOOK_S", 3600.0)
     names = set()
 
     def listen(_: list[MessageExt]) -> ConsumeResult:
@@ -160,8 +166,8 @@ async def test_fast_functions_stay_in_few_threads() -> None:
         runner.submit(jobs(32))
         await asyncio.sleep(0)
     await done.wait(640)
-    await runner.close(5)
-    assert len(names) < 10
+    await runner.close(60)
+    assert len(names) == 1
 
 
 async def test_jobs_that_come_one_by_one_wake_a_sleeping_thread() -> None:
@@ -170,7 +176,7 @@ async def test_jobs_that_come_one_by_one_wake_a_sleeping_thread() -> None:
     for count in range(1, 30):
         runner.submit(jobs(1))
         await done.wait(count)
-    await runner.close(5)
+    await runner.close(60)
 
 
 async def test_close_drops_what_has_not_begun_and_waits_for_what_has(wrap: Any) -> None:
@@ -181,7 +187,7 @@ async def test_close_drops_what_has_not_begun_and_waits_for_what_has(wrap: Any) 
         nonlocal ran
         ran += 1
         entered.set()
-        assert release.wait(10)
+        assert release.wait(60)
         return SUCCESS
 
     async def listen_async(messages: list[MessageExt]) -> ConsumeResult:
@@ -192,9 +198,9 @@ async def test_close_drops_what_has_not_begun_and_waits_for_what_has(wrap: Any) 
     chosen: Any = listen_async if asyncio.iscoroutinefunction(function) else listen
     runner: ListenerRunner = listener_runner(chosen, 1, "test", done)
     runner.submit(jobs(5))
-    assert await asyncio.to_thread(entered.wait, 10)
+    assert await asyncio.to_thread(entered.wait, 60)
     asyncio.get_running_loop().call_later(0.05, release.set)
-    await runner.close(10)
+    await runner.close(60)
     assert ran == 1
     assert [job.result for job in done.jobs] == [SUCCESS]
 
@@ -203,13 +209,13 @@ async def test_close_gives_up_on_a_listener_that_never_returns() -> None:
     release = threading.Event()
 
     def listen(_: list[MessageExt]) -> ConsumeResult:
-        release.wait(30)
+        release.wait(120)
         return SUCCESS
 
     done = Done()
     runner = ThreadRunner(listen, 1, "test", done)
     runner.submit(jobs(1))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await runner.close(0.05)
     assert done.jobs == []
     release.set()
@@ -240,7 +246,7 @@ async def test_the_start_of_consumption_is_noted(wrap: Any) -> None:
     runner = listener_runner(wrap(listen), 1, "test", done)
     runner.submit(jobs(1))
     await done.wait(1)
-    await runner.close(5)
+    await runner.close(60)
     assert abs(int(starts[0]) - time.time() * 1000) < 60_000
 
 
@@ -252,4 +258,4 @@ async def test_jobs_that_come_as_the_last_task_ends_are_run() -> None:
     # Runs in the same turn of the loop as the task, right after it found no further job.
     asyncio.get_running_loop().call_soon(runner.submit, [second])
     await done.wait(2)
-    await runner.close(5)
+    await runner.close(60)

@@ -272,7 +272,7 @@ async def test_a_cluster_that_is_down_is_joined_when_it_comes(fake: FakeInstance
     await box.member.start()
     assert not box.member.assigned()
     fake.remoting.down.clear()
-    await until(box.member.assigned, 5)
+    await until(box.member.assigned)
     await box.member.close(1)
 
 

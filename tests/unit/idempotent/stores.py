@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,8 +18,9 @@ import pytest
 
 from cometmq.errors import KeyStoreError
 from cometmq.idempotent import KeyState, KeyStore, MemoryStore, RedisStore, SQLiteStore
+from cometmq.testing.ports import HeldPort
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 ROOT = Path(__file__).parents[3]
 
 
@@ -50,16 +50,15 @@ def redis_server(directory: Path) -> Iterator[str]:
     if importlib.util.find_spec("redis") is None:
         missing("the package redis is not installed (the extra redis)")
     assert program is not None, "skipped without it"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = {"bind": "127.0.0.1", "port": str(port), "save": "", "appendonly": "no"}
+    # Held, so that nobody else is given the port before the server takes it.
+    held = HeldPort()
+    options = {"bind": "127.0.0.1", "port": str(held.port), "save": "", "appendonly": "no"}
     command = [program, "--dir", str(directory)]
     for name, value in options.items():
         command += [f"--{name}", value]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+    with held, subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
-            url = f"redis://127.0.0.1:{port}/0"
+            url = f"redis://127.0.0.1:{held.port}/0"
             with RedisStore(url) as store:
                 eventually(lambda: _answers(store))
             yield url

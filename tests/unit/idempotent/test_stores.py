@@ -136,7 +136,7 @@ def test_processes_that_contend_begin_a_key_once(kind: str, place: Place) -> Non
     processes = [run("contend", kind, where) for _ in range(3)]
     begun: Counter[str] = Counter()
     for process in processes:
-        begun.update(process.communicate(timeout=60)[0].split())
+        begun.update(process.communicate(timeout=120)[0].split())
         assert process.returncode == 0
     assert begun == {str(number): 1 for number in range(200)}
 
@@ -147,7 +147,7 @@ def test_what_a_process_had_in_progress_when_it_was_killed_is_free_later(
 ) -> None:
     where = place(kind)
     process = run("crash", kind, where)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == -9
     store = new_store(kind, where)
     assert store.begin("before", 60.0).state is DONE

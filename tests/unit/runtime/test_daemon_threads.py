@@ -41,11 +41,11 @@ async def test_no_more_run_than_the_limit_and_all_are_daemons() -> None:
         names.add(threading.current_thread().name)
         assert threading.current_thread().daemon
         inside.release()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
 
     calls = asyncio.gather(*(threads.run(wait) for _ in range(8)))
     for _ in range(3):
-        assert await asyncio.to_thread(inside.acquire, timeout=20)
+        assert await asyncio.to_thread(inside.acquire, timeout=120)
     assert not inside.acquire(blocking=False)
     go_on.set()
     await calls
@@ -87,10 +87,10 @@ async def main():
     try:
         await asyncio.wait_for(threads.run(stuck), 0.05)
     except TimeoutError:
-        print("given up", begun.wait(20))
+        print("given up", begun.wait(60))
 asyncio.run(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "given up True\n"

@@ -14,7 +14,7 @@ print(raise_open_file_limit())
 
 def test_the_limit_on_open_files_is_raised_to_what_is_allowed() -> None:
     shown = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=120
     )
     assert [line for line in shown.stdout.splitlines() if "limit=" not in line] == [
         "512 (512, 512)",

@@ -50,7 +50,7 @@ def test_who_stops_waiting_cancels_the_coroutine(portal: LoopThread) -> None:
 
     with pytest.raises(TimeoutError):
         portal.call(wait(), timeout_s=0.01)
-    assert cancelled.wait(10)
+    assert cancelled.wait(60)
 
 
 def test_many_threads_may_call_at_once(portal: LoopThread) -> None:
@@ -84,9 +84,9 @@ def test_a_call_that_waits_while_the_thread_stops_is_told_so() -> None:
 
     caller = threading.Thread(target=call)
     caller.start()
-    assert waiting.wait(10)
+    assert waiting.wait(60)
     portal.stop()
-    caller.join(10)
+    caller.join(60)
     assert [str(error) for error in raised] == ["the loop thread cometmq-loop was stopped"]
     assert not portal.running
 

@@ -71,7 +71,7 @@ def test_while_a_flush_is_blocked_messages_are_refused(box: Box) -> None:
 
         def sync(self, path: Path) -> None:
             self.started.set()
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(60)
             super().sync(path)
 
     disk = HangingDisk()
@@ -79,7 +79,7 @@ def test_while_a_flush_is_blocked_messages_are_refused(box: Box) -> None:
     put(store)
     flush = threading.Thread(target=store.flush_commit_log)
     flush.start()
-    assert disk.started.wait(10)
+    assert disk.started.wait(60)
     box.clock.value += 1000
     store.watch_page_cache()
     put(store)

@@ -190,7 +190,7 @@ def test_the_flushed_offset_does_not_claim_what_came_meanwhile(box: Box) -> None
 
         def sync(self, path: Path) -> None:
             self.started.set()
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(60)
             super().sync(path)
 
     disk = SlowDisk()
@@ -199,7 +199,7 @@ def test_the_flushed_offset_does_not_claim_what_came_meanwhile(box: Box) -> None
     end = store.commit_log.end
     flush = threading.Thread(target=store.flush_commit_log)
     flush.start()
-    assert disk.started.wait(10)
+    assert disk.started.wait(60)
     put(store, bytes(LOG_FILE - 200))
     disk.go_on.set()
     flush.join()

@@ -32,6 +32,9 @@ public final class Main {
             case "pull":
                 new Queues(args).pull();
                 break;
+            case "sign":
+                new Sign(args).run();
+                break;
             default:
                 throw new IllegalArgumentException("unknown scenario " + argv[0]);
         }

@@ -1,0 +1,25 @@
+"""How a client gets in: in whose name it asks, and over what kind of connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.remoting.credentials import Credentials, check_credentials
+from cometmq.remoting.tls import Tls, tls_of
+
+__all__ = ["PLAIN", "Access", "Credentials", "Tls", "access_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    credentials: Credentials | None = None
+    tls: Tls | None = None
+
+
+PLAIN: Final = Access()
+
+
+def access_of(credentials: object, tls: object) -> Access:
+    """From a client's parameters of these names. Raises IllegalArgumentError."""
+    return Access(check_credentials(credentials), tls_of(tls))

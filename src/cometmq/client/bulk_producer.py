@@ -1,0 +1,200 @@
+"""Sending in bulk, for tools that encode messages themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final, Unpack
+
+from cometmq.client.blocking import BlockingClient
+from cometmq.client.bulk_sending import BulkSending, Parcel
+from cometmq.client.limits import check_range
+from cometmq.client.producer import Producer, ProducerOptions
+from cometmq.client.sync import Producer as BlockingProducer
+from cometmq.errors import RemotingError, RouteNotFoundError
+from cometmq.model import properties as p
+from cometmq.model.queue import MessageQueue
+
+IN_FLIGHT: Final = 32
+PATIENCE_MS: Final = 60_000
+# A request of many messages may wait for a disk.
+_SEND_TIMEOUT_MS: Final = 15_000
+
+
+class BulkProducer(Producer):
+    """A `Producer` that also sends parcels, see `cometmq.client.bulk_sending`.
+
+    At most `in_flight` of a sending's parcels are under way; what fails is sent again for
+    `patience_ms`. Topics are not created on demand. Hooks do not see parcels.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        in_flight: int = IN_FLIGHT,
+        patience_ms: int = PATIENCE_MS,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        options.setdefault("send_timeout_ms", _SEND_TIMEOUT_MS)
+        super().__init__(group, **options)
+        check_range("in_flight", in_flight, 1, 10_000)
+        check_range("patience_ms", patience_ms, 0, 24 * 3600 * 1000)
+        self._in_flight = in_flight
+        self._patience_s = patience_ms / 1000
+
+    async def write_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic among which keys choose, in their order.
+
+        Raises RouteNotFoundError when no name server knows the topic, or none may be written to;
+        RemotingError when no name server answers.
+        """
+        instance = self._running()
+        wire = self._namespace.wrap(topic)
+        await instance.routes.refresh(wire)
+        if instance.routes.publish_route(wire) is None:
+            raise RouteNotFoundError(
+                f"topic {topic} has no queue that may be written to: every broker lacks its master "
+                "or the topic lacks write permission"
+            )
+        return [self._namespace.unwrap_queue(q) for q in instance.routes.keyed_queues(wire)]
+
+    async def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
+        """Of each queue the lowest offset and the one that the next message gets, as its master says,
+        who has all that was acknowledged. Raises RouteNotFoundError, RemotingError, RemoteError.
+        """
+        instance = self._running()
+        brokers = instance.brokers
+        found = {}
+        for queue in queues:
+            wire = self._namespace.wrap_queue(queue)
+            address = await self._master(wire)
+            try:
+                low = await brokers.min_offset(address, wire)
+                found[queue] = low, await brokers.max_offset(address, wire)
+            except RemotingError as error:
+                instance.report_failure(error, wire.topic, address)
+                raise
+        return found
+
+    def common_properties(self) -> dict[str, str]:
+        """What each message's properties need beside its own and its unique id."""
+        common = {p.WAIT_STORE_MSG_OK: "true"}
+        return common | {p.INSTANCE_ID: self._namespace.name} if self._namespace else common
+
+    def new_ids(self, count: int) -> list[str]:
+        """Unique ids for so many messages."""
+        following = self._running().unique_ids.next
+        return [following() for _ in range(count)]
+
+    def sending(self, *, once: bool = False) -> BulkSending:
+        """Where parcels are put; `once` sends nothing again that may have been stored."""
+        return BulkSending(
+            self._once if once else self._somewhere,
+            in_flight=self._in_flight,
+            patience_s=self._patience_s,
+            once=once,
+        )
+
+    # Inside
+
+    async def _master(self, wire: MessageQueue) -> str:
+        """From a route that is asked for now: a broker may have come back elsewhere."""
+        instance = self._running()
+        if instance.routes.master_address(wire.broker_name) is None:
+            await instance.routes.refresh(wire.topic)
+        return instance.need_master(wire.broker_name, wire.topic)
+
+    async def _somewhere(self, parcel: Parcel, attempt: int) -> None:
+        queue = parcel.queue
+        if attempt and not parcel.ordered:
+            queue = await self._other_than(queue)
+        await self._send_parcel(parcel, queue)
+
+    async def _once(self, parcel: Parcel, _attempt: int) -> None:
+        await self._send_parcel(parcel, parcel.queue)
+
+    async def _other_than(self, queue: MessageQueue) -> MessageQueue:
+        route = self._running().routes.publish_route(self._namespace.wrap(queue.topic))
+        if route is None:
+            return queue
+        return self._namespace.unwrap_queue(route.choose(queue.broker_name))
+
+    async def _send_parcel(self, parcel: Parcel, queue: MessageQueue) -> None:
+        sender, encoder = self._ready()
+        deadline = asyncio.get_running_loop().time() + self._send_timeout_ms / 1000
+        wire = self._namespace.wrap_queue(queue)
+        if parcel.properties is None:
+            outgoing = encoder.encode_packed(queue.topic, parcel.body)
+        else:
+            outgoing = encoder.encode_ready(
+                queue.topic, parcel.body, parcel.properties, parcel.flag, parcel.sys_flag
+            )
+        await sender.send_to(outgoing, wire, deadline)
+
+
+class BlockingBulkProducer(BlockingProducer, of=BulkProducer):
+    """As BulkProducer, for threads without a loop."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        in_flight: int = IN_FLIGHT,
+        patience_ms: int = PATIENCE_MS,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self._bulk = BulkProducer(group, in_flight=in_flight, patience_ms=patience_ms, **options)
+        self._async = self._bulk
+        BlockingClient.__init__(self, self._bulk)
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._bulk.write_queues(topic))
+
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
+        return self._call(self._bulk.bounds(queues))
+
+    def common_properties(self) -> dict[str, str]:
+        return self._bulk.common_properties()
+
+    def new_ids(self, count: int) -> list[str]:
+        return self._apply(self._bulk.new_ids, count)
+
+    def sending(self, *, once: bool = False) -> BlockingBulkSending:
+        return BlockingBulkSending(self, self._bulk.sending(once=once))
+
+    def put(self, sending: BulkSending, parcels: Iterable[Parcel]) -> None:
+        """See BulkSending.put."""
+        self._call(sending.put(parcels))
+
+    def flush(self, sending: BulkSending) -> None:
+        """See BulkSending.flush."""
+        self._call(sending.flush())
+
+    def give_up(self, sending: BulkSending) -> None:
+        """See BulkSending.close."""
+        self._call(sending.close())
+
+
+class BlockingBulkSending:
+    """As BulkSending, on the thread of its producer; closed by the end of a with statement."""
+
+    def __init__(self, producer: BlockingBulkProducer, sending: BulkSending) -> None:
+        self._producer = producer
+        self._async = sending
+
+    @property
+    def in_doubt(self) -> bool:
+        return self._async.in_doubt
+
+    def put(self, parcels: Iterable[Parcel]) -> None:
+        self._producer.put(self._async, parcels)
+
+    def flush(self) -> None:
+        self._producer.flush(self._async)
+
+    def __enter__(self) -> BlockingBulkSending:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._producer.give_up(self._async)

@@ -1,0 +1,277 @@
+"""Where an archive's parts lie, and what its files of JSON say. docs/pipelines.md describes both.
+
+`data` is what other tools read. Everything else begins with an underscore and is the archive's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from cometmq.errors import ConfigError
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.gaps import Gap
+from cometmq.spark.schema import spark_schema
+
+T = TypeVar("T")
+
+_VERSION: Final = 1
+# Spark's own way of naming directories; of what topics may be called it is all that needs escaping.
+_PERCENT: Final = "%"
+_ESCAPED: Final = "%25"
+
+
+class Hour(NamedTuple):
+    """A directory of data. `hour` is like 2026-11-20T16, of the time of storing, in UTC."""
+
+    topic: str
+    hour: str
+
+    @property
+    def directory(self) -> Path:
+        return Path(f"topic={self.topic.replace(_PERCENT, _ESCAPED)}", f"hour={self.hour}")
+
+    @classmethod
+    def of(cls, directory: Path) -> Hour:
+        topic = directory.parent.name.removeprefix("topic=").replace(_ESCAPED, _PERCENT)
+        return cls(topic, directory.name.removeprefix("hour="))
+
+
+class Figures(msgspec.Struct, frozen=True, order=True):
+    """What some messages of a queue amount to.
+
+    checksum: the sum of the rows' 64-bit checksums as hex digits, so that of two sets that have no
+    row in common it is the sum of both.
+    """
+
+    broker: str
+    queue_id: int
+    count: int
+    first: int
+    last: int
+    checksum: str
+
+    def plus(self, other: Figures) -> Figures:
+        return Figures(
+            self.broker,
+            self.queue_id,
+            self.count + other.count,
+            min(self.first, other.first),
+            max(self.last, other.last),
+            f"{int(self.checksum, 16) + int(other.checksum, 16):x}",
+        )
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """`batch` is the number of the commit that brought it; `queues` is empty until it is proved."""
+
+    name: str
+    bytes: int
+    batch: int
+    queues: tuple[Figures, ...] = ()
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What belongs into a directory of data, and what the log had for it.
+
+    suspect: a proof has found what does not fit; every proof looks at it again until it does.
+    """
+
+    topic: str
+    hour: str
+    files: tuple[DataFile, ...] = ()
+    log: tuple[Figures, ...] = ()
+    suspect: bool = False
+
+    @property
+    def key(self) -> Hour:
+        return Hour(self.topic, self.hour)
+
+    @property
+    def is_proved(self) -> bool:
+        return not self.suspect and all(file.queues for file in self.files)
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    """The archive holds offsets from `first` to below `to`, and to below `proved_to` it is proved."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    first: int
+    to: int
+    proved_to: int
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+
+class State(msgspec.Struct, frozen=True):
+    """`next_batch` is the number of the next commit that brings files."""
+
+    version: int = _VERSION
+    next_batch: int = 1
+    queues: tuple[QueueState, ...] = ()
+
+    def by_queue(self) -> dict[MessageQueue, QueueState]:
+        return {state.queue: state for state in self.queues}
+
+
+def in_order(queues: Mapping[MessageQueue, QueueState]) -> tuple[QueueState, ...]:
+    return tuple(queues[queue] for queue in sorted(queues))
+
+
+class SafeRange(msgspec.Struct, frozen=True):
+    """A line of safe_to_expire.jsonl: `missing` of these offsets were gone before their turn."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    first: int
+    to: int
+    count: int
+    missing: int
+    proved_at: str
+
+
+class NotedGap(msgspec.Struct, frozen=True):
+    """Offsets from `start` to below `end` that were gone before their turn, as gap logs list them.
+
+    Damage of a store is told in bytes of its commit log: then `queue` is None.
+    """
+
+    topic: str | None
+    broker: str | None
+    queue_id: int | None
+    start: int
+    end: int
+    cause: str
+    count: int = 0
+
+    @property
+    def queue(self) -> MessageQueue | None:
+        if self.topic is None or self.broker is None or self.queue_id is None:
+            return None
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+    def __str__(self) -> str:
+        return str(Gap(self.topic, self.broker, self.queue_id, self.start, self.end, self.cause))
+
+
+def noted_gaps(directory: Path) -> tuple[NotedGap, ...]:
+    """All that a gap log lists. Raises msgspec.DecodeError."""
+    decoder = msgspec.json.Decoder(NotedGap)
+    paths = sorted(path for path in directory.glob("*.json") if not path.name.startswith("."))
+    found = {decoder.decode(line) for path in paths for line in path.read_bytes().splitlines()}
+    return tuple(sorted(found, key=lambda gap: (str(gap.queue), gap.start)))
+
+
+class Layout:
+    """The parts of the archive in the directory `path`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.data = self.path / "data"
+        self.manifests = self.path / "_manifest"
+        self.safe = self.path / "_proofs" / "safe_to_expire.jsonl"
+        self.gaps = self.path / "_gaps"
+        self.state = self.path / "_state.json"
+        self.pending = self.path / "_pending.json"
+        self.staging = self.path / "_staging"
+        self.lock = self.path / "_lock"
+
+    def data_of(self, hour: Hour) -> Path:
+        return self.data / hour.directory
+
+    def manifest_of(self, hour: Hour) -> Path:
+        return self.manifests / hour.directory.with_suffix(".json")
+
+    def load_state(self) -> State:
+        """Raises ConfigError for a file that is none, or of a version that is not known here."""
+        state = self._load(self.state, State)
+        if state is None:
+            return State()
+        if state.version != _VERSION:
+            raise ConfigError(
+                f"{self.state} is of version {state.version}, this is for {_VERSION}; "
+                "use the CometMQ that wrote the archive, or a newer one"
+            )
+        return state
+
+    def load_manifests(self) -> Iterator[Manifest]:
+        """Sorted by topic and hour. Raises ConfigError for a file that is none."""
+        for path in sorted(self.manifests.glob("topic=*/hour=*.json")):
+            manifest = self._load(path, Manifest)
+            if manifest is not None:
+                yield manifest
+
+    def load_manifest(self, hour: Hour) -> Manifest:
+        return self._load(self.manifest_of(hour), Manifest) or Manifest(*hour)
+
+    def load_safe(self) -> list[SafeRange]:
+        """What may expire. Raises ConfigError for a file that is no such list."""
+        try:
+            lines = self.safe.read_bytes().splitlines()
+            return [msgspec.json.decode(line, type=SafeRange) for line in lines]
+        except FileNotFoundError:
+            return []
+        except msgspec.DecodeError as error:
+            raise _damaged(self.safe, error) from error
+
+    def _load(self, path: Path, kind: type[T]) -> T | None:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(f"{path} is damaged ({error}): restore it from a copy of the archive")
+
+
+def archive_schema() -> Any:
+    """The columns of messages, and `hour`."""
+    return spark_schema().add("hour", "string")
+
+
+def read(spark: Any, path: str | Path) -> Any:
+    """All messages of an archive: the columns of docs/spark.md, and `hour`."""
+    layout = Layout(path)
+    return spark.read.schema(archive_schema()).parquet(str(layout.data))
+
+
+def read_files(spark: Any, base: Path, files: Sequence[Path], **options: str) -> Any:
+    """The messages of some files below `base`, each with its file's name in the column `file`."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody has it
+
+    reader = spark.read.schema(archive_schema()).option("basePath", str(base))
+    frame = reader.options(**options).parquet(*map(str, files))
+    return frame.withColumn("file", F.col("_metadata.file_name"))
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """The file is there as a whole or not at all, after a loss of power, too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have the file's bytes, or the directory's entries, written to the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,195 @@
+"""The log that is archived: live brokers, or the store directory of one that is stopped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.errors import ConfigError, IllegalArgumentError, RouteNotFoundError
+from cometmq.model.names import is_system_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.live_options import LiveOptions, table_of
+from cometmq.spark.live_plan import Range
+from cometmq.spark.live_queues import LiveQueues
+from cometmq.spark.store_files import StoreFiles
+
+_PLACES: Final = "topic string, queue_id int, queue_offset bigint"
+
+Ranges = Mapping[MessageQueue, Range]
+
+
+class Log(Protocol):
+    def bounds(
+        self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
+    ) -> dict[MessageQueue, Range]:
+        """Of each queue the first offset that there is and the one behind the last. A queue is left
+        out while its broker is away, unless `all_of_them` are needed. Raises CometMQError.
+        """
+
+    def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
+        """The messages of these ranges. What is gone is noted in the directory `gaps`, None fails the
+        job instead.
+        """
+
+    def finished(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Everything below these offsets is archived."""
+
+    def close(self) -> None: ...
+
+
+class LiveLog:
+    """Of live brokers: `options` are those that every read of the cluster has.
+
+    Raises ConfigError unless `topics` or `pattern` says what to read.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        topics: list[str],
+        pattern: str | None,
+        min_partitions: int,
+        commit_group: str | None,
+    ) -> None:
+        self._options = {**options, "minPartitions": str(min_partitions)}
+        chosen = {"subscribePattern": pattern} if pattern else {"subscribe": ",".join(topics)}
+        try:
+            planned = LiveOptions({**self._options, **chosen}, streaming=False)
+        except IllegalArgumentError as error:
+            raise ConfigError(f"topics or topic_pattern does not fit: {error}") from error
+        self._queues = LiveQueues(planned)
+        self._planned = planned
+        self._pattern = pattern
+        self._commit_group = commit_group
+        self._reader: BlockingRangeReader | None = None
+
+    def bounds(
+        self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
+    ) -> dict[MessageQueue, Range]:
+        try:
+            found = self._queues.bounds(self._client(), known, all_of_them=all_of_them)
+        except RouteNotFoundError as error:
+            raise ConfigError(
+                f"topics names one that the name server {self._planned.namesrv} does not know: "
+                f"{error}; see its name, or that its brokers are up"
+            ) from error
+        if not found and not known and self._pattern:
+            raise ConfigError(
+                f"topic_pattern is {self._pattern!r}, and no topic's whole name matches it; "
+                "RocketMQ's own topics are archived only by name, in topics"
+            )
+        return found
+
+    def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
+        assigned: dict[str, dict[str, list[int]]] = {}
+        for queue in sorted(ranges):
+            brokers = assigned.setdefault(queue.topic, {})
+            brokers.setdefault(queue.broker_name, []).append(queue.queue_id)
+        starts = table_of({queue: start for queue, (start, _) in ranges.items()})
+        ends = table_of({queue: end for queue, (_, end) in ranges.items()})
+        reader = spark.read.format("rocketmq").options(**self._options)
+        reader = reader.option("assign", _json(assigned))
+        reader = reader.option("startingOffsets", _json(starts)).option(
+            "endingOffsets", _json(ends)
+        )
+        return reader.options(**_loss_options(gaps)).load()
+
+    def finished(self, offsets: Mapping[MessageQueue, int]) -> None:
+        if self._commit_group:
+            self._client().commit(self._commit_group, offsets)
+
+    def close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _client(self) -> BlockingRangeReader:
+        if self._reader is None:
+            reader = self._planned.new_reader()
+            reader.start()
+            self._reader = reader
+        return self._reader
+
+
+class StoreLog:
+    """Of a store directory; `broker` is the name of the broker whose it is."""
+
+    def __init__(
+        self,
+        spark: Any,
+        directory: str,
+        broker: str,
+        topics: list[str],
+        pattern: str | None,
+        min_partitions: int,
+    ) -> None:
+        self._spark = spark
+        self._directory = directory
+        self._broker = broker
+        self._options = {"brokerName": broker, "minPartitions": str(min_partitions)}
+        there = {queue.topic for queue in StoreFiles(directory).queues()}
+        if pattern is not None:
+            # As of live brokers: RocketMQ's own topics are chosen by name only.
+            chosen = {t for t in there if re.fullmatch(pattern, t) and not is_system_topic(t)}
+        else:
+            chosen = set(topics)
+        if not chosen <= there or not chosen:
+            raise ConfigError(
+                f"the store {directory} has no queues of {', '.join(sorted(chosen - there)) or pattern}"
+                f"; it has those of {', '.join(sorted(there)[:20]) or 'no topic'}"
+            )
+        self._options["subscribe"] = ",".join(sorted(chosen))
+
+    def bounds(
+        self, _known: Mapping[MessageQueue, int], /, *, all_of_them: bool
+    ) -> dict[MessageQueue, Range]:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        del all_of_them  # they are always there
+        frame = self._frame(self._spark, _PLACES, None).groupBy("topic", "queue_id")
+        found = frame.agg(F.min("queue_offset"), F.max("queue_offset")).collect()
+        return {
+            MessageQueue(topic, self._broker, queue_id): (low, high + 1)
+            for topic, queue_id, low, high in found
+        }
+
+    def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        wanted = spark.createDataFrame(
+            [(queue.topic, queue.queue_id, *bounds) for queue, bounds in ranges.items()],
+            "topic string, queue_id int, start bigint, end bigint",
+        )
+        frame = self._frame(spark, None, gaps)
+        joined = frame.join(F.broadcast(wanted), ["topic", "queue_id"])
+        inside = (F.col("queue_offset") >= F.col("start")) & (F.col("queue_offset") < F.col("end"))
+        return joined.where(inside).select(*frame.columns)
+
+    def finished(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Nobody consumes from a directory."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _frame(self, spark: Any, schema: str | None, gaps: Path | None) -> Any:
+        reader = spark.read.format("rocketmq-store").options(**self._options)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(**_loss_options(gaps)).load(self._directory)
+
+
+def _loss_options(gaps: Path | None) -> dict[str, str]:
+    return (
+        {"failOnDataLoss": "true"}
+        if gaps is None
+        else {"failOnDataLoss": "false", "gapLog": str(gaps)}
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

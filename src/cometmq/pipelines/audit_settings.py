@@ -1,0 +1,229 @@
+"""What an audit is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from cometmq.client.limits import check_client_group
+from cometmq.errors import CometMQError, ConfigError
+from cometmq.filtering.sql92 import compile_sql
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.names import check_topic
+from cometmq.model.subscription import SUB_ALL
+from cometmq.pipelines.configuration import Settings
+
+# What messages may differ in, as rules and reports name it.
+NOT_STORED: Final = "sent, not stored"
+NOT_SENT: Final = "stored, not sent"
+STORED_TWICE: Final = "stored twice"
+GAP: Final = "gap in the offsets"
+NOT_ARCHIVED: Final = "stored, not archived"
+NOT_IN_LOG: Final = "archived, not in the log"
+ARCHIVED_TWICE: Final = "archived twice"
+ARCHIVED_OTHERWISE: Final = "archived, but not as stored"
+NOT_CONSUMED: Final = "stored, not consumed"
+CONSUMED_TWICE: Final = "consumed twice"
+CONSUMED_ONLY: Final = "consumed, not stored"
+KEY_TWICE: Final = "business key twice"
+DIFFERENCES: Final = (
+    NOT_STORED,
+    NOT_SENT,
+    STORED_TWICE,
+    GAP,
+    NOT_ARCHIVED,
+    NOT_IN_LOG,
+    ARCHIVED_TWICE,
+    ARCHIVED_OTHERWISE,
+    NOT_CONSUMED,
+    CONSUMED_TWICE,
+    CONSUMED_ONLY,
+    KEY_TWICE,
+)
+
+FORMATS: Final = ("parquet", "json", "csv")
+_SUFFIXES: Final = {".json": "json", ".jsonl": "json", ".csv": "csv"}
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_ELEMENT: Final = re.compile(r"\bkeys\s*\[\s*(\d+)\s*\]")
+
+
+class Ledger(Settings, frozen=True):
+    """A table that senders or consumers keep of their own: a row per message.
+
+    path: Parquet, JSON lines or CSV with a header, by the path's ending or `format`.
+    msg_id, key, topic, group, time, ok: what its columns are called. It needs msg_id, or key where the
+        audit has a business key; the others may not be there.
+    """
+
+    path: str
+    format: str | None = None
+    msg_id: str = "msg_id"
+    key: str = "key"
+    topic: str = "topic"
+    group: str = "group"
+    time: str = "time"
+    ok: str = "ok"
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS:
+            raise ConfigError(
+                f"format is {self.format!r} for {self.path}; it is one of {', '.join(FORMATS)}"
+            )
+
+    def file_format(self) -> str:
+        if self.format is not None:
+            return self.format
+        name = self.path.removesuffix(".gz")
+        return next(
+            (kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), "parquet"
+        )
+
+
+class Rule(Settings, frozen=True):
+    """Explains what nothing else does: a difference of this kind has this cause where the Spark SQL
+    condition `when` over the message's columns holds.
+    """
+
+    difference: str
+    cause: str
+    when: str
+
+    def __post_init__(self) -> None:
+        if self.difference not in DIFFERENCES:
+            raise ConfigError(
+                f"a rule is for the difference {self.difference!r}, which there is not; "
+                f"differences are {', '.join(DIFFERENCES)}"
+            )
+
+
+class SqlSubscription(Settings, frozen=True):
+    """sql: RocketMQ's SQL92 over the properties."""
+
+    sql: str
+
+
+class Config(Settings, frozen=True):
+    """The table [audit].
+
+    topics: which are audited.
+    groups: consumer groups, each of which has to consume them all.
+    stores: store directories by broker name, in place of the cluster's brokers.
+    archive: the directory of the pipeline `archive`, or one of Parquet files with its columns.
+    sent: what senders say they have sent, see Ledger; a path alone will do.
+    consumed: the same of consumers.
+    trace_topic: where clients trace to; says what was sent and consumed where no ledger does.
+    business_key: what the application knows a message by: a Spark SQL expression over its columns
+        ("keys[0]"), or a property's name. No two messages of a topic may have the same.
+    subscriptions: what a group selects: tags ("paid || open") or { sql = "…" }; all otherwise.
+    rules: causes that only you know.
+    fail_on: causes that explain a difference, but that the audit is to fail for all the same.
+    resend_window_s: so much later a client may send a message again by itself.
+    settle_s: what happened so shortly before the cut may not have been written down everywhere.
+    delay_levels: messageDelayLevel of the brokers.
+    work_path: a directory that driver and workers see; a temporary one of this machine otherwise.
+    """
+
+    topics: list[str]
+    groups: list[str] = msgspec.field(default_factory=list)
+    stores: dict[str, str] = msgspec.field(default_factory=dict)
+    archive: str | None = None
+    sent: str | Ledger | None = None
+    consumed: str | Ledger | None = None
+    trace_topic: str | None = None
+    business_key: str | None = None
+    subscriptions: dict[str, str | SqlSubscription] = msgspec.field(default_factory=dict)
+    rules: list[Rule] = msgspec.field(default_factory=list)
+    fail_on: list[str] = msgspec.field(default_factory=list)
+    resend_window_s: float = 60.0
+    settle_s: float = 10.0
+    delay_levels: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    work_path: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise ConfigError('topics is empty; name some, for example topics = ["orders"]')
+        check_names(self.topics, "topics", check_topic)
+        check_names(self.groups, "groups", check_client_group)
+        for name in ("resend_window_s", "settle_s"):
+            if not 0 <= getattr(self, name) <= 7 * 24 * 3600:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it lies in 0..604800")
+        for group, subscription in self.subscriptions.items():
+            self._check_subscription(group, subscription)
+        level_delays_ms(self.delay_levels)
+
+    def _check_subscription(self, group: str, subscription: str | SqlSubscription) -> None:
+        if group not in self.groups:
+            raise ConfigError(f"subscriptions has {group!r}, which is not among groups")
+        try:
+            if isinstance(subscription, SqlSubscription):
+                compile_sql(subscription.sql)
+            else:
+                build_subscription("topic", subscription)
+        except CometMQError as error:
+            raise ConfigError(f"subscriptions of {group}: {error}") from error
+
+    def sent_ledger(self) -> Ledger | None:
+        return Ledger(path=self.sent) if isinstance(self.sent, str) else self.sent
+
+    def consumed_ledger(self) -> Ledger | None:
+        return Ledger(path=self.consumed) if isinstance(self.consumed, str) else self.consumed
+
+    def key_expression(self) -> str:
+        """The business key as Spark SQL; the text `null` where there is none."""
+        key = self.business_key
+        if key is None:
+            return "cast(null as string)"
+        from cometmq.spark.schema import COLUMNS
+
+        if _IDENTIFIER.fullmatch(key) and key not in COLUMNS:
+            return f"properties['{key}']"
+        # With ANSI rules an element that is not there is an error.
+        safe = _ELEMENT.sub(r"get(keys, \1)", key)
+        return f"cast({safe} as string)"
+
+    def tags(self, group: str) -> list[str] | None:
+        """The tags that a group selects, None for all."""
+        subscription = self.subscriptions.get(group, SUB_ALL)
+        if not isinstance(subscription, str):
+            return None
+        return list(build_subscription("topic", subscription).tags_set) or None
+
+    def sql(self, group: str) -> str | None:
+        subscription = self.subscriptions.get(group)
+        return subscription.sql if isinstance(subscription, SqlSubscription) else None
+
+
+def check_names(names: Iterable[str], key: str, check: object) -> None:
+    """Raise ConfigError for a name that `check` refuses, or that is there twice."""
+    assert callable(check)
+    seen = set()
+    for name in names:
+        try:
+            check(name)
+        except CometMQError as error:
+            raise ConfigError(f"{key}: {error}") from error
+        if name in seen:
+            raise ConfigError(f"{key} names {name} twice")
+        seen.add(name)
+
+
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def level_delays_ms(levels: str) -> list[int]:
+    """The delay of each level, from the first one on. Raises ConfigError."""
+    delays = []
+    for text in levels.split():
+        number, unit = text[:-1], _UNITS_MS.get(text[-1:])
+        if unit is None or not number.isdecimal():
+            raise ConfigError(f"delay_levels has {text!r}; a level is written as 30s, 5m, 2h or 1d")
+        delays.append(int(number) * unit)
+    return delays
+
+
+def mentioned(expression: str) -> set[str]:
+    """The names in a Spark SQL expression, columns among them."""
+    return set(re.findall(r"[A-Za-z_]\w*", expression))

@@ -1,0 +1,145 @@
+"""The properties by which a message that was sent again tells what it was made from.
+
+| property | |
+| --- | --- |
+| REPLAY_ID or REDRIVE_ID | the id of the replay or redrive |
+| ORIGIN_TOPIC, ORIGIN_BROKER, ORIGIN_QUEUE_ID, ORIGIN_QUEUE_OFFSET | where the first message lies, or lay |
+| ORIGIN_MSG_ID | its id |
+| ORIGIN_BORN_TIME, ORIGIN_STORE_TIME | its times, ms since the epoch |
+
+The names are those of the sink's option `keepOrigin`. Of a redrive the first message is the dead
+letter. (ORIGIN_MESSAGE_ID is RocketMQ's own: brokers write it, and clients may not.)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from cometmq.errors import ConfigError
+from cometmq.model import properties as p
+from cometmq.protocol.properties import decode_properties
+from cometmq.spark.sink_columns import ORIGIN
+
+REPLAY: Final = "REPLAY"
+REDRIVE: Final = "REDRIVE"
+MAX_ID_LENGTH: Final = 80
+_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
+
+# What brokers and clients gave the first message: of its delays, retries, transactions and requests
+# nothing is left in the new one, which is delivered at once and has a life of its own.
+LEFT_OUT: Final = frozenset(
+    {
+        *(p.RESERVED - {p.UNIQ_CLIENT_MESSAGE_ID}),
+        p.DELAY_TIME_LEVEL,
+        p.TIMER_DELAY_SEC,
+        p.TIMER_DELAY_MS,
+        p.TIMER_DELIVER_MS,
+        p.TIMER_OUT_MS,
+        p.TIMER_ENQUEUE_MS,
+        p.TIMER_DEQUEUE_MS,
+        p.TIMER_DEL_UNIQKEY,
+        p.TIMER_ROLL_TIMES,
+        p.TRANSACTION_CHECK_TIMES,
+        p.TRANSACTION_PREPARED_QUEUE_OFFSET,
+        p.CHECK_IMMUNITY_TIME_IN_SECONDS,
+        p.WAIT_STORE_MSG_OK,
+        p.RECONSUME_TIME,
+        p.MAX_RECONSUME_TIMES,
+        p.INSTANCE_ID,
+        p.POP_CK,
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+        p.TRANSACTION_ID,
+        p.REPLY_TO_CLIENT,
+        p.CORRELATION_ID,
+        p.MESSAGE_TYPE,
+        p.MESSAGE_TTL,
+        p.REPLY_ARRIVE_TIME,
+        p.PUSH_REPLY_TIME,
+        # Of an earlier replay or redrive.
+        "REPLAY_ID",
+        "REDRIVE_ID",
+        *ORIGIN.values(),
+        "TIMER_DELAY_LEVEL",
+        "INNER_NUM",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "__CRC32#",
+    }
+)
+
+
+class Place(NamedTuple):
+    """Where a message lies."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Of one replay or redrive: `kind` is REPLAY or REDRIVE, `id` of its user's choice."""
+
+    kind: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()} {self.id}"
+
+    @property
+    def lock_group(self) -> str:
+        """The name under which brokers keep its locks."""
+        return f"{self.kind}-{self.id}"
+
+    @property
+    def id_name(self) -> str:
+        """The property that has the id."""
+        return f"{self.kind}_ID"
+
+    def of(
+        self, place: Place, msg_id: str, born_time_ms: int, store_time_ms: int
+    ) -> dict[str, str]:
+        """The properties of the message that is made from the one at `place`."""
+        marks = {
+            self.id_name: self.id,
+            ORIGIN["topic"]: place.topic,
+            ORIGIN["broker"]: place.broker,
+            ORIGIN["queue_id"]: str(place.queue_id),
+            ORIGIN["queue_offset"]: str(place.queue_offset),
+            ORIGIN["msg_id"]: msg_id,
+            ORIGIN["born_time"]: str(born_time_ms),
+            ORIGIN["store_time"]: str(store_time_ms),
+        }
+        if not place.broker:  # unknown for a store of which only the files are there
+            del marks[ORIGIN["broker"]]
+        return marks
+
+    def place_of(self, properties: str) -> Place | None:
+        """What a stored message with these properties was made from; None for a foreign one."""
+        if self.id not in properties:
+            return None
+        found = decode_properties(properties)
+        if found.get(self.id_name) != self.id:
+            return None
+        try:
+            return Place(
+                found[ORIGIN["topic"]],
+                found.get(ORIGIN["broker"], ""),
+                int(found[ORIGIN["queue_id"]]),
+                int(found[ORIGIN["queue_offset"]]),
+            )
+        except (KeyError, ValueError):
+            return None  # written by somebody else
+
+
+def check_id(name: str, value: str) -> None:
+    """Raise ConfigError unless `value` may be the id of a replay or redrive."""
+    if len(value) > MAX_ID_LENGTH or not _ID.fullmatch(value):
+        raise ConfigError(
+            f"{name} is {value[:MAX_ID_LENGTH]!r}; it needs 1 to {MAX_ID_LENGTH} letters, digits, "
+            "underscores and hyphens"
+        )

@@ -1,0 +1,193 @@
+"""The log that a pipeline looks into: of live brokers, or the files of brokers that are stopped.
+
+Both give the same: which offsets each queue has, the messages of ranges of them as a DataFrame, and
+how far groups have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from cometmq.admin.offsets import OffsetsAdmin
+from cometmq.client.namespaces import Namespace
+from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.configuration import ClusterConfig
+from cometmq.pipelines.context import Context
+from cometmq.protocol.json_dialect import decode_body
+from cometmq.runtime.loop import run
+from cometmq.spark.live_options import LiveOptions, table_of
+from cometmq.spark.schema import COLUMNS
+from cometmq.spark.store_files import StoreFiles
+
+Range = tuple[int, int]
+Ranges = dict[MessageQueue, Range]
+_NO_LOG: Final = 2**63 - 1
+
+
+class MessageLog(Protocol):
+    """`what` says in a few words which log it is."""
+
+    what: str
+
+    def ranges(self, topics: Iterable[str]) -> Ranges:
+        """Of each queue of these topics the lowest offset that is there, and the one that the next
+        message will get. A topic that does not exist has no queues.
+        """
+        ...
+
+    def frame(self, ranges: Mapping[MessageQueue, Range], columns: Collection[str]) -> Any:
+        """The messages of these offsets. What cannot be read is left out and noted as a gap."""
+        ...
+
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
+        """The offsets of a group, of the queues where it has one."""
+        ...
+
+
+def message_log(context: Context, stores: Mapping[str, str], gaps: Path) -> MessageLog:
+    """The log of `stores`, directories by broker name; of the cluster where there are none.
+
+    gaps: a directory, seen by all workers, in which `cometmq.spark.gaps` notes what is not there.
+    """
+    if stores:
+        return StoreLog(context.spark, stores, gaps)
+    return LiveLog(context.spark, context.cluster, gaps)
+
+
+def schema_of(columns: Collection[str]) -> str:
+    """The schema for a source that is to make these columns alone, in the order of all."""
+    assert set(columns) <= COLUMNS.keys(), columns
+    return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name in columns)
+
+
+def no_messages(spark: Any, columns: Collection[str]) -> Any:
+    return spark.createDataFrame([], schema_of(columns))
+
+
+class LiveLog:
+    """Raises RemotingError, RemoteError and RouteNotFoundError as clients do."""
+
+    def __init__(self, spark: Any, cluster: ClusterConfig, gaps: Path) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._options = cluster.options()
+        self._gaps = gaps
+        self.what = "the brokers' log"
+
+    def ranges(self, topics: Iterable[str]) -> Ranges:
+        options = LiveOptions(self._options | {"subscribe": "any"}, streaming=False)
+        queues: list[MessageQueue] = []
+        with options.new_reader() as reader:
+            for topic in topics:
+                try:
+                    queues += reader.queues(topic)
+                except RouteNotFoundError:
+                    continue
+            return reader.offsets(queues)
+
+    def frame(self, ranges: Mapping[MessageQueue, Range], columns: Collection[str]) -> Any:
+        if not ranges:
+            return no_messages(self._spark, columns)
+        reader = self._spark.read.format("rocketmq").schema(schema_of(columns))
+        assigned: dict[str, dict[str, list[int]]] = {}
+        for queue in sorted(ranges):
+            assigned.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(
+                queue.queue_id
+            )
+        return reader.options(
+            **self._options,
+            assign=_json(assigned),
+            startingOffsets=_json(table_of({queue: low for queue, (low, _) in ranges.items()})),
+            endingOffsets=_json(table_of({queue: end for queue, (_, end) in ranges.items()})),
+            failOnDataLoss="false",
+            gapLog=str(self._gaps),
+        ).load()
+
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
+        return run(self._committed(group, list(topics)))
+
+    async def _committed(self, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
+        namespace = Namespace(self._cluster.namespace)
+        found = {}
+        async with OffsetsAdmin(self._options["namesrv"]) as admin:
+            for topic in topics:
+                try:
+                    queues = await admin.topic_offsets(namespace.wrap(topic), namespace.wrap(group))
+                except RouteNotFoundError:
+                    continue
+                for offsets in queues:
+                    if offsets.committed_offset is not None:
+                        queue = namespace.unwrap_queue(offsets.queue)
+                        found[queue] = offsets.committed_offset
+        return found
+
+
+class _OffsetTables(msgspec.Struct, rename="camel"):
+    """config/consumerOffset.json: offsets by `topic@group` and queue id (Java: ConsumerOffsetManager)."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+
+
+class StoreLog:
+    """`stores` are directories by broker name. Raises StoreUnusableError for what is no store."""
+
+    def __init__(self, spark: Any, stores: Mapping[str, str], gaps: Path) -> None:
+        self._spark = spark
+        self._stores = stores
+        self._gaps = gaps
+        self.what = f"the store {', '.join(stores.values())}"
+
+    def ranges(self, topics: Iterable[str]) -> Ranges:
+        wanted = set(topics)
+        ranges = {}
+        for broker, path in self._stores.items():
+            files = StoreFiles(path)
+            log = files.log_files()
+            base = log[0].base if log else _NO_LOG
+            for queue in files.queues():
+                if queue.topic in wanted:
+                    place = MessageQueue(queue.topic, broker, queue.queue_id)
+                    ranges[place] = queue.bounds(base)
+        return ranges
+
+    def frame(self, ranges: Mapping[MessageQueue, Range], columns: Collection[str]) -> Any:
+        frames = []
+        for broker, path in self._stores.items():
+            topics = {queue.topic for queue in ranges if queue.broker_name == broker}
+            if topics:
+                reader = self._spark.read.format("rocketmq-store").schema(schema_of(columns))
+                options = {
+                    "subscribe": ",".join(sorted(topics)),
+                    "brokerName": broker,
+                    "failOnDataLoss": "false",
+                    "gapLog": str(self._gaps),
+                }
+                frames.append(reader.options(**options).load(path))
+        whole = no_messages(self._spark, columns)
+        for frame in frames:
+            whole = whole.unionByName(frame)
+        return whole
+
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
+        found = {}
+        for broker, path in self._stores.items():
+            file = Path(path) / "config" / "consumerOffset.json"
+            if not file.exists():
+                continue
+            try:
+                table = decode_body(file.read_bytes(), _OffsetTables).offset_table
+            except (OSError, CometMQError) as error:
+                raise ConfigError(f"the consumer offsets {file} cannot be read: {error}") from error
+            for topic in topics:
+                for queue_id, offset in table.get(f"{topic}@{group}", {}).items():
+                    found[MessageQueue(topic, broker, queue_id)] = offset
+        return found
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

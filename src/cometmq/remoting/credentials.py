@@ -1,0 +1,157 @@
+"""Access keys, and the signature that a request carries (Java: SessionCredentials, AclSigner,
+AclClientRPCHook).
+
+A signed request has these among its ext fields:
+
+    AccessKey      the name under which the server knows the secret key
+    SecurityToken  of temporary credentials only
+    Signature      Base64(HMAC-SHA1(secret key, all other ext values in the order of their names,
+                   then the body)), texts in UTF-8
+
+Servers of 4.x (ACL 1.0) and of 5.x (ACL 2.0, where an access key is called a user and a secret key
+a password) check the same bytes.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from binascii import b2a_base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from cometmq.errors import AccessDeniedError, IllegalArgumentError, RemoteError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
+
+ACCESS_KEY: Final = "AccessKey"
+SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the field's name
+SIGNATURE: Final = "Signature"
+
+# How servers say it, and what may be done about it. The servers of 4.x give these
+# refusals the code SYSTEM_ERROR, those of 5.x NO_PERMISSION.
+_DENIALS: Final = (
+    (
+        re.compile(r"no accesskey is configured|username cannot be null", re.IGNORECASE),
+        "it wants requests to be signed: pass credentials=Credentials(access_key, secret_key)",
+    ),
+    (
+        re.compile(r"check signature failed", re.IGNORECASE),
+        "the secret key is not the one that it knows of this access key: check secret_key",
+    ),
+    (
+        re.compile(
+            r"no acl config for|\buser:.* (is )?not found|\buser:.* is disabled", re.IGNORECASE
+        ),
+        "it does not know this access key, or no more: check access_key",
+    ),
+    (
+        re.compile(
+            r"no default permission for|has no permission to access|need admin permission",
+            re.IGNORECASE,
+        ),
+        "the access key is known but may not do this: have it allowed, or use another one",
+    ),
+)
+_DENYING_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """An access key with its secret key, and the token of temporary ones (Java: SessionCredentials).
+
+    Neither the secret key nor the token shows in `repr`, and neither is pickled: a process that needs
+    credentials reads them itself. Raises IllegalArgumentError for what no server knows: texts that
+    are empty, or with white space around them as the line end of a file.
+    """
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_text("access_key", self.access_key)
+        _check_text("secret_key", self.secret_key)
+        if self.security_token is not None:
+            _check_text("security_token", self.security_token)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Credentials are not pickled, so that secrets stay where they are; create them in the "
+            "process that uses them"
+        )
+
+
+class Signer:
+    """Signs requests in the name of `credentials`, after all that hooks put into them."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        # Copying a keyed hash costs less than keying a new one.
+        self._keyed = _keyed(credentials.secret_key)
+
+    def sign(self, command: RemotingCommand) -> None:
+        ext = command.ext
+        ext[ACCESS_KEY] = self._credentials.access_key
+        token = self._credentials.security_token
+        if token is not None:
+            ext[SECURITY_TOKEN] = token
+        ext[SIGNATURE] = _digest(self._keyed.copy(), ext, command.body)
+
+
+def signature(ext: Mapping[str, str], body: bytes | memoryview, secret_key: str) -> str:
+    """What `Signature` says of a request with these ext fields (its own entry does not count)."""
+    return _digest(_keyed(secret_key), ext, body)
+
+
+def check_credentials(credentials: object) -> Credentials | None:
+    """Raises IllegalArgumentError for what are none."""
+    if credentials is None or isinstance(credentials, Credentials):
+        return credentials
+    # What was passed may be the secret itself.
+    raise IllegalArgumentError(
+        f"credentials is a {type(credentials).__name__}; pass Credentials(access_key, secret_key)"
+    )
+
+
+def refused(answer: RemotingCommand, address: str, what: str) -> RemoteError:
+    """The error for an answer whose code is not success: AccessDeniedError where `address` minds who
+    asked."""
+    try:
+        name = ResponseCode(answer.code).name
+    except ValueError:
+        name = "unknown to this client"
+    text = f"{what} was refused by {address} with code {answer.code} ({name}): {answer.remark}"
+    kind = RemoteError
+    if (remedy := _remedy(answer)) is not None:
+        kind, text = AccessDeniedError, f"{text.rstrip('.')}; {remedy}"
+    return kind(text, code=answer.code, remark=answer.remark, address=address)
+
+
+def _remedy(answer: RemotingCommand) -> str | None:
+    if answer.code not in _DENYING_CODES or not answer.remark:
+        return None
+    for said, remedy in _DENIALS:
+        if said.search(answer.remark):
+            return remedy
+    return None
+
+
+def _keyed(secret_key: str) -> Any:
+    return hmac.new(secret_key.encode(), digestmod="sha1")
+
+
+def _digest(mac: Any, ext: Mapping[str, str], body: bytes | memoryview) -> str:
+    texts = "".join([ext[name] for name in sorted(ext) if name != SIGNATURE])
+    mac.update(texts.encode())
+    mac.update(body)
+    return b2a_base64(mac.digest(), newline=False).decode()
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise IllegalArgumentError(f"{name} is a {type(value).__name__}; pass a text")
+    if not value or value != value.strip():
+        fault = "is empty" if not value.strip() else "has white space around it"
+        raise IllegalArgumentError(f"{name} {fault}; pass it as the server knows it")

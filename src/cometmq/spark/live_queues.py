@@ -1,0 +1,126 @@
+"""The queues of a running query, and what brokers have of them.
+
+Name servers and brokers come and go while a query runs. Without a name server the queues known so
+far are read on; a queue whose broker does not answer keeps its offset, and the others go on without
+it; while none answers, one is waited for as long as the option `timeoutMs` says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.errors import CometMQError, IllegalArgumentError, RemotingError, RouteNotFoundError
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.live_options import LiveOptions
+from cometmq.spark.live_plan import Range, check_selection, find_queues, listed
+
+log = structlog.get_logger(__name__)
+
+# Asked for anew after some seconds: an idle query plans a hundred times in one.
+LOOK_EVERY_S: Final = 5.0
+_LOOK_AGAIN_S: Final = 1.0
+_PAUSE_S: Final = 0.2
+
+Bounds = dict[MessageQueue, Range]
+
+
+class LiveQueues:
+    """For the planner of a query, which has one for as long as that runs."""
+
+    def __init__(self, options: LiveOptions) -> None:
+        self._options = options
+        self._patience_s = options.timeout_ms / 1000
+        self._queues: list[MessageQueue] = []
+        self._look_after_s = 0.0
+        # The topics of which a broker was asked whether it can select as it is to.
+        self._checked: set[str] = set()
+        # Since when queues are shorter than their offsets say.
+        self._shorter_since_s: dict[MessageQueue, float] = {}
+        self._away: list[MessageQueue] = []
+
+    def bounds(
+        self,
+        reader: BlockingRangeReader,
+        known: Mapping[MessageQueue, int],
+        *,
+        all_of_them: bool,
+    ) -> Bounds:
+        """The first offset and the end of each queue; without those of brokers that do not answer,
+        unless `all_of_them` are needed, and of those shorter than `known` says, where that may pass:
+        a slave that stands in for its master is behind it.
+
+        Raises IllegalArgumentError, RouteNotFoundError, RemotingError for what cannot be looked up
+        and is not `known` either; the failure of a broker, when patience is over.
+        """
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            self._look(reader, known)
+            answers = reader.offsets_or_failures(self._queues)
+            bounds: Bounds = {}
+            failures: list[CometMQError] = []
+            for queue, answer in answers.items():
+                if isinstance(answer, CometMQError):
+                    failures.append(answer)
+                else:
+                    bounds[queue] = answer
+            self._tell(queue for queue in self._queues if queue not in bounds)
+            waiting = self._without_shorter(bounds, known)
+            if not failures and not waiting:
+                return bounds
+            if bounds and not all_of_them:
+                return bounds
+            if failures and time.monotonic() >= deadline:
+                raise failures[0]
+            time.sleep(_PAUSE_S)
+
+    def fix(self) -> None:
+        """Look for no more queues than there are now."""
+        self._look_after_s = float("inf")
+
+    # Inside
+
+    def _look(self, reader: BlockingRangeReader, known: Collection[MessageQueue]) -> None:
+        if time.monotonic() < self._look_after_s:
+            return
+        try:
+            queues = find_queues(reader, self._options, self._queues or known)
+            new = [queue for queue in queues if queue.topic not in self._checked]
+            check_selection(reader, self._options, new)
+        except (RouteNotFoundError, RemotingError, IllegalArgumentError) as error:
+            self._queues = self._queues or sorted(known)
+            if not self._queues:
+                raise
+            log.warning("the queues are not looked up, those known are read on", reason=str(error))
+            self._look_after_s = time.monotonic() + _LOOK_AGAIN_S
+            return
+        self._checked.update(queue.topic for queue in new)
+        self._queues = queues
+        self._look_after_s = time.monotonic() + LOOK_EVERY_S
+
+    def _without_shorter(self, bounds: Bounds, known: Mapping[MessageQueue, int]) -> bool:
+        """Take out of `bounds` what may still grow to where it was; whether there was any."""
+        now = time.monotonic()
+        shorter = {queue for queue, (_, high) in bounds.items() if known.get(queue, 0) > high}
+        self._shorter_since_s = {queue: self._shorter_since_s.get(queue, now) for queue in shorter}
+        passing = [
+            queue
+            for queue, since_s in self._shorter_since_s.items()
+            if now - since_s < self._patience_s
+        ]
+        for queue in passing:
+            del bounds[queue]
+        return bool(passing)
+
+    def _tell(self, queues: Iterable[MessageQueue]) -> None:
+        away = list(queues)
+        if away != self._away:
+            if away:
+                log.warning("brokers do not answer", queues=listed(away))
+            else:
+                log.info("all brokers answer")
+            self._away = away

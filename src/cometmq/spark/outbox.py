@@ -1,0 +1,238 @@
+"""Where exactly-once keeps what is to be sent, see docs/decisions/0044.
+
+    <outbox>/lock
+    <outbox>/batch-17/part-3-4f0c….arrow    messages of one attempt of one task
+    <outbox>/batch-17/decided.json          which of these files count, and the marks
+    <outbox>/batch-17/done                  all of it is in its topics
+
+The directory may lie wherever pyarrow has a file system for; a path without a scheme is this machine's.
+A job's directory is named by its transaction id instead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyarrow import fs
+
+from cometmq.errors import ConfigError, DataLossError
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.sink_columns import OUTBOUND
+
+_DECIDED: Final = "decided.json"
+_DONE: Final = "done"
+_BATCH: Final = "batch-"
+_JOB: Final = "job-"
+# How Spark calls file systems that Arrow knows by another name.
+_SCHEMES: Final = {"s3a:": "s3:", "s3n:": "s3:"}
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A queue, and the offset of the first message that it can have of the batch."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What makes up a batch. `owner` is the query's id; the order of a topic's marks is that in
+    which keys choose."""
+
+    owner: str
+    unit: str
+    parts: list[str]
+    rows: int
+    marks: list[Mark]
+
+
+def batch_unit(batch_id: int) -> str:
+    return f"{_BATCH}{batch_id}"
+
+
+def job_unit(transaction_id: str) -> str:
+    return f"{_JOB}{transaction_id}"
+
+
+class Outbox:
+    """One directory, given as a path or as a URI. Raises ConfigError when it cannot be used."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"uri": self.uri}
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        uri = self.uri
+        for theirs, ours in _SCHEMES.items():
+            uri = uri.replace(theirs, ours, 1) if uri.startswith(theirs) else uri
+        if uri.startswith("file:/") and not uri.startswith("file://"):
+            uri = f"file://{uri.removeprefix('file:')}"
+        try:
+            place: tuple[Any, str] = fs.FileSystem.from_uri(uri)
+            place[0].create_dir(place[1], recursive=True)
+        except (OSError, pa.ArrowException) as error:
+            raise ConfigError(
+                f"the outbox {self.uri} cannot be used: {error}; give a directory that the driver and "
+                "all workers can write to by the option outbox"
+            ) from error
+        return place
+
+    @property
+    def files(self) -> Any:
+        return self._place[0]
+
+    @property
+    def root(self) -> str:
+        return self._place[1]
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.files, fs.LocalFileSystem)
+
+    def unit(self, name: str) -> Unit:
+        return Unit(self, name)
+
+    def latest_batch(self) -> int | None:
+        """The highest batch that is decided."""
+        selector = fs.FileSelector(self.root)
+        names = [info.base_name for info in self.files.get_file_info(selector)]
+        numbers = [name.removeprefix(_BATCH) for name in names if name.startswith(_BATCH)]
+        for number in sorted((int(n) for n in numbers if n.isdecimal()), reverse=True):
+            if self.unit(batch_unit(number)).decision() is not None:
+                return number
+        return None
+
+    def forget_before(self, batch_id: int) -> None:
+        """Remove the batches in front of this one: no query goes back behind what is decided."""
+        for info in self.files.get_file_info(fs.FileSelector(self.root)):
+            number = info.base_name.removeprefix(_BATCH)
+            if info.base_name.startswith(_BATCH) and number.isdecimal() and int(number) < batch_id:
+                self.files.delete_dir(info.path)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Wait for the sender that another process on this machine may still be. It ends with its
+        process, however that ends. Not on file systems that have no locks.
+        """
+        if not self.is_local:
+            yield
+            return
+        descriptor = os.open(f"{self.root}/lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+class Unit:
+    """What one batch or job has in the outbox."""
+
+    def __init__(self, outbox: Outbox, name: str) -> None:
+        self._outbox = outbox
+        self.name = name
+
+    @property
+    def _path(self) -> str:
+        return f"{self._outbox.root}/{self.name}"
+
+    @contextmanager
+    def part(self, partition: int) -> Iterator[tuple[str, Callable[[Any], None]]]:
+        """A new file for messages: its name, and what writes a batch of OUTBOUND into it."""
+        files = self._outbox.files
+        files.create_dir(self._path, recursive=True)
+        name = f"part-{partition}-{uuid.uuid4().hex}.arrow"
+        path = f"{self._path}/{name}"
+        with (
+            files.open_output_stream(path) as stream,
+            pa.ipc.new_stream(stream, OUTBOUND) as writer,
+        ):
+            yield name, writer.write_batch
+        self._sync(path)
+
+    def read(self, part: str) -> Iterator[Any]:
+        """The batches of a file. Raises DataLossError when it is gone."""
+        try:
+            stream = self._outbox.files.open_input_stream(f"{self._path}/{part}")
+        except FileNotFoundError as error:
+            raise DataLossError(
+                f"the file {part} of {self.name} is gone from the outbox {self._outbox.uri}, though "
+                "the batch is decided: put it back, or remove the query's checkpoint and outbox and "
+                "start anew"
+            ) from error
+        with stream, pa.ipc.open_stream(stream) as reader:
+            yield from reader
+
+    def decision(self) -> Decision | None:
+        """What was decided, None before that."""
+        try:
+            with self._outbox.files.open_input_stream(f"{self._path}/{_DECIDED}") as stream:
+                return msgspec.json.decode(stream.read(), type=Decision)
+        except FileNotFoundError:
+            return None
+
+    def decide(self, decision: Decision) -> None:
+        """From now on the batch counts."""
+        self._write(_DECIDED, msgspec.json.encode(decision))
+
+    @property
+    def is_done(self) -> bool:
+        info = self._outbox.files.get_file_info(f"{self._path}/{_DONE}")
+        return bool(info.type == fs.FileType.File)
+
+    def finish(self) -> None:
+        """All of the batch is in its topics."""
+        self._write(_DONE, b"")
+        self._remove_parts()
+
+    def abandon(self) -> None:
+        """Remove what the tasks wrote, unless it is decided that it counts."""
+        if self.decision() is None:
+            with suppress(FileNotFoundError):
+                self._outbox.files.delete_dir(self._path)
+
+    # Inside
+
+    def _remove_parts(self) -> None:
+        files = self._outbox.files
+        for info in files.get_file_info(fs.FileSelector(self._path)):
+            if info.base_name.startswith("part-"):
+                with suppress(FileNotFoundError):
+                    files.delete_file(info.path)
+
+    def _write(self, name: str, content: bytes) -> None:
+        """All of it or nothing."""
+        files = self._outbox.files
+        files.create_dir(self._path, recursive=True)
+        temporary = f"{self._path}/.{name}-{uuid.uuid4().hex}"
+        with files.open_output_stream(temporary) as stream:
+            stream.write(content)
+        self._sync(temporary)
+        files.move(temporary, f"{self._path}/{name}")
+        self._sync(self._path)
+        self._sync(self._outbox.root)
+
+    def _sync(self, path: str) -> None:
+        if not self._outbox.is_local:
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,130 @@
+"""Sending what is decided, each message once; see docs/decisions/0044 for why this holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from cometmq.client.bulk_producer import BlockingBulkProducer
+from cometmq.errors import DataLossError, RequestTimeoutError
+from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
+from cometmq.model.queue import MessageQueue
+from cometmq.protocol.record_columns import read_columns
+from cometmq.spark.outbox import Decision, Mark, Unit
+from cometmq.spark.patience import patiently
+from cometmq.spark.record_texts import RecordTexts
+from cometmq.spark.sink_options import SinkOptions
+
+log = structlog.get_logger(__name__)
+
+# What a sender that is gone sent last has been read by a broker that answers, and by a Java broker
+# been stored or dropped (waitTimeMillsInSendQueue, waitTimeMillsInTransactionQueue).
+QUIET_S: Final = 3.0
+
+
+def marks_of(producer: BlockingBulkProducer, topics: Iterable[str]) -> list[Mark]:
+    """The ends of all queues that the topics have. Raises RouteNotFoundError, RemotingError."""
+    queues = [queue for topic in sorted(topics) for queue in producer.write_queues(topic)]
+    return [
+        Mark(queue.topic, queue.broker_name, queue.queue_id, end)
+        for queue, (_, end) in producer.bounds(queues).items()
+    ]
+
+
+class OutboxSending:
+    """Sends a decided unit, of which something may be in the topics already."""
+
+    def __init__(self, options: SinkOptions, producer: BlockingBulkProducer) -> None:
+        self._options = options
+        self._producer = producer
+        self._patience_s = options.timeout_ms / 1000
+
+    def run(self, unit: Unit, decision: Decision, *, resumed: bool) -> None:
+        """Until all is there. Raises what keeps it from that; it may be run again then."""
+        if resumed:
+            log.info("a batch is resumed", outbox=unit.name, rows=decision.rows)
+        there = self._look(unit, decision) if resumed else _none()
+        stuck_until = time.monotonic() + self._patience_s
+        while not self._send(unit, decision, there):
+            found = self._look(unit, decision)
+            if len(found) > len(there):
+                stuck_until = time.monotonic() + self._patience_s
+            elif time.monotonic() > stuck_until:
+                raise RequestTimeoutError(
+                    f"of {decision.rows} messages {len(found)} arrived, and no more within "
+                    f"{self._options.timeout_ms} ms (timeoutMs); what is missing is sent when the "
+                    "query is started again"
+                )
+            there = found
+
+    # Inside
+
+    def _send(self, unit: Unit, decision: Decision, there: Any) -> bool:
+        """Whether all that was not there is acknowledged."""
+        queues: dict[str, list[MessageQueue]] = {}
+        for mark in decision.marks:
+            queues.setdefault(mark.topic, []).append(mark.queue)
+        packing = self._options.new_packing(queues.__getitem__)
+        with self._producer.sending(once=True) as sending:
+            for messages in self._missing(unit, decision, there):
+                sending.put(packing.parcels(messages))
+                if sending.in_doubt:
+                    break
+            sending.flush()
+            return not sending.in_doubt
+
+    def _missing(self, unit: Unit, decision: Decision, there: Any) -> Iterator[Any]:
+        for part in decision.parts:
+            for batch in unit.read(part):
+                messages = batch
+                if len(there):
+                    absent = pc.invert(pc.is_in(messages.column("id"), value_set=there))
+                    messages = messages.filter(absent)
+                if len(messages):
+                    yield messages
+
+    def _look(self, unit: Unit, decision: Decision) -> Any:
+        """The ids of those of the unit's messages that are in their topics."""
+        marks = {mark.queue: mark.offset for mark in decision.marks}
+        self._bounds(marks)  # an answer from each broker
+        time.sleep(QUIET_S)
+        found = []
+        with self._options.new_reader() as reader:
+            for queue, (low, end) in self._bounds(marks).items():
+                if low > marks[queue]:
+                    raise DataLossError(
+                        f"{queue} begins at offset {low}: whether its messages from "
+                        f"{marks[queue]} on, which are gone, were some of {unit.name} cannot be "
+                        "known any more. The query was away for longer than the topic keeps "
+                        "messages: remove its checkpoint and outbox to start anew"
+                    )
+                if end > marks[queue]:
+                    chunks = reader.read(queue, marks[queue], end)
+                    found += [_ids(chunk.records) for chunk in chunks]
+        ids = pa.concat_arrays(found) if found else _none()
+        ours = pa.concat_arrays(
+            [b.column("id") for part in decision.parts for b in unit.read(part)] or [_none()]
+        )
+        there = ours.filter(pc.is_in(ours, value_set=ids))
+        log.info("looked for a batch", outbox=unit.name, rows=decision.rows, there=len(there))
+        return there
+
+    def _bounds(self, marks: dict[MessageQueue, int]) -> dict[MessageQueue, tuple[int, int]]:
+        """As the masters say, waiting for those that are away."""
+        return patiently(lambda: self._producer.bounds(marks), self._patience_s)
+
+
+def _ids(records: bytes) -> Any:
+    columns = read_columns(records, 0, len(records), None)
+    if not len(columns):
+        return _none()
+    return RecordTexts(pa.py_buffer(records), columns).values(UNIQ_CLIENT_MESSAGE_ID)
+
+
+def _none() -> Any:
+    return pa.array([], pa.string())

@@ -1,0 +1,31 @@
+"""Waiting, in a blocking thread, for servers that are away for a moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import structlog
+
+from cometmq.client.bulk_sending import Outcome, outcome_of
+from cometmq.errors import CometMQError
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+_AGAIN_S: Final = 0.5
+
+
+def patiently(ask: Callable[[], T], patience_s: float) -> T:
+    """What `ask` gives, asked again for so long while it fails in a way that may pass."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return ask()
+        except CometMQError as error:
+            if outcome_of(error) is Outcome.REFUSED or time.monotonic() >= deadline:
+                raise
+            log.warning("a server is waited for", reason=str(error))
+        time.sleep(_AGAIN_S)

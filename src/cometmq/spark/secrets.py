@@ -1,0 +1,72 @@
+"""Secrets of Spark jobs: named in options by where they lie, read by each process that needs them.
+
+An option's value stands in query plans, in Spark's event log and user interface, in checkpoints and
+in what is pickled for workers. So a secret itself is never an option; see `refuse`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cometmq.errors import ConfigError, IllegalArgumentError
+
+_FILE: Final = "File"
+_ENV: Final = "Env"
+# By how users may write them.
+_SECRETS: Final = {name.lower(): name for name in ("secretKey", "securityToken", "tlsKeyPassword")}
+
+
+def refuse(source: str, given: Mapping[str, str]) -> None:
+    """Raises IllegalArgumentError when a secret is among the options, without its value."""
+    for option in given:
+        name = _SECRETS.get(option.lower().replace("_", "").replace("-", "").replace(".", ""))
+        if name is not None:
+            raise IllegalArgumentError(
+                f"the option {option} of {source} holds a secret, and options are shown in query "
+                f"plans and logs; put it into a file that the driver and all workers can read and "
+                f"give {name}{_FILE}, or into an environment variable of theirs and give {name}{_ENV}"
+            )
+
+
+def options_of(name: str) -> tuple[str, str]:
+    """The options that say where the secret `name` lies."""
+    return f"{name}{_FILE}", f"{name}{_ENV}"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where the secret lies that an option names: a file, or an environment variable."""
+
+    option: str
+    file: str | None = None
+    variable: str | None = None
+
+    def read(self) -> str:
+        """Without white space around it. Raises ConfigError that names the place, never the text."""
+        if self.file is not None:
+            place = f"the file {self.file}"
+            try:
+                text = Path(self.file).read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is no text"
+                raise self._error(f"{place} cannot be read here: {reason}") from None
+        else:
+            assert self.variable is not None, "one of the two"
+            place = f"the environment variable {self.variable}"
+            if self.variable not in os.environ:
+                raise self._error(f"{place} is not set here")
+            text = os.environ[self.variable]
+        if not text.strip():
+            raise self._error(f"{place} is empty here")
+        return text.strip()
+
+    def _error(self, fault: str) -> ConfigError:
+        host = os.uname().nodename
+        return ConfigError(
+            f"the option {self.option}: {fault} (process {os.getpid()} on {host}); the driver and "
+            "all workers need it"
+        )

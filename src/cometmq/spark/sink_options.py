@@ -1,0 +1,156 @@
+"""What a write was asked for, looked at on the driver."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from cometmq.client.bulk_producer import IN_FLIGHT, PATIENCE_MS, BlockingBulkProducer
+from cometmq.client.encoding import COMPRESS_OVER_BYTES
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_client_group
+from cometmq.client.range_reader import TOOLS_GROUP, BlockingRangeReader
+from cometmq.protocol.compression import CompressionType
+from cometmq.spark.connecting import CONNECTING, Connecting
+from cometmq.spark.live_options import NAME
+from cometmq.spark.options import Options
+from cometmq.spark.sink_columns import check_sink_topic
+from cometmq.spark.sink_packing import Packing, QueuesOf
+
+GROUP: Final = "cometmq-spark-sink"
+AT_LEAST_ONCE: Final = "at-least-once"
+EXACTLY_ONCE: Final = "exactly-once"
+BATCH_BYTES: Final = 256 * 1024
+# Below the checkpoint, beside Spark's own.
+OUTBOX: Final = "rocketmq-sink"
+
+_BOTH: Final = (
+    *CONNECTING,
+    "group",
+    "topic",
+    "delivery",
+    "outbox",
+    "keepOrigin",
+    "compression",
+    "compressOverBytes",
+    "batchBytes",
+    "sendsInFlight",
+    "timeoutMs",
+)
+_JOB: Final = ("transactionId",)
+# Spark's own, of a stream.
+_STREAM: Final = ("checkpointLocation", "queryName")
+_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+class SinkOptions:
+    """Raises IllegalArgumentError for what does not fit.
+
+    namesrv, namespace, accessKey, tls and so on: see Connecting. group: the producer group (cometmq-spark-sink).
+    topic: for all rows, in place of the column.
+    delivery: at-least-once (default) or exactly-once; see docs/decisions/0044.
+    outbox: of exactly-once, a directory that the driver and all workers see, for this query alone. A
+        stream has it in its checkpoint, where `checkpointLocation` is given as an option.
+    transactionId: of exactly-once jobs; one that is written again is resumed, or done already.
+    keepOrigin: whether topic, place, id and times of the source become properties.
+    compression: none (default), zlib, lz4 or zstd, for bodies of compressOverBytes (4096) and more;
+        they are sent one by one.
+    batchBytes: how much one request takes (262144). sendsInFlight: of each task (32).
+    timeoutMs: for how long a broker that does not answer is tried again (60000).
+    """
+
+    def __init__(self, given: Any, *, streaming: bool) -> None:
+        self._options = options = Options(NAME, given, _BOTH + _JOB + _STREAM, kind="sink")
+        for name in _JOB if streaming else _STREAM:
+            if name in options:
+                kind = "a batch, not a stream" if streaming else "a stream, not a batch"
+                raise options.error(name, f"is for {kind}")
+        self.connecting = Connecting(options)
+        self.group = options.text("group") or GROUP
+        check_client_group(self.group)
+        self.topic = options.text("topic")
+        if self.topic is not None:
+            check_sink_topic(self.topic)
+        self.keep_origin = options.flag("keepOrigin", False)
+        self.compression = self._compression()
+        over = options.number("compressOverBytes", 1, MAX_MESSAGE_SIZE_BYTES)
+        self.compress_over_bytes = over or COMPRESS_OVER_BYTES
+        self.batch_bytes = options.number("batchBytes", 1, MAX_MESSAGE_SIZE_BYTES) or BATCH_BYTES
+        self.in_flight = options.number("sendsInFlight", 1, 10_000) or IN_FLIGHT
+        timeout_ms = options.number("timeoutMs", 0, 24 * 3600 * 1000)
+        self.timeout_ms = PATIENCE_MS if timeout_ms is None else timeout_ms
+        self.exactly_once = self._delivery() == EXACTLY_ONCE
+        self.transaction_id = self._transaction_id()
+        self.outbox = self._outbox(streaming)
+
+    def new_producer(self) -> BlockingBulkProducer:
+        return BlockingBulkProducer(
+            self.group,
+            in_flight=self.in_flight,
+            patience_ms=self.timeout_ms,
+            **self.connecting.parameters(),
+        )
+
+    def new_reader(self) -> BlockingRangeReader:
+        return BlockingRangeReader(
+            TOOLS_GROUP, patience_ms=self.timeout_ms, **self.connecting.parameters()
+        )
+
+    def new_packing(self, queues_of: QueuesOf) -> Packing:
+        return Packing(queues_of, self.batch_bytes, self.compression, self.compress_over_bytes)
+
+    # Inside
+
+    def _delivery(self) -> str:
+        delivery = self._options.text("delivery") or AT_LEAST_ONCE
+        if delivery not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+            raise self._options.error(
+                "delivery", f"is {delivery!r}, it must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}"
+            )
+        return delivery
+
+    def _compression(self) -> CompressionType | None:
+        name = (self._options.text("compression") or "none").upper()
+        if name == "NONE":
+            return None
+        if name not in CompressionType.__members__:
+            known = ", ".join(["none", *(m.lower() for m in CompressionType.__members__)])
+            raise self._options.error(
+                "compression", f"is {name.lower()!r}, it must be one of {known}"
+            )
+        return CompressionType[name]
+
+    def _transaction_id(self) -> str | None:
+        name = self._options.text("transactionId")
+        if name is not None and not _ID.fullmatch(name):
+            raise self._options.error(
+                "transactionId",
+                f"is {name!r:.120}, it must be 1 to 100 letters, digits, dots, hyphens, underscores",
+            )
+        return name
+
+    def _outbox(self, streaming: bool) -> str | None:
+        options = self._options
+        outbox = options.text("outbox")
+        if not self.exactly_once:
+            for name in ("outbox", "transactionId"):
+                if name in options:
+                    raise options.error(name, f"is for delivery={EXACTLY_ONCE}")
+            return None
+        if outbox is None and streaming:
+            checkpoint = options.text("checkpointLocation")
+            outbox = None if checkpoint is None else f"{checkpoint.rstrip('/')}/{OUTBOX}"
+        if outbox is None:
+            where = "checkpointLocation as an option of the query, or " if streaming else ""
+            raise options.error(
+                "delivery",
+                f"is {EXACTLY_ONCE}, so give {where}outbox, a directory that the driver and all "
+                "workers see and no other query uses",
+            )
+        if not streaming and self.transaction_id is None:
+            raise options.error(
+                "delivery",
+                f"is {EXACTLY_ONCE}, so give transactionId, a name for this write: one that is "
+                "written again is not sent twice",
+            )
+        return outbox if ":" in outbox.split("/")[0] else str(Path(outbox).absolute())

@@ -1,0 +1,172 @@
+"""What a task of a write does with its rows: send them, or keep them in the outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from cometmq.client.bulk_producer import BlockingBulkProducer
+from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.outbox import Outbox, batch_unit, job_unit
+from cometmq.spark.patience import patiently
+from cometmq.spark.sink_columns import Outbound
+from cometmq.spark.sink_options import SinkOptions
+
+# Rows are made into messages by so many bytes at a time.
+_PIECE_BYTES: Final = 32 * 1024 * 1024
+# Of Spark's StreamExecution and MicroBatchExecution.
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    rows: int
+
+
+@dataclass(frozen=True)
+class Kept(WriterCommitMessage):
+    """`part` is None for a task without rows, or of a batch that is decided already."""
+
+    owner: str
+    rows: int = 0
+    part: str | None = None
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The latest batch, or the job's own, of which the outbox knew before the tasks started."""
+
+    owner: str
+    batch_id: int | None
+    done: bool
+
+
+def send_rows(options: SinkOptions, batches: Iterator[Any]) -> Sent:
+    """At least once: acknowledged when this returns."""
+    rows = 0
+    with options.new_producer() as producer:
+        packing = options.new_packing(_queues(options, producer))
+        with producer.sending() as sending:
+            for messages in _messages(options, producer, batches):
+                sending.put(packing.parcels(messages))
+                rows += len(messages)
+            sending.flush()
+    return Sent(rows)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose rows a task has: the unit, and of which partition."""
+
+    owner: str
+    unit: str
+    partition: int
+    batch_id: int | None = None
+
+
+def place_of_task(options: SinkOptions) -> Place:
+    """As Spark tells this task. Raises ClientStateError where it does not."""
+    context = TaskContext.get()
+    assert context is not None, "in a task"
+    if options.transaction_id is not None:
+        unit = job_unit(options.transaction_id)
+        return Place(unit, unit, context.partitionId())
+    owner, batch_id = (context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID))
+    if owner is None or batch_id is None:
+        raise ClientStateError(
+            f"Spark does not tell this task its query and batch ({_QUERY_ID}, {_BATCH_ID}), which "
+            "delivery=exactly-once needs: use a micro-batch trigger"
+        )
+    return Place(owner, batch_unit(int(batch_id)), context.partitionId(), int(batch_id))
+
+
+def keep_rows(
+    options: SinkOptions,
+    outbox: Outbox,
+    decided: Decided | None,
+    place: Place,
+    batches: Iterator[Any],
+) -> Kept:
+    """Exactly once: in a file of the outbox when this returns, unless the unit is decided."""
+    owner = place.owner
+    if decided is not None and _is_decided(outbox, decided, place):
+        for _ in batches:
+            pass
+        return Kept(owner)
+    rows, topics = 0, set[str]()
+    with options.new_producer() as producer:
+        messages = _messages(options, producer, batches)
+        first = next(messages, None)
+        if first is None:
+            return Kept(owner)
+        with outbox.unit(place.unit).part(place.partition) as (part, write):
+            while first is not None:
+                write(first)
+                rows += len(first)
+                topics.update(pc.unique(first.column("topic")).to_pylist())
+                first = next(messages, None)
+    return Kept(owner, rows, part, tuple(sorted(topics)))
+
+
+# Inside
+
+
+def _is_decided(outbox: Outbox, decided: Decided, place: Place) -> bool:
+    if place.batch_id is None or decided.batch_id is None:
+        return True  # a job's own
+    if decided.owner != place.owner or decided.batch_id > place.batch_id:
+        raise _foreign(
+            outbox,
+            f"batch {decided.batch_id} of query {decided.owner}",
+            f"batch {place.batch_id} of query {place.owner}",
+        )
+    if decided.batch_id < place.batch_id and not decided.done:
+        raise _foreign(
+            outbox,
+            f"batch {decided.batch_id}, which is decided and not sent",
+            f"batch {place.batch_id}, before which Spark's checkpoint says it was",
+        )
+    return decided.batch_id == place.batch_id
+
+
+def _foreign(outbox: Outbox, found: str, wanted: str) -> IllegalArgumentError:
+    return IllegalArgumentError(
+        f"the outbox {outbox.uri} holds {found}, and this is {wanted}: give each query an outbox of "
+        "its own; one whose checkpoint was removed needs a new outbox, or none in the old place"
+    )
+
+
+def _queues(options: SinkOptions, producer: BlockingBulkProducer) -> Any:
+    @cache
+    def of(topic: str) -> Sequence[MessageQueue]:
+        return patiently(lambda: producer.write_queues(topic), options.timeout_ms / 1000)
+
+    return of
+
+
+def _messages(
+    options: SinkOptions, producer: BlockingBulkProducer, batches: Iterator[Any]
+) -> Iterator[Any]:
+    outbound = Outbound(
+        options.topic, producer.common_properties(), keep_origin=options.keep_origin
+    )
+    for batch in batches:
+        for piece in _pieces(batch):
+            yield outbound.messages(piece, producer.new_ids(len(piece)))
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    count = len(batch)
+    step = max(1, count * _PIECE_BYTES // max(_PIECE_BYTES, batch.nbytes))
+    for start in range(0, count, step):
+        yield batch.slice(start, step)

@@ -1,0 +1,171 @@
+"""What Spark calls when rows are written to `rocketmq`.
+
+df.write.format("rocketmq").mode("append").option("namesrv", "127.0.0.1:9876").option("topic", "orders")
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from cometmq.errors import DataLossError, IllegalArgumentError, RouteNotFoundError
+from cometmq.spark.outbox import Decision, Outbox, Unit, batch_unit, job_unit
+from cometmq.spark.outbox_sending import OutboxSending, marks_of
+from cometmq.spark.patience import patiently
+from cometmq.spark.sink_columns import check_columns
+from cometmq.spark.sink_options import SinkOptions
+from cometmq.spark.sink_tasks import Decided, Kept, keep_rows, place_of_task, send_rows
+
+# Where a stream's commit and abort run; see `_committing`.
+_COMMIT_MODULE: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class _Writer:
+    """What the two writers share. Made on the driver, where all is looked at; its pickle goes to the
+    tasks."""
+
+    def __init__(self, given: Any, schema: Any, *, overwrite: bool, streaming: bool) -> None:
+        if overwrite:
+            raise IllegalArgumentError(
+                "the sink rocketmq adds messages to topics and cannot overwrite what is there: use "
+                + ('outputMode("append") or "update"' if streaming else 'mode("append")')
+            )
+        self._options = options = SinkOptions(given, streaming=streaming)
+        check_columns(
+            schema, options.topic, keep_origin=options.keep_origin, once=options.exactly_once
+        )
+        self._outbox = None if options.outbox is None else Outbox(options.outbox)
+        self._decided: Decided | None = None
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        if self._outbox is None:
+            return send_rows(self._options, iterator)
+        place = place_of_task(self._options)
+        return keep_rows(self._options, self._outbox, self._decided, place, iterator)
+
+    # Inside
+
+    def _look_around(self, patience_s: float) -> None:
+        """Whether a job may start: servers answer, the topic is there."""
+        options = self._options
+        with options.new_producer() as producer, options.new_reader() as reader:
+            topic = options.topic
+            if topic is None:
+                patiently(reader.topics, patience_s)
+                return
+            try:
+                patiently(lambda: producer.write_queues(topic), patience_s)
+            except RouteNotFoundError as error:
+                raise RouteNotFoundError(
+                    f"topic {topic} cannot be written to: {error}. The sink creates no topics; make "
+                    "it first, for example with mqadmin updateTopic"
+                ) from error
+
+    def _commit(self, name: str, messages: Messages) -> None:
+        assert self._outbox is not None, "exactly once"
+        kept = [message for message in messages if isinstance(message, Kept)]
+        with self._outbox.lock():
+            unit = self._outbox.unit(name)
+            if unit.is_done:
+                return
+            decision = unit.decision()
+            rows = sum(message.rows for message in kept)
+            if decision is None and not rows:
+                return
+            with self._options.new_producer() as producer:
+                resumed = decision is not None
+                if decision is None:
+                    decision = self._decide(producer, unit, kept)
+                OutboxSending(self._options, producer).run(unit, decision, resumed=resumed)
+            unit.finish()
+
+    def _decide(self, producer: Any, unit: Unit, kept: list[Kept]) -> Decision:
+        topics = {topic for message in kept for topic in message.topics}
+        patience_s = self._options.timeout_ms / 1000
+        decision = Decision(
+            owner=kept[0].owner,
+            unit=unit.name,
+            parts=[message.part for message in kept if message.part is not None],
+            rows=sum(message.rows for message in kept),
+            marks=patiently(lambda: marks_of(producer, topics), patience_s),
+        )
+        unit.decide(decision)
+        return decision
+
+    def _abort(self, name: str) -> None:
+        if self._outbox is not None:
+            with self._outbox.lock():
+                self._outbox.unit(name).abandon()
+
+
+class SinkWriter(_Writer, DataSourceArrowWriter):
+    """Of a batch job."""
+
+    def __init__(self, given: Any, schema: Any, *, overwrite: bool) -> None:
+        super().__init__(given, schema, overwrite=overwrite, streaming=False)
+        self._look_around(0.0)
+        if self._outbox is not None:
+            decision = self._outbox.unit(self._name).decision()
+            if decision is not None:
+                self._decided = Decided(decision.owner, None, self._outbox.unit(self._name).is_done)
+
+    @property
+    def _name(self) -> str:
+        assert self._options.transaction_id is not None, "exactly once needs one"
+        return job_unit(self._options.transaction_id)
+
+    def commit(self, messages: Messages) -> None:
+        if self._outbox is not None:
+            self._commit(self._name, messages)
+
+    def abort(self, messages: Messages) -> None:  # noqa: ARG002 - Spark's signature
+        if self._outbox is not None:
+            self._abort(self._name)
+
+
+class SinkStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Of one batch of a stream; Spark makes one for the tasks and another one to commit or abort."""
+
+    def __init__(self, given: Any, schema: Any, *, overwrite: bool) -> None:
+        super().__init__(given, schema, overwrite=overwrite, streaming=True)
+        if _committing():
+            return
+        # A query goes on while its servers restart.
+        self._look_around(self._options.timeout_ms / 1000)
+        if self._outbox is not None:
+            self._decided = _latest(self._outbox)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        if self._outbox is None:
+            return
+        self._commit(batch_unit(batchId), messages)
+        self._outbox.forget_before(batchId)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+        self._abort(batch_unit(batchId))
+
+
+def _latest(outbox: Outbox) -> Decided | None:
+    batch_id = outbox.latest_batch()
+    if batch_id is None:
+        return None
+    unit = outbox.unit(batch_unit(batch_id))
+    decision = unit.decision()
+    if decision is None:
+        raise DataLossError(f"{unit.name} vanishes from the outbox {outbox.uri} while it is read")
+    return Decided(decision.owner, batch_id, unit.is_done)
+
+
+def _committing() -> bool:
+    """Whether this process commits or aborts a stream's batch: then servers are not asked whether the
+    job may start, which has run, and an abort needs none."""
+    return _COMMIT_MODULE in sys.modules

@@ -1,0 +1,335 @@
+"""Clients at Java servers that want signatures and TLS: ACL 1.0 (5.2), ACL 2.0 with TLS (5.3).
+
+Everything that clients say to servers has to be signed and encrypted alike: each test is one way to
+use them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Received, eventually, open_face
+from tests.interop.clients import JavaClient
+from tests.interop.conftest import JAVA_BROKER_CONF, need
+from tests.interop.guarded import (
+    GUEST,
+    GUEST_GROUP,
+    GUEST_TOPIC,
+    OWNER,
+    Acl1Broker,
+    TlsFiles,
+    admit_guest,
+    tls_servers,
+)
+from tests.interop.peers import JavaNamesrv
+
+import cometmq
+from cometmq import (
+    ConsumeFromWhere,
+    ConsumeResult,
+    Credentials,
+    LocalTransactionState,
+    Message,
+    MessageExt,
+    Tls,
+    create_reply_message,
+)
+from cometmq.admin.offsets import OffsetsAdmin
+from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.errors import (
+    AccessDeniedError,
+    ClientStateError,
+    ConnectError,
+    RemotingError,
+    RouteNotFoundError,
+)
+from cometmq.protocol.record import decode_records
+from cometmq.remoting.credentials import signature
+from cometmq.runtime.loop import run
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+TRACES = "RMQ_SYS_TRACE_TOPIC"
+LONG_MS = 15_000
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """Servers, and how the owner gets in."""
+
+    namesrv: str
+    tls: Tls | None = None
+    files: TlsFiles | None = None
+    credentials: Credentials | None = field(default=OWNER)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"namesrv": self.namesrv, "credentials": self.credentials, "tls": self.tls}
+
+
+@pytest.fixture(scope="module")
+def acl1() -> Iterator[Guarded]:
+    need("java", "mvn")
+    with JavaNamesrv() as namesrv, Acl1Broker(namesrv.address, conf=JAVA_BROKER_CONF) as broker:
+        yield Guarded(namesrv.address)
+        broker.kill()  # a clean stop takes ten seconds
+        namesrv.kill()
+
+
+@pytest.fixture(scope="module")
+def acl2_over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    need("java", "mvn")
+    files = TlsFiles(tmp_path_factory.mktemp("tls"))
+    namesrv, broker = tls_servers(files, JAVA_BROKER_CONF)
+    with namesrv, broker:
+        tls = Tls(**files.options())
+        run(admit_guest(broker, tls))
+        yield Guarded(namesrv.address, tls, files)
+        broker.kill()
+        namesrv.kill()
+
+
+@pytest.fixture(params=["acl1", "acl2_over_tls"])
+def guarded(request: pytest.FixtureRequest) -> Guarded:
+    servers: Guarded = request.getfixturevalue(request.param)
+    return servers
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and group name of this test's own."""
+    return "".join(c if c.isalnum() else "-" for c in f"access-{request.node.name}")
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_what_is_sent_in_any_way_is_consumed(guarded: Guarded, name: str, kind: str) -> None:
+    received = Received()
+    with open_face(kind, guarded.namesrv) as face:
+        producer = face.producer(name, enable_trace=True, **guarded.options)
+        producer.send(Message(name, "größe".encode(), keys=["schlüssel"], tags="ä"))
+        pending = producer.send_async(Message(name, b"async"))
+        if kind == "blocking":  # the other face waited
+            pending.result(30)
+        producer.send_batch([Message(name, b"batch 1"), Message(name, b"batch 2")])
+        producer.send(Message(name, b"long " * 2000, properties={"note": "grün € 😀"}))
+        producer.send_oneway(Message(name, b"oneway"))
+        face.consumer(
+            name, name, received.handle, consume_from=FIRST, orderly=True, **guarded.options
+        )
+        received.wait_for(6, 60)
+    assert sorted(body[:7] for body in received.bodies) == sorted(
+        ["größe".encode()[:7], b"async", b"batch 1", b"batch 2", b"long lo", b"oneway"]
+    )
+    # What the producer's end had to send of its trace came through as well.
+    with BlockingRangeReader(**guarded.options) as reader:
+        assert eventually(lambda: _traced(reader, name), 30)
+
+
+def _traced(reader: BlockingRangeReader, topic: str) -> bool:
+    try:
+        queues = reader.queues(TRACES)
+    except RouteNotFoundError:
+        return False
+    return any(
+        f"\x01{topic}\x01".encode() in record.body
+        for queue, (low, high) in reader.offsets(queues).items()
+        for chunk in reader.read(queue, low, high)
+        for record in decode_records(chunk.records)
+    )
+
+
+def test_offsets_are_asked_for_and_stored(guarded: Guarded, name: str) -> None:
+    with cometmq.Producer(name, **guarded.options) as producer:
+        sent = [producer.send(Message(name, b"%d" % index)) for index in range(8)]
+    consumer = cometmq.LitePullConsumer(name, consume_from=FIRST, **guarded.options)
+    consumer.subscribe(name)
+    with consumer:
+        got: list[MessageExt] = []
+        eventually(lambda: got.extend(consumer.poll(200)) or len(got) >= len(sent), 60)
+        consumer.commit()
+    assert sorted(message.body for message in got) == [b"%d" % index for index in range(8)]
+
+    async def lag() -> int:
+        async with OffsetsAdmin(
+            guarded.namesrv, credentials=guarded.credentials, tls=guarded.tls
+        ) as admin:
+            return sum(queue.lag for queue in await admin.topic_offsets(name, name))
+
+    assert eventually(lambda: run(lag()) == 0, 30)
+
+
+def test_transactions_are_decided_and_asked_for(guarded: Guarded, name: str) -> None:
+    class Listener:
+        def execute(self, message: Message, _arg: Any) -> LocalTransactionState:
+            if message.body == b"at once":
+                return LocalTransactionState.COMMIT
+            return LocalTransactionState.UNKNOWN
+
+        def check(self, _message: MessageExt) -> LocalTransactionState:
+            return LocalTransactionState.COMMIT
+
+    received = Received()
+    with open_face("blocking", guarded.namesrv) as face:
+        producer = face.started(cometmq.TransactionProducer(name, Listener(), **guarded.options))
+        producer.send_in_transaction(Message(name, b"at once"))
+        producer.send_in_transaction(Message(name, b"when asked"))
+        face.consumer(name, name, received.handle, consume_from=FIRST, **guarded.options)
+        # A Java broker may ask for what is being committed, and then it comes twice.
+        eventually(lambda: set(received.bodies) == {b"at once", b"when asked"}, 90)
+
+
+def test_requests_are_replied_to(acl2_over_tls: Guarded, name: str) -> None:
+    # Not with ACL 1.0: such a broker asks itself for a signature when it pushes the reply.
+    with open_face("blocking", acl2_over_tls.namesrv) as face:
+        replier = face.producer(f"{name}-replies", **acl2_over_tls.options)
+
+        def answer(messages: list[MessageExt]) -> ConsumeResult:
+            for message in messages:
+                replier.send(create_reply_message(message, message.body.upper()))
+            return ConsumeResult.SUCCESS
+
+        asker = face.producer(name, **acl2_over_tls.options)
+        asker.send(Message(name, b"makes the topic"))
+        seen = Received()
+        face.consumer(
+            name,
+            name,
+            lambda messages: (
+                answer(messages)
+                if "CORRELATION_ID" in messages[0].properties
+                else seen.handle(messages)
+            ),
+            consume_from=FIRST,
+            **acl2_over_tls.options,
+        )
+        seen.wait_for(1, 60)
+        reply = asker.request(Message(name, b"well?"), timeout_ms=LONG_MS)
+    assert reply.body == b"WELL?"
+
+
+DENIED = {
+    "wrong secret": (Credentials(OWNER.access_key, "not-the-secret"), "check secret_key"),
+    "unknown key": (Credentials("who-is-this", "not-the-secret"), "check access_key"),
+    "not allowed": (GUEST, "known but may not do this"),
+    "nobody": (None, r"pass credentials=Credentials\(access_key, secret_key\)"),
+}
+
+
+@pytest.mark.parametrize("who", DENIED)
+def test_whoever_is_not_let_in_is_told_why(guarded: Guarded, name: str, who: str) -> None:
+    with cometmq.Producer(name, **guarded.options) as producer:
+        producer.send(Message(name, b"makes the topic"))
+    credentials, remedy = DENIED[who]
+    options = replace(guarded, credentials=credentials).options
+    told: list[str] = []
+
+    with (
+        cometmq.Producer(name, retry_times=0, **options) as producer,
+        pytest.raises(AccessDeniedError, match=remedy) as send,
+    ):
+        producer.send(Message(name, b"x"), timeout_ms=LONG_MS)
+    told.append(str(send.value))
+    consumer = cometmq.PushConsumer(name, lambda _: ConsumeResult.SUCCESS, **options)
+    consumer.subscribe(name)
+    with pytest.raises(AccessDeniedError, match=remedy) as start:
+        consumer.start()
+    told.append(str(start.value))
+    consumer.close()
+    polling = cometmq.LitePullConsumer(name, **options)
+    polling.subscribe(name)
+    with pytest.raises(AccessDeniedError, match=remedy):
+        polling.start()
+    polling.close()
+    with BlockingRangeReader(**options) as reader:
+        queues = reader.queues(name)
+        if who != "not allowed":  # of these codes Java asks for the signature only
+            with pytest.raises(AccessDeniedError, match=remedy) as ask:
+                reader.offsets(queues)
+            told.append(str(ask.value))
+            with pytest.raises(AccessDeniedError, match=remedy):
+                list(reader.read(queues[0], 0, 1))
+    assert not any(credentials and credentials.secret_key in text for text in told)
+
+
+def test_a_guest_may_do_what_it_is_allowed(guarded: Guarded) -> None:
+    received = Received()
+    with cometmq.Producer("owner", **guarded.options) as producer:
+        producer.send(Message(GUEST_TOPIC, b"from the owner"))
+    options = replace(guarded, credentials=GUEST).options
+    with open_face("blocking", guarded.namesrv) as face:
+        face.producer(GUEST_GROUP, **options).send(Message(GUEST_TOPIC, b"from the guest"))
+        face.consumer(GUEST_GROUP, GUEST_TOPIC, received.handle, consume_from=FIRST, **options)
+        received.wait_for(2, 60)
+    assert set(received.bodies) == {b"from the owner", b"from the guest"}
+
+
+def test_clients_that_get_in_differently_do_not_share_connections(guarded: Guarded) -> None:
+    options = guarded.options | {"instance_name": "shared"}
+    with cometmq.Producer("first", **options):
+        with cometmq.Producer("second", **options):
+            pass
+        other = cometmq.Producer("third", **options | {"credentials": GUEST})
+        with pytest.raises(ClientStateError, match=r"other credentials.*another instance_name"):
+            other.start()
+
+
+def test_servers_and_clients_that_do_not_trust_each_other(acl2_over_tls: Guarded) -> None:
+    files = acl2_over_tls.files
+    assert files is not None
+    ours, theirs = str(files.authority.certificate), str(files.stranger.certificate)
+    stranger = files.stranger.sign("stranger")
+    for tls, kind, fault in (
+        (None, RemotingError, "never answered.* wants tls"),
+        (True, ConnectError, r"certificate is refused.*pass Tls\(ca_file"),
+        (Tls(ca_file=theirs), ConnectError, r"certificate is refused.*pass Tls\(ca_file"),
+        (Tls(ca_file=ours), RemotingError, "closed before the answer came|handshake failed"),
+        (
+            Tls(ca_file=ours, cert_file=str(stranger.certificate), key_file=str(stranger.key)),
+            RemotingError,
+            "closed before the answer came|handshake failed",
+        ),
+    ):
+        options = replace(acl2_over_tls, tls=tls).options
+        with (
+            cometmq.Producer("g", retry_times=0, **options) as producer,
+            pytest.raises(kind, match=fault),
+        ):
+            producer.send(Message("t", b"x"), timeout_ms=LONG_MS)
+
+
+@pytest.mark.parametrize("line", [4, 5])
+def test_java_signs_alike(line: int) -> None:
+    need("java", "mvn")
+    ext = {"b": "grün € 😀", "a": "group", "B": "upper", "queueId": "3", "empty": "", "_x": "1"}
+    body = "größe"
+    events = JavaClient(line).run(
+        "sign",
+        access_key=OWNER.access_key,
+        secret_key="geheim-schlüssel",
+        token="a token",
+        ext=";".join(f"{name}:{value}" for name, value in ext.items()),
+        body=body,
+    )
+    signed = next(event for event in events if event["event"] == "signed")
+    del signed["event"]
+    assert signed.items() >= ext.items()
+    expected = signed["Signature"]
+    assert signature(signed, body.encode(), "geheim-schlüssel") == expected
+
+
+def test_the_asyncio_clients_are_let_in_on_uvloop(acl2_over_tls: Guarded) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def send() -> str:
+        assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+        async with cometmq.aio.Producer("uvloop", **acl2_over_tls.options) as producer:
+            body = b"larger than what one TLS record takes " * 3000
+            return (await producer.send(Message("uvloop", body))).msg_id
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(send())

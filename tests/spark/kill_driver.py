@@ -1,0 +1,81 @@
+"""A driver of its own: queries that are started again when they fail, until the work is to end.
+
+python -m tests.spark.kill_driver plan.json. The plan names the master and the pipelines; each has a
+source's options, a sink with options, and a checkpoint. As soon as the file `finish` is there,
+everything available is moved, and the program ends with 0.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cometmq.spark.session import spark_session
+
+# Of a row on its way through a task, so that kills find tasks at work.
+_ROW_MS = 1
+
+
+class Pipeline:
+    def __init__(self, spark: Any, name: str, plan: dict[str, Any]) -> None:
+        self._spark = spark
+        self._name = name
+        self._plan = plan
+        self._query: Any = None
+
+    def keep_running(self, trigger: dict[str, Any]) -> bool:
+        """Start the query if it does not run; whether it ended by itself, without a failure."""
+        if self._query is None:
+            self._query = self._start(trigger)
+            return False
+        if self._query.isActive:
+            return False
+        failure = self._query.exception()
+        self._query = None
+        if failure is None:
+            return True
+        report(self._name, str(failure)[-1500:])
+        return False
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    def _start(self, trigger: dict[str, Any]) -> Any:
+        plan = self._plan
+        rows = self._spark.readStream.format("rocketmq").options(**plan["source"]).load()
+        slowly = f"coalesce(reflect('java.lang.Thread', 'sleep', {_ROW_MS}L), '') = ''"
+        rows = rows.where(slowly).selectExpr(*plan["columns"])
+        writer = rows.writeStream.queryName(self._name).format(plan["format"])
+        writer = writer.options(**plan["sink"]).option("checkpointLocation", plan["checkpoint"])
+        return writer.trigger(**trigger).start()
+
+
+def report(name: str, text: str) -> None:
+    sys.stderr.write(f"== {name}: {text}\n")
+    sys.stderr.flush()
+
+
+def main(path: str) -> None:
+    plan = json.loads(Path(path).read_text())
+    spark = spark_session(plan["master"], app_name="kills", config=plan["config"])
+    spark.sparkContext.setLogLevel("FATAL")
+    pipelines = [Pipeline(spark, name, one) for name, one in plan["pipelines"].items()]
+    finish = Path(plan["finish"])
+    while not finish.exists():
+        for pipeline in pipelines:
+            pipeline.keep_running({"processingTime": "0 seconds"})
+        time.sleep(0.1)
+    for pipeline in pipelines:
+        pipeline.stop()
+        while not pipeline.keep_running({"availableNow": True}):
+            time.sleep(0.1)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

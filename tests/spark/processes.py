@@ -1,0 +1,52 @@
+"""The processes of this machine, as a tree."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    line: str
+
+
+def below(roots: Collection[int]) -> list[Process]:
+    """All descendants of these processes."""
+    found = {process.pid: process for process in _all()}
+
+    def is_ours(pid: int) -> bool:
+        while pid in found:
+            pid = found[pid].parent
+            if pid in roots:
+                return True
+        return False
+
+    return [process for process in found.values() if is_ours(process.pid)]
+
+
+def kill(pid: int) -> bool:
+    """Whether it was there to be killed."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def _all() -> list[Process]:
+    processes = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            try:
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                line = (path / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                processes.append(Process(int(path.name), int(fields[1]), line))
+    return processes
