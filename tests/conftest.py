@@ -1,18 +1,32 @@
-"""How long a test may take: as long as it would on a machine that is ten times slower, and more.
+"""What holds for all tests: how long one may take, and which examples hypothesis draws.
 
-A deadline inside a test, such as `client_faces.WAIT_S`, says what was missing; this limit is only for
-tests that hang.
+A test may take as long as it would on a machine that is ten times slower, and more: a deadline inside
+it, such as `client_faces.WAIT_S`, says what was missing, and this limit is only for tests that hang.
+
+The examples are the same in every run, so that a run says something about the change that it is for;
+COMETMQ_EXPLORE=1 draws new ones. None is refused for its time: a machine that is busy with something
+else proves nothing.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 LIMIT_S = 300.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
 _ROOMS = [Path(__file__).parent / name for name in ("unit", "integration")]
+
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    derandomize=os.environ.get("COMETMQ_EXPLORE") != "1",
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("unhurried")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from examples.demo import screen
 from examples.demo.messages import CONSUMERS, GROUP, QUEUE_COUNT, TOPIC, run_messages
+from examples.demo.pipelines import pipelines_part, write_ledgers
 from examples.demo.tally import Tally
 from examples.order_events import load_events
 from rich.console import Console
@@ -55,6 +56,7 @@ async def messages_part(cluster: Cluster, console: Console) -> bool:
     console.print()
     screen.show_totals(console, tally, offsets)
     screen.show_queues(console, tally, offsets)
+    write_ledgers(tally)
     return verdict(console, tally, stored(offsets))
 
 
@@ -79,7 +81,7 @@ def _some(names: list[str], limit: int = 10) -> str:
     return ", ".join(names[:limit]) + more
 
 
-PARTS: Final[tuple[Part, ...]] = (messages_part,)
+PARTS: Final[tuple[Part, ...]] = (messages_part, pipelines_part)
 
 
 async def demo(console: Console) -> bool:

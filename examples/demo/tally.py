@@ -31,6 +31,9 @@ class Tally:
         self.by_queue: Counter[MessageQueue] = Counter()
         self.consumer_of: dict[MessageQueue, str] = {}
         self.out_of_order: list[str] = []
+        # Ids of events: those acknowledged, and each delivery.
+        self.sent_ids: list[str] = []
+        self.received_ids: list[str] = []
         self.first_sent_at = 0.0
         self.last_acknowledged_at = 0.0
         self.last_received_at = 0.0
@@ -44,6 +47,7 @@ class Tally:
     def sent(self, event: OrderEvent, _result: SendResult) -> None:
         self.last_acknowledged_at = time.perf_counter()
         self.acknowledged += 1
+        self.sent_ids.append(event.event_id)
         sent_at = self._sent_at[self._index_of[event.event_id]]
         self.send_latencies_s.append(self.last_acknowledged_at - sent_at)
 
@@ -52,6 +56,7 @@ class Tally:
         now = time.perf_counter()
         index = self._index_of[event.event_id]
         self._deliveries[index] += 1
+        self.received_ids.append(event.event_id)
         self.by_consumer[consumer] += 1
         if self._deliveries[index] > 1:
             return

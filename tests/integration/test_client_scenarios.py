@@ -37,8 +37,9 @@ FACES = ("blocking", "asyncio")
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[str]:
     # No queue ever counts as young (accessMessageInMemoryMaxRatio), so that where a new group begins
-    # is its own choice.
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
+    # is its own choice. What a listener refuses comes again soon.
+    properties = {"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s"}
+    with Cluster(properties=properties) as cluster:
         yield cluster.namesrv
 
 

@@ -73,7 +73,8 @@ def read(reader: BlockingRangeReader, start: int, end: int, **selection: Any) ->
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(bounds=st.tuples(st.integers(0, COUNT), st.integers(0, COUNT)).map(sorted))
 def test_a_range_gives_each_offset_once_and_in_order(

@@ -69,6 +69,9 @@ class Site:
             StoreConfig(
                 store_path_root_dir=root,
                 message_delay_level="1s 1s 1s 1s 1h",
+                # Offsets of transactions are written when the log is on the disk.
+                flush_interval_commit_log=50,
+                flush_commit_log_thorough_interval=50,
                 mapped_file_size_commit_log=1 << 20,
             ),
             clock=self.clock,

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 NOTE = "grün € 😀"
-RUN_TIMEOUT_S = 120.0
-FINISH_TIMEOUT_S = 30.0
+RUN_TIMEOUT_S = 300.0
+FINISH_TIMEOUT_S = 120.0
+# How long a consumer that was told how many messages come waits for them.
+EXPECTED_WITHIN_MS = 240_000
 
 
 def body_pattern(index: int, size: int) -> bytes:
@@ -97,7 +99,7 @@ class RunningClient:
             return [event for event in self.events if event["event"] == name]
 
     def wait_for(
-        self, condition: Callable[[list[Event]], bool], timeout_s: float = 60.0
+        self, condition: Callable[[list[Event]], bool], timeout_s: float = 180.0
     ) -> list[Event]:
         """Wait until the events so far satisfy `condition`; return them."""
         deadline = time.monotonic() + timeout_s
@@ -115,7 +117,7 @@ class RunningClient:
         """Wait until `members` consumers of this process run."""
         self.wait_for(lambda events: _count(events, "started") >= members)
 
-    def wait_messages(self, count: int, timeout_s: float = 60.0) -> list[Event]:
+    def wait_messages(self, count: int, timeout_s: float = 180.0) -> list[Event]:
         """Wait for `count` message events and return those received."""
         self.wait_for(lambda events: _count(events, "message") >= count, timeout_s)
         return self.named("message")
@@ -180,6 +182,8 @@ class ClientProgram:
 
     def start(self, scenario: str, **args: object) -> RunningClient:
         """Start a scenario; argument `until_stdin=True` becomes `--until-stdin=true`."""
+        if scenario == "consume":
+            args.setdefault("timeout_ms", EXPECTED_WITHIN_MS)
         flags = [f"--{name.replace('_', '-')}={_text(value)}" for name, value in args.items()]
         return RunningClient(f"{self.label} {scenario}", [*self.command(), scenario, *flags])
 

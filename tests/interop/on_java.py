@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.interop.conftest import Namesrv
 
-MARKS = [pytest.mark.interop, pytest.mark.timeout(180)]
+MARKS = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.client_faces import eventually
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
 from tests.interop.comet_servers import CometBroker
 from tests.interop.conftest import need
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.interop.conftest import Namesrv
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 SEND, PULL, QUERY, CREATE_GROUP = 310, 11, 12, 200
 # Stages of 20 messages with 3 keys each fill several files of the index.
@@ -81,11 +82,7 @@ def pull_tag(client: RawClient, tag: str) -> list[int]:
 def wait_until_indexed(client: RawClient, sent: list[int]) -> None:
     """Java builds its index behind the answers."""
     last = len(sent) - 1
-    for _ in range(100):
-        if query(client, f"k{last}") == [sent[last]]:
-            return
-        client.silent(0.05)
-    raise AssertionError("the last message was not indexed in 5 s")
+    eventually(lambda: query(client, f"k{last}") == [sent[last]])
 
 
 @pytest.mark.parametrize("first", [JavaBroker, CometBroker])

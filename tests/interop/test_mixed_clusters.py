@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.client_faces import eventually
 from tests.interop.clients import CometClient, JavaClient
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.interop.clients import ClientProgram
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 COUNT = 16
 
@@ -36,7 +37,8 @@ def test_our_broker_at_a_java_name_server() -> None:
     with JavaNamesrv() as namesrv, CometBroker(namesrv.address) as broker:
         check_traffic(namesrv.address)
         broker.stop()
-        assert not broker_registered(namesrv.address, broker.broker_name), "it unregistered"
+        # A Java name server strikes brokers out behind the answers.
+        eventually(lambda: not broker_registered(namesrv.address, broker.broker_name))
 
 
 def test_a_java_broker_at_our_name_server() -> None:
@@ -44,7 +46,7 @@ def test_a_java_broker_at_our_name_server() -> None:
     with CometNamesrv() as namesrv, JavaBroker(namesrv.address) as broker:
         check_traffic(namesrv.address)
         broker.stop()
-        assert not broker_registered(namesrv.address, broker.broker_name), "it unregistered"
+        eventually(lambda: not broker_registered(namesrv.address, broker.broker_name))
 
 
 def test_both_brokers_serve_one_topic_at_both_name_servers(tmp_path: Path) -> None:

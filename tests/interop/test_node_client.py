@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.interop.conftest import Namesrv
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 COUNT = 20
 

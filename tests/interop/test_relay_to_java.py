@@ -21,7 +21,7 @@ from cometmq.testing import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 RESET, STATUS, INFO, DIRECTLY = 222, 223, 307, 309
 COUNT = 10
@@ -103,8 +103,8 @@ def test_a_reset_has_a_java_consumer_go_back(scene: Scene) -> None:
     table = decode_queue_table(answer.body, "offsetTable", int)
     assert table[MessageQueue(scene.topic, "broker-a", 0)] == 0
     # Java drops its queues and waits for 10 s before it begins them anew.
-    scene.consumer.wait_messages(2 * COUNT, timeout_s=60)
-    eventually(lambda: scene.committed() == COUNT, 30)
+    scene.consumer.wait_messages(2 * COUNT)
+    eventually(lambda: scene.committed() == COUNT)
 
 
 def test_a_java_consumer_tells_of_itself(scene: Scene) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
 from tests.integration.test_client_scenarios import create_topic
 from tests.interop.comet_servers import CometBroker
 from tests.interop.conftest import need
@@ -49,7 +49,7 @@ def test_every_mode_goes_on_and_nothing_acknowledged_is_lost(tmp_path: Path) -> 
             side.fail_where_no_other_may_do()
         java.start()
         for side in sides:
-            eventually(side.reaches_both, 60)
+            eventually(side.reaches_both, 120)
             side.expect_everything()
         java.kill()
         namesrv.kill()
@@ -74,8 +74,8 @@ class Side:
         for index in range(16):
             body = f"{self._name} {when} {index}".encode()
             send = self._producer.send if index % 2 else self._producer.send_async
-            outcome: Any = send(Message(TOPIC, body), timeout_ms=10_000)
-            result = outcome.result(15) if hasattr(outcome, "result") else outcome
+            outcome: Any = send(Message(TOPIC, body), timeout_ms=30_000)
+            result = outcome.result(WAIT_S) if hasattr(outcome, "result") else outcome
             self._acknowledged.append(body)
             used[result.queue.broker_name] += 1
         return used
@@ -91,4 +91,4 @@ class Side:
         def missing() -> set[bytes]:
             return set(self._acknowledged) - {m.body for m in list(self._received.messages)}
 
-        eventually(lambda: not missing(), 60)
+        eventually(lambda: not missing(), 120)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 COUNT = 40
 TAGS = "TagA,TagB,TagC"
@@ -181,7 +181,7 @@ def settle(
     Rebalancing takes a moment, in which a message may reach either member or both. Returns how
     many were sent.
     """
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     produced = 0
     while time.monotonic() < deadline:
         start = 8 + produced
@@ -212,7 +212,7 @@ def queues(member: RunningClient, start: int) -> set[int]:
     return {message["queueId"] for message in received if index_of(message) >= start}
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 180.0) -> None:
     """Poll until the condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.interop.conftest import Namesrv
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 TOPICS = ("tagged", "batched", "compressed", "from-comet")
 GROUP = "audit"

@@ -17,7 +17,7 @@ from cometmq.store.repair import check, plan_repair, repair
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 FILE_BYTES = 1 << 20
 COUNT = 600

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from tests.interop.clients import ClientProgram, Event, RunningClient
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 QUICK = {
-    "transactionTimeOut": "500",
+    # A producer has this long for its verdict until it is asked.
+    "transactionTimeOut": "1500",
     "transactionCheckInterval": "1000",
     "transactionOpBatchInterval": "200",
 }
@@ -58,7 +59,7 @@ def indexes(events: list[Event]) -> list[int]:
     return sorted(int(event["properties"]["index"]) for event in events)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 180.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not true within {timeout_s:.0f} s"

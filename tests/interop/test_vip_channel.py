@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.interop.conftest import Namesrv
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 
 def test_sends_by_the_second_port_of_a_java_broker(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.interop.clients import ClientProgram, Event
     from tests.interop.conftest import Namesrv
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 CONF = {
     "timerWheelEnable": "true",

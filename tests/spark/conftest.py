@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+# Java starts sooner so, on few cores.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 # Without the extra `spark` there is nothing to be run here.
 collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else ["test_*.py"]
 
@@ -34,6 +37,9 @@ def spark() -> Iterator[Any]:
         .appName("cometmq-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
+        # Many small queries: compiling them costs more than it saves.
+        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
+        .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.python.filterPushdown.enabled", "true")

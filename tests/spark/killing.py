@@ -23,8 +23,14 @@ from cometmq.errors import CometMQError
 
 DEADLINE_S = 300.0
 SENDS_PER_S = 200
+# What Spark's driver asks in Python: about offsets all the time, and in passing about the reading of a
+# batch and the commit of one.
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
-SINK = "pyspark.sql.worker.python_streaming_sink_runner"
+HELPERS = (
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.sql.worker.write_into_data_source",
+)
 # Java starts quicker like this, and there are many starts.
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONFIG = {
@@ -124,14 +130,12 @@ class Driver:
     def processes(self) -> list[Process]:
         return below({self._process.pid}) if self._process is not None else []
 
-    def forked(self, *modules: str) -> list[int]:
-        """Python processes that Spark's driver asks about a source or a sink."""
-        ours = self.processes()
-        daemons = {one.pid for one in ours if "pyspark.daemon" in one.line}
+    def planners(self) -> list[int]:
+        return [one.pid for one in self.processes() if PLANNER in one.line]
+
+    def helpers(self) -> list[int]:
         return [
-            one.pid
-            for one in ours
-            if one.parent in daemons and any(module in one.line for module in modules)
+            one.pid for one in self.processes() if any(module in one.line for module in HELPERS)
         ]
 
     def kill(self) -> None:
@@ -211,8 +215,9 @@ class Victims:
         return self._one_of(self._cluster.victims("CoarseGrainedExecutorBackend"))
 
     def _kill_planner(self) -> bool:
-        """What the driver asks about offsets, or has commit a batch of a sink."""
-        return self._one_of(self._driver.forked(PLANNER, SINK))
+        if self._rng.random() < 0.3 and self._one_of(self._driver.helpers()):
+            return True
+        return self._one_of(self._driver.planners())
 
     def _kill_broker(self) -> bool:
         self._broker.kill()

@@ -12,6 +12,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
                             eventually(progress.made, f"a batch after kills ({told})")
                             progress.mark()
                         time.sleep(rng.uniform(0, 0.8))
-                        eventually(lambda kind=kind: victims.kill(kind), f"a {kind} ({told})")
+                        eventually(partial(victims.kill, kind), f"a {kind} ({told})")
                         counts[kind] += 1
                     load.__exit__()
                     plan.finish.touch()

@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,15 +69,13 @@ def rebuilt(config: StoreConfig, target: Path) -> Work:
     for number in range(len(work.bases)):
         scan_part(work, number)
     parts = [Part.load(work.part(number)) for number in range(len(work.bases))]
-    rows = [
-        row
+    chunks = [
+        ((row["topic"], row["queue_id"], row["first"]), row["rows"])
         for number in range(len(parts))
         for batch in read_part(work, number)
         for row in batch.to_pylist()
     ]
-    if rows:
-        rows.sort(key=lambda row: (row["topic"], row["queue_id"], row["first"]))
-        list(build_queues(work, [pa.RecordBatch.from_pylist(rows)]))
+    list(build_queues(work, sorted(chunks)))
     plan = plan_index(work, parts)
     for number in range(len(plan.names)):
         build_index_file(work, plan, number)

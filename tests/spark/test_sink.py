@@ -120,7 +120,7 @@ def test_rows_without_a_key_are_spread_over_the_queues(
     assert len({(m.broker_name, m.queue_id) for m in messages}) == 8
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no option colour": ({"colour": "red"}, "'x' as body"),
     "has no column body": ({}, "'x' as tags"),
     "the column tags is int.*cast it": ({}, "'x' as body, 1 as tags"),

@@ -18,6 +18,15 @@ from cometmq.pipelines.catalogue import PIPELINES
 Name = Enum("Name", {name: name for name in PIPELINES})  # type: ignore[misc]
 
 
+def _show_script(wanted: bool) -> None:
+    if wanted:
+        found = find_spec("pyspark_cometmq")
+        assert found is not None
+        assert found.origin is not None
+        typer.echo(Path(found.origin).with_name("submit.py"))
+        raise typer.Exit
+
+
 def pipeline(
     name: Annotated[Name, typer.Argument(metavar="NAME", help="One of those below.")],
     config: Annotated[
@@ -28,6 +37,15 @@ def pipeline(
         Path,
         typer.Option(metavar="DIR", help="Where NAME.json and NAME.html are written."),
     ] = Path("reports"),
+    _script: Annotated[
+        bool,
+        typer.Option(
+            "--script",
+            help="Print the file that spark-submit takes in place of `cometmq pipeline`, and exit.",
+            callback=_show_script,
+            is_eager=True,
+        ),
+    ] = False,
 ) -> None:
     """Run a pipeline on Spark: on this machine, or where the file or spark-submit says."""
     if find_spec("pyspark") is None:

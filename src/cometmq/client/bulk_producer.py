@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, Unpack
 
 from cometmq.client.blocking import BlockingClient
@@ -11,7 +12,7 @@ from cometmq.client.bulk_sending import BulkSending, Parcel
 from cometmq.client.limits import check_range
 from cometmq.client.producer import Producer, ProducerOptions
 from cometmq.client.sync import Producer as BlockingProducer
-from cometmq.errors import RemotingError, RouteNotFoundError
+from cometmq.errors import CometMQError, RemotingError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.queue import MessageQueue
 
@@ -19,6 +20,8 @@ IN_FLIGHT: Final = 32
 PATIENCE_MS: Final = 60_000
 # A request of many messages may wait for a disk.
 _SEND_TIMEOUT_MS: Final = 15_000
+# Parcels that go to the loop's thread together.
+_AT_ONCE: Final = 16
 
 
 class BulkProducer(Producer):
@@ -164,8 +167,10 @@ class BlockingBulkProducer(BlockingProducer, of=BulkProducer):
         return BlockingBulkSending(self, self._bulk.sending(once=once))
 
     def put(self, sending: BulkSending, parcels: Iterable[Parcel]) -> None:
-        """See BulkSending.put."""
-        self._call(sending.put(parcels))
+        """See BulkSending.put; the parcels are made on the caller's thread."""
+        coming = iter(parcels)
+        while some := list(islice(coming, _AT_ONCE)):
+            self._call(sending.put(some))
 
     def flush(self, sending: BulkSending) -> None:
         """See BulkSending.flush."""
@@ -184,8 +189,8 @@ class BlockingBulkSending:
         self._async = sending
 
     @property
-    def in_doubt(self) -> bool:
-        return self._async.in_doubt
+    def doubt(self) -> CometMQError | None:
+        return self._async.doubt
 
     def put(self, parcels: Iterable[Parcel]) -> None:
         self._producer.put(self._async, parcels)

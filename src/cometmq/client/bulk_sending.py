@@ -91,7 +91,7 @@ class BulkSending:
     """Sends parcels with `send`, at most `in_flight` at a time.
 
     What fails is sent again for `patience_s`. With `once`, what may have been stored is not: all
-    stops then, and `in_doubt` is true.
+    stops then, and `doubt` is the failure.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class BulkSending:
         self._lanes: dict[MessageQueue, deque[Parcel]] = {}
         self._error: CometMQError | None = None
         self._running: set[asyncio.Task[None]] = set()
-        self.in_doubt = False
+        self.doubt: CometMQError | None = None
 
     async def put(self, parcels: Iterable[Parcel]) -> None:
         """Begin to send these, in their order; returns when all are under way or wait for their turn.
@@ -134,7 +134,7 @@ class BulkSending:
 
     @property
     def _stopped(self) -> bool:
-        return self.in_doubt or self._error is not None
+        return self.doubt is not None or self._error is not None
 
     def _raise(self) -> None:
         if self._error is not None:
@@ -185,7 +185,7 @@ class BulkSending:
                 outcome = outcome_of(error)
                 if outcome is Outcome.UNKNOWN and self._once:
                     log.warning("it is not known what is stored", reason=str(error))
-                    self.in_doubt = True
+                    self.doubt = error
                     return
                 # The first failure starts the clock, not the wait for a slow answer before it.
                 deadline = deadline or loop.time() + self._patience_s

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive_layout import Figures, Hour
-from cometmq.spark.schema import COLUMNS
 
 # xxhash64 passes over nulls, so a value must not be able to stand for its neighbour's.
 _NULLABLE: Final = (
@@ -42,6 +41,8 @@ def with_hour(frame: Any) -> Any:
 def row_checksum() -> Any:
     """A column of 64 bits over all columns of a message."""
     from pyspark.sql import functions as F  # noqa: N812
+
+    from cometmq.spark.schema import COLUMNS
 
     # The order of a map's entries is nobody's promise.
     values = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive_figures import Found, Place, summed
+from cometmq.pipelines.archive_figures import Place, summed
 from cometmq.pipelines.archive_inventory import Inventory, Problem, of_file
 from cometmq.pipelines.archive_layout import (
     Figures,
@@ -46,7 +46,7 @@ class Judgement:
         hours: Iterable[Hour],
         evidence: Evidence,
         inventory: Inventory,
-        found: Found,
+        found: Iterable[tuple[Hour, str | None, Figures]],
     ) -> None:
         self._manifests = {hour: manifests.get(hour, Manifest(*hour)) for hour in sorted(hours)}
         self._evidence = evidence

@@ -15,7 +15,6 @@ import msgspec
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.gaps import Gap
-from cometmq.spark.schema import spark_schema
 
 T = TypeVar("T")
 
@@ -238,6 +237,9 @@ def _damaged(path: Path, error: Exception) -> ConfigError:
 
 def archive_schema() -> Any:
     """The columns of messages, and `hour`."""
+    # Here, so that what is without Spark in this package can do without it.
+    from cometmq.spark.schema import spark_schema
+
     return spark_schema().add("hour", "string")
 
 

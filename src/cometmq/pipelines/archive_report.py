@@ -108,10 +108,18 @@ class Report(report.Report):
         return Table("What does not fit", columns, rows)
 
     def _gap_table(self) -> Table:
-        columns = ("topic", "broker", "queue", "from", "to", "messages", "cause", "new")
+        columns = ("topic", "queue", "from", "to", "messages", "cause", "new")
         new = set(self.new_gaps)
         rows = [
-            (g.topic, g.broker, g.queue_id, g.start, g.end - 1, g.end - g.start, g.cause, g in new)
+            (
+                g.topic,
+                f"{g.broker}:{g.queue_id}",
+                g.start,
+                g.end - 1,
+                g.end - g.start,
+                g.cause,
+                g in new,
+            )
             for g in self.gaps
         ]
         return Table("Gone before they could be archived", columns, rows)
@@ -134,21 +142,11 @@ class Report(report.Report):
         return Table("Topics", columns, rows, "nothing is archived yet")
 
     def _queue_table(self) -> Table:
-        columns = (
-            "topic",
-            "broker",
-            "queue",
-            "from",
-            "to",
-            "messages",
-            "missing",
-            "safe to expire",
-        )
+        columns = ("topic", "queue", "from", "to", "messages", "missing", "safe to expire")
         rows = [
             (
                 one.topic,
-                one.broker,
-                one.queue_id,
+                f"{one.broker}:{one.queue_id}",
                 one.first,
                 one.to - 1 if one.to > one.first else None,
                 one.messages,

@@ -18,6 +18,7 @@ from cometmq.model import properties as p
 from cometmq.pipelines.audit_rows import REDRIVE_ID
 from cometmq.pipelines.audit_settings import Config, Ledger, level_delays_ms
 from cometmq.pipelines.message_logs import MessageLog, Ranges
+from cometmq.pipelines.small_tables import small_table
 from cometmq.pipelines.trace_events import TRACE_COLUMNS, trace_events
 
 SENT: Final = "sent"
@@ -122,7 +123,8 @@ class Evidence:
 
         topic, dead_topic = names.retry_topic(group), names.dlq_topic(group)
         committed = self.log.committed(group, [topic])
-        done = self.spark.createDataFrame(
+        done = small_table(
+            self.spark,
             [(queue.broker_name, queue.queue_id, offset) for queue, offset in committed.items()],
             "broker string, queue_id int, committed bigint",
         )
@@ -279,7 +281,7 @@ class Evidence:
 
 def nothing(spark: Any) -> Any:
     """No evidence."""
-    return spark.createDataFrame([], _SCHEMA)
+    return small_table(spark, [], _SCHEMA)
 
 
 def read_ledger(spark: Any, ledger: Ledger, key: str) -> Any:

@@ -34,6 +34,7 @@ from cometmq.model import properties as p
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit_archive import ArchiveNotes
 from cometmq.pipelines.audit_settings import Config, mentioned
+from cometmq.pipelines.small_tables import small_table
 from cometmq.spark.gaps import Gap
 from cometmq.spark.schema import COLUMNS
 
@@ -187,7 +188,8 @@ def log_bounds(spark: Any, bounds: Bounds, groups: Sequence[str]) -> Any:
         committed = [bounds.committed.get(group, {}).get(queue) for group in groups]
         rows.append((*queue_columns(queue), low, end, bounds.begin(queue), archived_to, *committed))
     names = "".join(f", committed_{at} bigint" for at in range(len(groups)))
-    return spark.createDataFrame(
+    return small_table(
+        spark,
         rows,
         "topic string, broker string, queue_id int, low bigint, end bigint, first bigint, "
         f"archived_to bigint{names}",
@@ -301,7 +303,8 @@ def _with_ranges(spark: Any, rows: Any, name: str, ranges: Collection[tuple[Gap,
     said = disjoint(ranges)
     if not said:
         return rows.withColumn(name, f.lit(None).cast("string"))
-    table = spark.createDataFrame(
+    table = small_table(
+        spark,
         said,
         "topic string, broker string, queue_id int, gap_start bigint, gap_end bigint, said string",
     )

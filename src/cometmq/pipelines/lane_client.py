@@ -120,6 +120,14 @@ class LaneClient(RangeReader):
         for batch in _cut(parcels, most):
             await self._deliver(at, batch)
 
+    async def look_everywhere(self) -> None:
+        """Find out what is in the logs of all targets, for messages that may have gone to another one
+        of them than they would now. Raises as `send`.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        for at in range(len(self._targets)):
+            await self._secure(at, deadline)
+
     # Inside
 
     async def _deliver(self, at: int, parcels: list[Parcel]) -> None:
@@ -211,8 +219,11 @@ class LaneClient(RangeReader):
         self._doubtful.add(at)
         queue = self._targets[at]
         wire = self._namespace.wrap_queue(queue)
+        instance = self._running()
         while True:
             try:
+                if instance.routes.master_address(wire.broker_name) is None:
+                    await instance.routes.refresh(wire.topic)
                 self._locks_of[at] = await self._queue_locks.lock(wire)
             except (RemoteError, RemotingError, RouteNotFoundError) as error:
                 if time.monotonic() > deadline or _is_final(error):
@@ -221,7 +232,7 @@ class LaneClient(RangeReader):
                         "being run by somebody else, or an earlier run of it was killed less than a "
                         "minute ago"
                     ) from error
-                self._running().report_failure(error, wire.topic, error.address)
+                instance.report_failure(error, wire.topic, error.address)
             else:
                 return
             await asyncio.sleep(_PAUSE_S)

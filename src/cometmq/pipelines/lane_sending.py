@@ -7,19 +7,15 @@ one request after the other; the targets of a lane at the same time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Final
-
-import pyarrow as pa
-from pyspark import TaskContext
+from typing import Any, Final, NamedTuple
 
 from cometmq.model import properties as p
 from cometmq.model.message import Message
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.lane_client import LaneClient, Parcel, Tally
+from cometmq.pipelines.lane_client import LaneClient, Parcel
 from cometmq.pipelines.marks import LEFT_OUT, Marks, Place
 from cometmq.pipelines.pacing import Pacer
 from cometmq.runtime.portal import LoopThread
@@ -39,8 +35,19 @@ COLUMNS: Final = (
     "born_ms",
     "store_ms",
 )
-# What a lane gives for each of its targets.
-OUTCOME: Final = "target int, sent bigint, already_there bigint, refused bigint, reason string"
+# So much of a lane is in memory at a time.
+_MAX_ROWS: Final = 4000
+_MAX_BYTES: Final = 16 * 1024 * 1024
+
+
+class Outcome(NamedTuple):
+    """What came of a target's messages in one task."""
+
+    target: int
+    sent: int
+    already_there: int
+    refused: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,8 @@ class Errand:
 
     `targets` are the queues by their numbers, and `bases` the offsets from which on their logs may
     hold messages of these `marks`; `lanes` are the numbers of each lane, `rates` its messages a
-    second. With `keeps_unique_id` a message has the producer's id of the first one.
+    second. With `keeps_unique_id` a message has the producer's id of the first one. With
+    `looks_everywhere` an earlier attempt may have sent it to any target of its lane.
     """
 
     connecting: Connecting
@@ -59,35 +67,40 @@ class Errand:
     lanes: tuple[tuple[int, ...], ...]
     rates: tuple[float | None, ...]
     exactly_once: bool
-    keeps_unique_id: bool
+    keeps_unique_id: bool = False
+    looks_everywhere: bool = False
 
-    def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        """For mapInArrow, over rows with COLUMNS."""
-        return self.send
+    def run(self, frame: Any) -> list[Outcome]:
+        """Send the rows of a frame with COLUMNS, which has a partition for each lane."""
+        # Not mapInArrow: it wants pandas, and what is sent is made message by message anyway.
+        outcomes: list[Outcome] = frame.rdd.mapPartitionsWithIndex(self.send_lane).collect()
+        return outcomes
 
-    def send(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Send the rows of the lane whose number is that of Spark's partition. Raises CometMQError."""
-        first = next((batch for batch in batches if batch.num_rows), None)
+    def send_lane(self, lane: int, rows: Iterable[Any]) -> Iterator[Outcome]:
+        """In a task: send the rows of a lane. Raises CometMQError."""
+        pieces = _pieces(rows)
+        first = next(pieces, None)
         if first is None:
             return
-        context = TaskContext.get()
-        assert context is not None, "runs in a task"
-        lane = context.partitionId()
         numbers = self.lanes[lane]
-        # A thread of its own: locks are renewed also while Spark makes the next batch.
+        # A thread of its own: locks are renewed also while Spark makes the next rows.
         thread = LoopThread("cometmq-lane")
         thread.start()
         try:
             client = self._client(lane)
             thread.call(client.start())
             try:
-                for batch in chain((first,), batches):
-                    thread.call(self._send(client, numbers, batch))
+                if self.looks_everywhere:
+                    thread.call(client.look_everywhere())
+                thread.call(self._send(client, numbers, first))
+                for piece in pieces:
+                    thread.call(self._send(client, numbers, piece))
             finally:
                 thread.call(client.close())
         finally:
             thread.stop()
-        yield _outcome(numbers, client.tallies)
+        for number, tally in zip(numbers, client.tallies, strict=True):
+            yield Outcome(number, tally.sent, tally.already_there, tally.refused, tally.reason)
 
     def _client(self, lane: int) -> LaneClient:
         numbers = self.lanes[lane]
@@ -100,10 +113,11 @@ class Errand:
             exactly_once=self.exactly_once,
         )
 
-    async def _send(self, client: LaneClient, numbers: Sequence[int], batch: Any) -> None:
+    async def _send(self, client: LaneClient, numbers: Sequence[int], rows: Sequence[Any]) -> None:
         places = {number: at for at, number in enumerate(numbers)}
         by_target: list[list[Parcel]] = [[] for _ in numbers]
-        for number, parcel in self.parcels(batch):
+        for row in rows:
+            number, parcel = self.parcel(row)
             by_target[places[number]].append(parcel)
         sends = (client.send(at, parcels) for at, parcels in enumerate(by_target) if parcels)
         # All end before the locks are given back, whatever becomes of one.
@@ -111,32 +125,30 @@ class Errand:
             if failure is not None:
                 raise failure
 
-    def parcels(self, batch: Any) -> Iterator[tuple[int, Parcel]]:
-        """The messages to send for the rows, each with the number of its target."""
-        columns = [batch.column(name).to_pylist() for name in COLUMNS]
-        left_out = LEFT_OUT
+    def parcel(self, row: Any) -> tuple[int, Parcel]:
+        """The message to send for a row of COLUMNS, with the number of its target."""
+        number, topic, broker, queue_id, offset, msg_id, body, given, flag, born, stored = row
+        properties = {name: value for name, value in given.items() if name not in LEFT_OUT}
         if not self.keeps_unique_id:
-            left_out |= {p.UNIQ_CLIENT_MESSAGE_ID}
-        for row in zip(*columns, strict=True):
-            number, topic, broker, queue_id, offset, msg_id, body, given, flag, born, stored = row
-            properties = {name: value for name, value in given or () if name not in left_out}
-            place = Place(topic, broker or "", queue_id, offset)
-            properties.update(self.marks.of(place, msg_id, born, stored))
-            target = self.targets[number].topic
-            if is_retry_topic(target):
-                # Where consumers of a retry topic read what it was before.
-                properties[p.RETRY_TOPIC] = dict(given)[p.RETRY_TOPIC]
-            message = Message(target, body or b"", flag=flag, properties=properties)
-            yield number, Parcel(message, place)
+            properties.pop(p.UNIQ_CLIENT_MESSAGE_ID, None)
+        place = Place(topic, broker or "", queue_id, offset)
+        properties.update(self.marks.of(place, msg_id, born, stored))
+        target = self.targets[number].topic
+        if is_retry_topic(target):
+            # Where consumers of a retry topic read what it was before.
+            properties[p.RETRY_TOPIC] = given[p.RETRY_TOPIC]
+        return number, Parcel(Message(target, bytes(body), flag=flag, properties=properties), place)
 
 
-def _outcome(numbers: Sequence[int], tallies: Sequence[Tally]) -> Any:
-    return pa.RecordBatch.from_pydict(
-        {
-            "target": pa.array(numbers, pa.int32()),
-            "sent": pa.array([tally.sent for tally in tallies], pa.int64()),
-            "already_there": pa.array([tally.already_there for tally in tallies], pa.int64()),
-            "refused": pa.array([tally.refused for tally in tallies], pa.int64()),
-            "reason": pa.array([tally.reason for tally in tallies], pa.string()),
-        }
-    )
+def _pieces(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    at = COLUMNS.index("body")
+    piece: list[Any] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += len(row[at])
+        if len(piece) == _MAX_ROWS or size >= _MAX_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

@@ -46,6 +46,14 @@ class Progress(msgspec.Struct, kw_only=True):
     reasons: list[str] = []
     finished: bool = False
 
+    def add(self, outcome: Any) -> None:
+        """Count what came of a target, a `lane_sending.Outcome`."""
+        self.sent += outcome.sent
+        self.already_there += outcome.already_there
+        self.refused += outcome.refused
+        if outcome.reason and outcome.reason not in self.reasons:
+            self.reasons.append(outcome.reason)
+
 
 class Ledger(Generic[P]):
     """One id's directory below `state`. Raises ConfigError for files that cannot be used."""

@@ -7,6 +7,7 @@ how far groups have come.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -21,7 +22,7 @@ from cometmq.pipelines.context import Context
 from cometmq.protocol.json_dialect import decode_body
 from cometmq.runtime.loop import run
 from cometmq.spark.live_options import LiveOptions, table_of
-from cometmq.spark.schema import COLUMNS
+from cometmq.spark.schema import COLUMNS, arrow_schema
 from cometmq.spark.store_files import StoreFiles
 
 Range = tuple[int, int]
@@ -66,7 +67,9 @@ def schema_of(columns: Collection[str]) -> str:
 
 
 def no_messages(spark: Any, columns: Collection[str]) -> Any:
-    return spark.createDataFrame([], schema_of(columns))
+    """A frame of these columns without a row, which costs no task."""
+    names = [name for name in COLUMNS if name in columns]
+    return spark.createDataFrame(arrow_schema(names).empty_table())
 
 
 class LiveLog:
@@ -91,6 +94,8 @@ class LiveLog:
             return reader.offsets(queues)
 
     def frame(self, ranges: Mapping[MessageQueue, Range], columns: Collection[str]) -> Any:
+        # Whatever is read costs a process that plans it.
+        ranges = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
         if not ranges:
             return no_messages(self._spark, columns)
         reader = self._spark.read.format("rocketmq").schema(schema_of(columns))
@@ -158,7 +163,11 @@ class StoreLog:
     def frame(self, ranges: Mapping[MessageQueue, Range], columns: Collection[str]) -> Any:
         frames = []
         for broker, path in self._stores.items():
-            topics = {queue.topic for queue in ranges if queue.broker_name == broker}
+            topics = {
+                queue.topic
+                for queue, (low, end) in ranges.items()
+                if queue.broker_name == broker and low < end
+            }
             if topics:
                 reader = self._spark.read.format("rocketmq-store").schema(schema_of(columns))
                 options = {
@@ -168,10 +177,9 @@ class StoreLog:
                     "gapLog": str(self._gaps),
                 }
                 frames.append(reader.options(**options).load(path))
-        whole = no_messages(self._spark, columns)
-        for frame in frames:
-            whole = whole.unionByName(frame)
-        return whole
+        if not frames:
+            return no_messages(self._spark, columns)
+        return reduce(lambda whole, frame: whole.unionByName(frame), frames)
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
         found = {}

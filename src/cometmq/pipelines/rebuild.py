@@ -15,9 +15,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -58,7 +59,6 @@ from cometmq.store.offline import open_offline
 
 __all__ = ["Config", "Report", "run"]
 
-_ROWS: Final = "topic string, queue_id int, first long, rows binary"
 # Of Spark: each costs some milliseconds, and a queue or file of the index less.
 _MOST_TASKS: Final = 1000
 # So that a queue of many messages does not hold up a task with many others.
@@ -188,12 +188,11 @@ class _Rebuild:
             at_most = sum(part.queue_count for part in parts)
             if at_most:
                 tasks = min(at_most, _TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism)
-                numbers = self._spark.range(0, len(parts), 1, len(parts))
-                rows = numbers.mapInArrow(_reader(work, built), _ROWS)
-                ordered = rows.repartition(tasks, "topic", "queue_id").sortWithinPartitions(
-                    "topic", "queue_id", "first"
-                )
-                ordered.mapInArrow(_builder(work), "topic string, queue_id int").count()
+                # As RDDs: a frame's functions over Arrow would need pandas, too.
+                numbers = self._spark.sparkContext.parallelize(range(len(parts)), len(parts))
+                rows = numbers.flatMap(lambda at: _rows_of(work, at, built))
+                ordered = rows.repartitionAndSortWithinPartitions(tasks, _by_queue)
+                ordered.mapPartitions(lambda chunks: build_queues(work, chunks)).count()
             step.outcome = f"{len(queue_directories(work.target / QUEUES)):,} queues"
 
     def _carry_over(self) -> tuple[set[QueueKey], list[BuiltQueue]]:
@@ -259,28 +258,20 @@ class _Rebuild:
         return list(found)
 
 
-def _reader(work: Work, built: set[QueueKey]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The rows of parts, given by number, of queues that are not built yet."""
-
-    def read(batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for rows in read_part(work, number):
-                    keys = zip(rows["topic"].to_pylist(), rows["queue_id"].to_pylist(), strict=True)
-                    yield rows.take([at for at, key in enumerate(keys) if key not in built])
-
-    return read
+def _rows_of(
+    work: Work, number: int, built: set[QueueKey]
+) -> Iterator[tuple[tuple[str, int, int], bytes]]:
+    """The rows of a part, of queues that are not built yet, by topic, queue and place in the log."""
+    for batch in read_part(work, number):
+        columns = (batch.column(name).to_pylist() for name in batch.schema.names)
+        for topic, queue_id, first, rows in zip(*columns, strict=True):
+            if (topic, queue_id) not in built:
+                yield (topic, queue_id, first), rows
 
 
-def _builder(work: Work) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    def build(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for topic, queue_id in build_queues(work, batches):
-            columns = [pa.array([topic]), pa.array([queue_id], pa.int32())]
-            yield pa.record_batch(columns, ["topic", "queue_id"])
-
-    return build
+def _by_queue(key: tuple[str, int, int]) -> int:
+    """The same in every process, which Python's own hash of a text is not."""
+    return crc32(f"{key[0]} {key[1]}".encode())
 
 
 def _up_to_the_end(work: Work, parts: list[Part]) -> list[Part]:

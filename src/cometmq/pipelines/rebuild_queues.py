@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from cometmq.pipelines.rebuild_scan import ROW, QueueKey, Rows
 from cometmq.pipelines.rebuild_work import EXTENSIONS, QUEUES, Work, put_in_place
@@ -24,21 +23,17 @@ from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.store.scan import ScannedRecord, check_record
 
 
-def build_queues(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[QueueKey]:
-    """Build the queues whose rows come in `batches`, each queue's in a row, in the order of the log."""
-    chunks = (
-        (topic, queue_id, rows)
-        for batch in batches
-        for topic, queue_id, rows in zip(
-            *(batch.column(name).to_pylist() for name in ("topic", "queue_id", "rows")),
-            strict=True,
-        )
-    )
+def build_queues(
+    work: Work, chunks: Iterable[tuple[tuple[str, int, int], bytes]]
+) -> Iterator[QueueKey]:
+    """Build the queues whose rows come in `chunks`, each with topic, queue id and its place in the
+    log, and in this order.
+    """
     log = work.log()
-    for (topic, queue_id), of_queue in groupby(chunks, key=lambda chunk: (chunk[0], chunk[1])):
+    for (topic, queue_id), of_queue in groupby(chunks, key=lambda chunk: chunk[0][:2]):
         with work.making() as root:
             builder = QueueBuilder(work, root, (topic, queue_id), log)
-            for _, _, rows in of_queue:
+            for _, rows in of_queue:
                 builder.add(np.frombuffer(rows, ROW))
             builder.finish()
         log.release()

@@ -14,7 +14,7 @@ from cometmq.errors import CometMQError, ConfigError
 from cometmq.model.names import FORBIDDEN_SEND_TOPICS, check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.context import Context
-from cometmq.pipelines.lane_sending import OUTCOME, Errand
+from cometmq.pipelines.lane_sending import Errand
 from cometmq.pipelines.ledger import Ledger, Progress
 from cometmq.pipelines.marks import REPLAY, Marks, check_id
 from cometmq.pipelines.replay_plan import (
@@ -255,16 +255,11 @@ class _Replay:
             tuple(lanes),
             tuple(share_rate(config.rate, lanes, chunk.counts)),
             exactly_once=config.delivery == "exactly-once",
-            keeps_unique_id=False,
         )
         frame = self._within_hours(self._frame(), chunk.hours).where(config.condition())
         rows = in_lanes(rows_of(frame, chunk, plan, config.to, spark), lanes)
-        for outcome in rows.mapInArrow(errand.task(), OUTCOME).collect():
-            progress.sent += outcome.sent
-            progress.already_there += outcome.already_there
-            progress.refused += outcome.refused
-            if outcome.reason and outcome.reason not in progress.reasons:
-                progress.reasons.append(outcome.reason)
+        for outcome in errand.run(rows):
+            progress.add(outcome)
 
     def _within_hours(self, frame: Any, hours: tuple[str, str]) -> Any:
         from pyspark.sql import functions as f

@@ -127,6 +127,7 @@ class Report(BaseReport):
             axes.bar(range(len(hours)), passed, bottom=bottoms, **style)
         step = max(1, -(-len(hours) // 8))
         axes.set_xticks(range(0, len(hours), step), [_short(hour) for hour in hours[::step]])
+        axes.set_xlim(-0.6, max(len(hours), 6) - 0.4)
         axes.set_ylabel("messages")
         if hours:
             axes.legend(frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))

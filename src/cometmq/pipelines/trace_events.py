@@ -7,11 +7,12 @@ traces gives one row of the kind `malformed`, whose `msg_id` is the trace messag
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from cometmq.client.trace_codec import ContextCode, TraceContext, TraceType, decode_traces
 from cometmq.errors import ProtocolError
+from cometmq.pipelines.small_tables import arrow_schema_of, arrow_table
 
 MALFORMED: Final = "malformed"
 EVENT_SCHEMA: Final = (
@@ -66,30 +67,8 @@ def _rows(context: TraceContext) -> Iterator[Row]:
 
 
 def _decoded(batches: Iterable[Any]) -> Iterator[Any]:
-    import pyarrow as pa
-
-    schema = _arrow_schema(pa)
+    schema = arrow_schema_of(EVENT_SCHEMA)
     for batch in batches:
         ids, bodies = batch.column("msg_id").to_pylist(), batch.column("body").to_pylist()
         rows = [row for at, body in zip(ids, bodies, strict=True) for row in event_rows(at, body)]
-        yield from _batches(pa, rows, schema)
-
-
-def _batches(pa: Any, rows: Collection[Row], schema: Any) -> Iterator[Any]:
-    if rows:
-        columns = [
-            pa.array(column, field.type)
-            for column, field in zip(zip(*rows, strict=True), schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _arrow_schema(pa: Any) -> Any:
-    types = {
-        "string": pa.string(),
-        "bigint": pa.int64(),
-        "int": pa.int32(),
-        "boolean": pa.bool_(),
-    }
-    fields = (field.split() for field in EVENT_SCHEMA.split(", "))
-    return pa.schema([pa.field(name, types[kind]) for name, kind in fields])
+        yield from arrow_table(rows, schema).to_batches()

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -57,6 +57,14 @@ class Decision(msgspec.Struct, frozen=True):
     parts: list[str]
     rows: int
     marks: list[Mark]
+
+
+class Decided(NamedTuple):
+    """What the outbox holds: the latest batch that is decided, or a job (without a batch id)."""
+
+    owner: str
+    batch_id: int | None
+    done: bool
 
 
 def batch_unit(batch_id: int) -> str:
@@ -108,22 +116,32 @@ class Outbox:
     def unit(self, name: str) -> Unit:
         return Unit(self, name)
 
-    def latest_batch(self) -> int | None:
+    def latest(self) -> Decided | None:
         """The highest batch that is decided."""
-        selector = fs.FileSelector(self.root)
-        names = [info.base_name for info in self.files.get_file_info(selector)]
-        numbers = [name.removeprefix(_BATCH) for name in names if name.startswith(_BATCH)]
-        for number in sorted((int(n) for n in numbers if n.isdecimal()), reverse=True):
-            if self.unit(batch_unit(number)).decision() is not None:
-                return number
+        for number in sorted(self._batches(), reverse=True):
+            unit = self.unit(batch_unit(number))
+            decision = unit.decision()
+            if decision is not None:
+                return Decided(decision.owner, number, unit.is_done)
         return None
+
+    def job(self, transaction_id: str) -> Decided | None:
+        """The job of that id, if it is decided."""
+        unit = self.unit(job_unit(transaction_id))
+        decision = unit.decision()
+        return None if decision is None else Decided(decision.owner, None, unit.is_done)
 
     def forget_before(self, batch_id: int) -> None:
         """Remove the batches in front of this one: no query goes back behind what is decided."""
-        for info in self.files.get_file_info(fs.FileSelector(self.root)):
-            number = info.base_name.removeprefix(_BATCH)
-            if info.base_name.startswith(_BATCH) and number.isdecimal() and int(number) < batch_id:
-                self.files.delete_dir(info.path)
+        for number in self._batches():
+            if number < batch_id:
+                self.files.delete_dir(f"{self.root}/{batch_unit(number)}")
+
+    def _batches(self) -> list[int]:
+        infos = self.files.get_file_info(fs.FileSelector(self.root))
+        names = [info.base_name for info in infos if info.base_name.startswith(_BATCH)]
+        numbers = [name.removeprefix(_BATCH) for name in names]
+        return [int(number) for number in numbers if number.isdecimal()]
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,11 +12,11 @@ import pyarrow.compute as pc
 import structlog
 
 from cometmq.client.bulk_producer import BlockingBulkProducer
-from cometmq.errors import DataLossError, RequestTimeoutError
+from cometmq.errors import CometMQError, DataLossError, RequestTimeoutError
 from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
-from cometmq.spark.outbox import Decision, Mark, Unit
+from cometmq.spark.outbox import Decision, Mark, Outbox, Unit
 from cometmq.spark.patience import patiently
 from cometmq.spark.record_texts import RecordTexts
 from cometmq.spark.sink_options import SinkOptions
@@ -25,6 +26,51 @@ log = structlog.get_logger(__name__)
 # What a sender that is gone sent last has been read by a broker that answers, and by a Java broker
 # been stored or dropped (waitTimeMillsInSendQueue, waitTimeMillsInTransactionQueue).
 QUIET_S: Final = 3.0
+
+
+@dataclass(frozen=True)
+class KeptPart:
+    """What a task has put into the outbox: `name` is None when it had no rows, or found its unit
+    decided."""
+
+    owner: str
+    rows: int = 0
+    name: str | None = None
+    topics: tuple[str, ...] = ()
+
+
+def commit_unit(options: SinkOptions, outbox: Outbox, name: str, parts: Sequence[KeptPart]) -> None:
+    """Decide that these parts make up the unit, unless it is decided, and send what is not sent.
+
+    May be called any number of times, by several processes. Raises what keeps the messages from
+    their topics.
+    """
+    with outbox.lock():
+        unit = outbox.unit(name)
+        decision = unit.decision()
+        resumed = decision is not None
+        if unit.is_done or not (resumed or any(part.rows for part in parts)):
+            return
+        with options.new_producer() as producer:
+            if decision is None:
+                decision = decide(options, producer, unit, parts)
+            OutboxSending(options, producer).run(unit, decision, resumed=resumed)
+        unit.finish()
+
+
+def decide(
+    options: SinkOptions, producer: BlockingBulkProducer, unit: Unit, parts: Sequence[KeptPart]
+) -> Decision:
+    topics = {topic for part in parts for topic in part.topics}
+    decision = Decision(
+        owner=parts[0].owner,
+        unit=unit.name,
+        parts=[part.name for part in parts if part.name is not None],
+        rows=sum(part.rows for part in parts),
+        marks=patiently(lambda: marks_of(producer, topics), options.timeout_ms / 1000),
+    )
+    unit.decide(decision)
+    return decision
 
 
 def marks_of(producer: BlockingBulkProducer, topics: Iterable[str]) -> list[Mark]:
@@ -37,11 +83,17 @@ def marks_of(producer: BlockingBulkProducer, topics: Iterable[str]) -> list[Mark
 
 
 class OutboxSending:
-    """Sends a decided unit, of which something may be in the topics already."""
+    """Sends a decided unit, of which something may be in the topics already.
 
-    def __init__(self, options: SinkOptions, producer: BlockingBulkProducer) -> None:
+    `quiet_s` is for how long a broker must have answered before it is asked what is there.
+    """
+
+    def __init__(
+        self, options: SinkOptions, producer: BlockingBulkProducer, quiet_s: float = QUIET_S
+    ) -> None:
         self._options = options
         self._producer = producer
+        self._quiet_s = quiet_s
         self._patience_s = options.timeout_ms / 1000
 
     def run(self, unit: Unit, decision: Decision, *, resumed: bool) -> None:
@@ -50,22 +102,22 @@ class OutboxSending:
             log.info("a batch is resumed", outbox=unit.name, rows=decision.rows)
         there = self._look(unit, decision) if resumed else _none()
         stuck_until = time.monotonic() + self._patience_s
-        while not self._send(unit, decision, there):
+        while (doubt := self._send(unit, decision, there)) is not None:
             found = self._look(unit, decision)
             if len(found) > len(there):
                 stuck_until = time.monotonic() + self._patience_s
             elif time.monotonic() > stuck_until:
                 raise RequestTimeoutError(
                     f"of {decision.rows} messages {len(found)} arrived, and no more within "
-                    f"{self._options.timeout_ms} ms (timeoutMs); what is missing is sent when the "
-                    "query is started again"
-                )
+                    f"{self._options.timeout_ms} ms (timeoutMs), lately because {doubt}; what is "
+                    "missing is sent when the query is started again"
+                ) from doubt
             there = found
 
     # Inside
 
-    def _send(self, unit: Unit, decision: Decision, there: Any) -> bool:
-        """Whether all that was not there is acknowledged."""
+    def _send(self, unit: Unit, decision: Decision, there: Any) -> CometMQError | None:
+        """Send what is not there: None when all of it is acknowledged, else why that is not known."""
         queues: dict[str, list[MessageQueue]] = {}
         for mark in decision.marks:
             queues.setdefault(mark.topic, []).append(mark.queue)
@@ -73,10 +125,10 @@ class OutboxSending:
         with self._producer.sending(once=True) as sending:
             for messages in self._missing(unit, decision, there):
                 sending.put(packing.parcels(messages))
-                if sending.in_doubt:
+                if sending.doubt is not None:
                     break
             sending.flush()
-            return not sending.in_doubt
+            return sending.doubt
 
     def _missing(self, unit: Unit, decision: Decision, there: Any) -> Iterator[Any]:
         for part in decision.parts:
@@ -92,7 +144,7 @@ class OutboxSending:
         """The ids of those of the unit's messages that are in their topics."""
         marks = {mark.queue: mark.offset for mark in decision.marks}
         self._bounds(marks)  # an answer from each broker
-        time.sleep(QUIET_S)
+        time.sleep(self._quiet_s)
         found = []
         with self._options.new_reader() as reader:
             for queue, (low, end) in self._bounds(marks).items():

@@ -15,7 +15,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from cometmq.client.bulk_producer import BlockingBulkProducer
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.outbox import Outbox, batch_unit, job_unit
+from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
+from cometmq.spark.outbox_sending import KeptPart
 from cometmq.spark.patience import patiently
 from cometmq.spark.sink_columns import Outbound
 from cometmq.spark.sink_options import SinkOptions
@@ -34,21 +35,9 @@ class Sent(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Kept(WriterCommitMessage):
-    """`part` is None for a task without rows, or of a batch that is decided already."""
+    """What is in the outbox."""
 
-    owner: str
-    rows: int = 0
-    part: str | None = None
-    topics: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The latest batch, or the job's own, of which the outbox knew before the tasks started."""
-
-    owner: str
-    batch_id: int | None
-    done: bool
+    part: KeptPart
 
 
 def send_rows(options: SinkOptions, batches: Iterator[Any]) -> Sent:
@@ -96,26 +85,26 @@ def keep_rows(
     decided: Decided | None,
     place: Place,
     batches: Iterator[Any],
-) -> Kept:
+) -> KeptPart:
     """Exactly once: in a file of the outbox when this returns, unless the unit is decided."""
     owner = place.owner
     if decided is not None and _is_decided(outbox, decided, place):
         for _ in batches:
             pass
-        return Kept(owner)
+        return KeptPart(owner)
     rows, topics = 0, set[str]()
     with options.new_producer() as producer:
         messages = _messages(options, producer, batches)
         first = next(messages, None)
         if first is None:
-            return Kept(owner)
+            return KeptPart(owner)
         with outbox.unit(place.unit).part(place.partition) as (part, write):
             while first is not None:
                 write(first)
                 rows += len(first)
                 topics.update(pc.unique(first.column("topic")).to_pylist())
                 first = next(messages, None)
-    return Kept(owner, rows, part, tuple(sorted(topics)))
+    return KeptPart(owner, rows, part, tuple(sorted(topics)))
 
 
 # Inside

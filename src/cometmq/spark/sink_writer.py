@@ -15,13 +15,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from cometmq.errors import DataLossError, IllegalArgumentError, RouteNotFoundError
-from cometmq.spark.outbox import Decision, Outbox, Unit, batch_unit, job_unit
-from cometmq.spark.outbox_sending import OutboxSending, marks_of
+from cometmq.errors import IllegalArgumentError, RouteNotFoundError
+from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
+from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.patience import patiently
 from cometmq.spark.sink_columns import check_columns
 from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import Decided, Kept, keep_rows, place_of_task, send_rows
+from cometmq.spark.sink_tasks import Kept, keep_rows, place_of_task, send_rows
 
 # Where a stream's commit and abort run; see `_committing`.
 _COMMIT_MODULE: Final = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -50,7 +50,8 @@ class _Writer:
         if self._outbox is None:
             return send_rows(self._options, iterator)
         place = place_of_task(self._options)
-        return keep_rows(self._options, self._outbox, self._decided, place, iterator)
+        part = keep_rows(self._options, self._outbox, self._decided, place, iterator)
+        return Kept(part)
 
     # Inside
 
@@ -72,34 +73,8 @@ class _Writer:
 
     def _commit(self, name: str, messages: Messages) -> None:
         assert self._outbox is not None, "exactly once"
-        kept = [message for message in messages if isinstance(message, Kept)]
-        with self._outbox.lock():
-            unit = self._outbox.unit(name)
-            if unit.is_done:
-                return
-            decision = unit.decision()
-            rows = sum(message.rows for message in kept)
-            if decision is None and not rows:
-                return
-            with self._options.new_producer() as producer:
-                resumed = decision is not None
-                if decision is None:
-                    decision = self._decide(producer, unit, kept)
-                OutboxSending(self._options, producer).run(unit, decision, resumed=resumed)
-            unit.finish()
-
-    def _decide(self, producer: Any, unit: Unit, kept: list[Kept]) -> Decision:
-        topics = {topic for message in kept for topic in message.topics}
-        patience_s = self._options.timeout_ms / 1000
-        decision = Decision(
-            owner=kept[0].owner,
-            unit=unit.name,
-            parts=[message.part for message in kept if message.part is not None],
-            rows=sum(message.rows for message in kept),
-            marks=patiently(lambda: marks_of(producer, topics), patience_s),
-        )
-        unit.decide(decision)
-        return decision
+        parts = [message.part for message in messages if isinstance(message, Kept)]
+        commit_unit(self._options, self._outbox, name, parts)
 
     def _abort(self, name: str) -> None:
         if self._outbox is not None:
@@ -114,22 +89,20 @@ class SinkWriter(_Writer, DataSourceArrowWriter):
         super().__init__(given, schema, overwrite=overwrite, streaming=False)
         self._look_around(0.0)
         if self._outbox is not None:
-            decision = self._outbox.unit(self._name).decision()
-            if decision is not None:
-                self._decided = Decided(decision.owner, None, self._outbox.unit(self._name).is_done)
+            self._decided = self._outbox.job(self._id)
 
     @property
-    def _name(self) -> str:
+    def _id(self) -> str:
         assert self._options.transaction_id is not None, "exactly once needs one"
-        return job_unit(self._options.transaction_id)
+        return self._options.transaction_id
 
     def commit(self, messages: Messages) -> None:
         if self._outbox is not None:
-            self._commit(self._name, messages)
+            self._commit(job_unit(self._id), messages)
 
     def abort(self, messages: Messages) -> None:  # noqa: ARG002 - Spark's signature
         if self._outbox is not None:
-            self._abort(self._name)
+            self._abort(job_unit(self._id))
 
 
 class SinkStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -142,7 +115,7 @@ class SinkStreamWriter(_Writer, DataSourceStreamArrowWriter):
         # A query goes on while its servers restart.
         self._look_around(self._options.timeout_ms / 1000)
         if self._outbox is not None:
-            self._decided = _latest(self._outbox)
+            self._decided = self._outbox.latest()
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         if self._outbox is None:
@@ -152,17 +125,6 @@ class SinkStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         self._abort(batch_unit(batchId))
-
-
-def _latest(outbox: Outbox) -> Decided | None:
-    batch_id = outbox.latest_batch()
-    if batch_id is None:
-        return None
-    unit = outbox.unit(batch_unit(batch_id))
-    decision = unit.decision()
-    if decision is None:
-        raise DataLossError(f"{unit.name} vanishes from the outbox {outbox.uri} while it is read")
-    return Decided(decision.owner, batch_id, unit.is_done)
 
 
 def _committing() -> bool:

@@ -1,8 +1,8 @@
-"""Hypothesis for every codec test: the same examples in every run, and no clock."""
+"""Hypothesis for every codec test: fewer examples, of more kinds."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
-settings.register_profile("cometmq", deadline=None, derandomize=True, max_examples=80)
-settings.load_profile("cometmq")
+settings.register_profile("codecs", settings.get_profile("unhurried"), max_examples=80)
+settings.load_profile("codecs")

@@ -77,6 +77,7 @@ async def server(files: Files, own: Pair, *, asks_for_own: bool = False) -> Asyn
             await close_all(accepted)
             await owner.close()
             await listening.wait_closed()
+            await asyncio.sleep(0)  # see RemotingServer.close
 
 
 @asynccontextmanager
@@ -146,7 +147,7 @@ async def test_a_server_without_tls_is_named_as_a_possible_cause(files: Files) -
             with pytest.raises(ConnectError, match=f"no connection to {far.address}: .*TLS"):
                 await calling.call(far.address, call(), TIMEOUT_S)
     finally:
-        await far.stop()
+        await far.close()
 
 
 async def test_a_server_that_wants_tls_is_named_as_a_possible_cause(files: Files) -> None:

@@ -1,0 +1,272 @@
+"""What is measured of traced messages, by Spark.
+
+A latency is a row of (measure, topic, grp, msg_id, ms, at_ms): of `produce` and `store` the group is
+the producers', of `deliver` and `consume` the consumers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+
+from cometmq.client.namespaces import Namespace
+from cometmq.client.trace_codec import TraceType
+
+PRODUCE: Final = "produce"
+STORE: Final = "store"
+DELIVER: Final = "deliver"
+CONSUME: Final = "consume"
+MEASURES: Final = (PRODUCE, STORE, DELIVER, CONSUME)
+QUANTILES: Final = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+# Of the logarithmic histogram behind the figure: a factor of ten is so many steps.
+STEPS: Final = 10
+UNKNOWN_TOPIC: Final = "(unknown topic)"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What came of it, small: rows as Spark gives them.
+
+    latencies: measure, topic, grp, count, quantiles (in the order of QUANTILES), most (ms).
+    histogram: measure, topic, grp, step, count.
+    slowest: measure, topic, grp, msg_id, ms, at_ms, the slowest first.
+    failures: kind, topic, grp, code, count; failed: the same events one by one, with msg_id, at_ms, ms.
+    """
+
+    latencies: list[Any]
+    histogram: list[Any]
+    slowest: list[Any]
+    failures: list[Any]
+    failed: list[Any]
+
+
+def unwrapped(events: Any, namespace: Namespace) -> Any:
+    """The events with topics and groups as users of the namespace know them."""
+    from pyspark.sql import functions as f
+
+    if not namespace:
+        return events
+    prefix = rf"^(%RETRY%|%DLQ%)?{namespace.name}%"
+    return events.withColumns(
+        {name: f.regexp_replace(name, prefix, "$1") for name in ("topic", "grp")}
+    )
+
+
+def of_topics(events: Any, topics: Sequence[str]) -> Any:
+    """The events of these topics, and those that name none."""
+    from pyspark.sql import functions as f
+
+    return events.where(f.col("topic").isNull() | f.col("topic").isin(list(topics)))
+
+
+def latencies(events: Any, messages: Any | None) -> Any:
+    """The latencies of all measures. Of events without a topic it is that of their message."""
+    from pyspark.sql import functions as f
+
+    produced, attempts = _produced(events), _attempts(events)
+    frames = [_produce(produced)]
+    if messages is None:
+        # What a producer says is known best; the same message may be sent again.
+        stored = produced.groupBy("msg_id").agg(*_first("topic", "stored_ms", by="stored_ms"))
+    else:
+        stored = _stored(messages)
+        frames.append(_store(messages, produced))
+    found = attempts.join(stored, "msg_id", "left")
+    if messages is not None:
+        found = found.where("topic is not null")
+    frames += [_deliver(found), _consume(found)]
+    whole = reduce(lambda one, other: one.unionByName(other), frames)
+    return whole.withColumn("topic", f.coalesce("topic", f.lit(UNKNOWN_TOPIC)))
+
+
+def tables(
+    latencies: Any, events: Any, messages: Any | None, slowest_count: int, failed_count: int
+) -> Tables:
+    from pyspark.sql import functions as f
+
+    by = ("measure", "topic", "grp")
+    # Exact: whole milliseconds have few values, of which Spark keeps counts.
+    quantiles = f.percentile("ms", f.array(*map(f.lit, QUANTILES.values())))
+    summary = latencies.groupBy(*by).agg(
+        f.count("*").alias("count"), quantiles.alias("quantiles"), f.max("ms").alias("most")
+    )
+    step = f.floor(f.log10(f.greatest("ms", f.lit(1))) * STEPS + 1e-9).cast("int")
+    step = f.when(f.col("ms") < 1, -1).otherwise(step)
+    histogram = latencies.groupBy(*by, step.alias("step")).count()
+    slowest: list[Any] = []
+    for measure in MEASURES if slowest_count else ():
+        chosen = latencies.where(f.col("measure") == measure)
+        slowest += chosen.orderBy(f.desc("ms"), "msg_id").limit(slowest_count).collect()
+    failed = _failed(events, messages)
+    counted = failed.groupBy("kind", "topic", "grp", "code").count()
+    return Tables(
+        sorted(summary.collect(), key=_place),
+        sorted(histogram.collect(), key=lambda row: (*_place(row), row.step)),
+        slowest,
+        counted.orderBy(f.desc("count")).collect(),
+        failed.orderBy("at_ms").limit(failed_count).collect() if failed_count else [],
+    )
+
+
+def _place(row: Any) -> tuple[int, str, str]:
+    return MEASURES.index(row.measure), row.topic, row.grp or ""
+
+
+# Producers
+
+
+def _produced(events: Any) -> Any:
+    """The sends: msg_id, topic, grp, cost_ms, success, time_ms, stored_ms."""
+    from pyspark.sql import functions as f
+
+    return events.where(f.col("kind") == TraceType.PUB.value).select(
+        "msg_id",
+        "topic",
+        "grp",
+        "cost_ms",
+        "success",
+        "time_ms",
+        (f.col("time_ms") + f.col("cost_ms")).alias("stored_ms"),
+    )
+
+
+def _produce(produced: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return produced.where("success").select(
+        f.lit(PRODUCE).alias("measure"),
+        "topic",
+        "grp",
+        "msg_id",
+        f.col("cost_ms").alias("ms"),
+        f.col("time_ms").alias("at_ms"),
+    )
+
+
+def _stored(messages: Any) -> Any:
+    """When each message was stored first, where consumers find it: msg_id, topic, stored_ms."""
+    from pyspark.sql import functions as f
+
+    return (
+        messages.select("msg_id", "topic", f.unix_millis("store_time").alias("stored_ms"))
+        .groupBy("msg_id")
+        .agg(*_first("topic", "stored_ms", by="stored_ms"))
+    )
+
+
+def _store(messages: Any, produced: Any) -> Any:
+    """Of what is stored at once: a delay, or a transaction, is not the broker's slowness."""
+    from pyspark.sql import functions as f
+
+    at_once = messages.where("transaction_type is null and delay_level is null")
+    at_once = at_once.where("deliver_time is null")
+    groups = produced.groupBy("msg_id").agg(f.min("grp").alias("grp"))
+    born = f.unix_millis("born_time")
+    return at_once.join(groups, "msg_id", "left").select(
+        f.lit(STORE).alias("measure"),
+        "topic",
+        "grp",
+        "msg_id",
+        f.greatest(f.unix_millis("store_time") - born, f.lit(0)).alias("ms"),
+        born.alias("at_ms"),
+    )
+
+
+# Consumers
+
+
+def _attempts(events: Any) -> Any:
+    """One row for each time that a listener was called for a message.
+
+    msg_id, grp, retry_times, before_ms, cost_ms, success, code; the last three are null when nothing
+    is known of the end.
+    """
+    from pyspark.sql import functions as f
+
+    before = f.col("kind") == TraceType.SUB_BEFORE.value
+    after = f.col("kind") == TraceType.SUB_AFTER.value
+    return (
+        events.where(before | after)
+        .groupBy("request_id", "msg_id")
+        .agg(
+            f.max("grp").alias("grp"),
+            f.max(f.when(before, f.col("retry_times"))).alias("retry_times"),
+            f.min(f.when(before, f.col("time_ms"))).alias("before_ms"),
+            f.max(f.when(after, f.col("cost_ms"))).alias("cost_ms"),
+            f.max(f.when(after, f.col("success"))).alias("success"),
+            f.max(f.when(after, f.col("code"))).alias("code"),
+        )
+    )
+
+
+def _deliver(attempts: Any) -> Any:
+    """Of first deliveries: a retry is late on purpose."""
+    from pyspark.sql import functions as f
+
+    first = attempts.where("before_ms is not null and stored_ms is not null and retry_times = 0")
+    return first.select(
+        f.lit(DELIVER).alias("measure"),
+        "topic",
+        "grp",
+        "msg_id",
+        # Clocks of two machines.
+        f.greatest(f.col("before_ms") - f.col("stored_ms"), f.lit(0)).alias("ms"),
+        f.col("before_ms").alias("at_ms"),
+    )
+
+
+def _consume(attempts: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return attempts.where("cost_ms is not null").select(
+        f.lit(CONSUME).alias("measure"),
+        "topic",
+        "grp",
+        "msg_id",
+        f.col("cost_ms").alias("ms"),
+        f.col("before_ms").alias("at_ms"),
+    )
+
+
+def _failed(events: Any, messages: Any | None) -> Any:
+    """Sends and consumptions that failed: kind, topic, grp, code, msg_id, at_ms, ms."""
+    from pyspark.sql import functions as f
+
+    produced = _produced(events)
+    sends = produced.where("not success").select(
+        f.lit(PRODUCE).alias("kind"),
+        "topic",
+        "grp",
+        f.lit("not SEND_OK").alias("code"),
+        "msg_id",
+        f.col("time_ms").alias("at_ms"),
+        f.col("cost_ms").alias("ms"),
+    )
+    topics = (
+        produced.groupBy("msg_id").agg(f.min("topic").alias("topic"))
+        if messages is None
+        else messages.groupBy("msg_id").agg(f.min("topic").alias("topic"))
+    )
+    consumed = _attempts(events).where("not success").join(topics, "msg_id", "left")
+    if messages is not None:
+        consumed = consumed.where("topic is not null")
+    return sends.unionByName(
+        consumed.select(
+            f.lit(CONSUME).alias("kind"),
+            f.coalesce("topic", f.lit(UNKNOWN_TOPIC)).alias("topic"),
+            "grp",
+            "code",
+            "msg_id",
+            f.col("before_ms").alias("at_ms"),
+            f.col("cost_ms").alias("ms"),
+        )
+    )
+
+
+def _first(*names: str, by: str) -> list[Any]:
+    """Aggregates that take columns of the row with the lowest `by`."""
+    from pyspark.sql import functions as f
+
+    return [f.min_by(name, by).alias(name) for name in names]

@@ -1,0 +1,350 @@
+"""The pipeline `archive`: what it brings is what was sent, once, and what it says of it is true."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from tests.spark.archives import archived_rows, context_of, places, run, send, sent_rows
+from tests.spark.standalone import HOST
+
+from cometmq import LitePullConsumer, MessageQueue
+from cometmq.errors import ConfigError, DataLossError
+from cometmq.pipelines import archive
+from cometmq.pipelines.archive_batches import Batches
+from cometmq.pipelines.archive_commits import Archive
+from cometmq.pipelines.archive_layout import Layout
+from cometmq.pipelines.archive_log import LiveLog
+from cometmq.pipelines.page import write_page
+from cometmq.testing.cluster import Cluster
+
+DEADLINE_S = 240.0
+RETRY = "%RETRY%somebody"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=2, properties={"autoCreateSubscriptionGroup": "true"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def safe_ends(path: Path) -> dict[tuple[str, str, int], int]:
+    return {(m.topic, m.broker, m.queue_id): m.to for m in Layout(path).load_safe()}
+
+
+def archive_unproved(spark: Any, namesrv: str, path: Path, topic: str) -> int:
+    """Archive what is there, as an archive that is killed in front of its proof does."""
+    log = LiveLog({"namesrv": namesrv}, [topic], None, 1, None)
+    session = spark.newSession()
+    with Archive(path) as opened:
+        batches = Batches(session, opened, log, max_messages=10_000, note_loss=True)
+        written = batches.write(batches.waiting(all_of_them=True))
+    log.close()
+    return written.messages
+
+
+def test_each_run_brings_what_is_new_and_proves_it(
+    spark: Any, cluster: Cluster, path: Path, tmp_path: Path
+) -> None:
+    topics = ["history", RETRY]
+    sent = send(cluster.namesrv, "history", 150) + send(cluster.namesrv, RETRY, 30)
+    settings: dict[str, Any] = {"topics": topics, "max_messages": 70, "compact_files": 5}
+    report = run(spark, cluster.namesrv, path, **settings)
+    assert report.holds, report
+    assert (report.archived, report.proved) == (sent, sent)
+    assert report.compacted_files_before > report.compacted_files_after > 0
+    assert {one.topic for one in report.topics} == set(topics)
+    rows = sent_rows(cluster.namesrv, topics)
+    assert archived_rows(spark, path) == rows
+    # Nothing new: nothing is written.
+    files = sorted(path.rglob("*.parquet"))
+    again = run(spark, cluster.namesrv, path, **settings)
+    assert again.holds
+    assert (again.archived, again.proved, sorted(path.rglob("*.parquet"))) == (0, 0, files)
+    sent += send(cluster.namesrv, "history", 60)
+    report = run(spark, cluster.namesrv, path, **settings)
+    assert report.holds, report
+    rows = sent_rows(cluster.namesrv, topics)
+    assert archived_rows(spark, path) == rows
+    # The same for a tool that knows Parquet only.
+    assert set(places(path).values()) == {1}
+    assert len(places(path)) == sent
+    assert (path / "data" / "topic=%25RETRY%25somebody").is_dir()
+    ends = {(row["topic"], row["broker"], row["queue_id"]): row["queue_offset"] + 1 for row in rows}
+    assert {queue: end for queue, end in safe_ends(path).items() if end} == ends
+    counted = [log.count for one in Layout(path).load_manifests() for log in one.log]
+    assert sum(counted) == sent
+    report.write_json(tmp_path / "archive.json")
+    assert json.loads((tmp_path / "archive.json").read_bytes())["holds"] is True
+    write_page(report, tmp_path / "archive.html")
+    assert "<svg" in (tmp_path / "archive.html").read_text()
+
+
+def a_file(path: Path, topic: str) -> Path:
+    return min((path / "data" / f"topic={topic}").rglob("*.parquet"))
+
+
+def test_what_is_damaged_is_found_and_named(
+    spark: Any, cluster: Cluster, path: Path, tmp_path: Path
+) -> None:
+    topics = ["deleted", "doubled", "rewritten", "flipped", "sound"]
+    for topic in topics:
+        send(cluster.namesrv, topic, 20)
+    settings: dict[str, Any] = {"topics": topics, "compact_files": 0}
+    assert run(spark, cluster.namesrv, path, **settings).holds
+    safe = safe_ends(path)
+    shutil.copytree(path, tmp_path / "copy")
+
+    files = {topic: a_file(path, topic) for topic in topics}
+    files["deleted"].unlink()
+    shutil.copy(files["doubled"], files["doubled"].with_name("copy.parquet"))
+    table = parquet.ParquetFile(files["rewritten"]).read()
+    at = table.schema.get_field_index("body")
+    bodies = [b"another one", *table["body"].to_pylist()[1:]]
+    parquet.write_table(table.set_column(at, "body", pa.array(bodies)), files["rewritten"])
+    data = bytearray(files["flipped"].read_bytes())
+    # Behind the magic: pages of data, which have the same size afterwards.
+    data[20:200] = bytes(180)
+    files["flipped"].write_bytes(data)
+
+    report = run(spark, cluster.namesrv, path, **settings, verify="all")
+    assert not report.holds
+    found = {(one.kind, one.topic, one.file) for one in report.problems}
+    assert ("file missing", "deleted", files["deleted"].name) in found
+    assert ("strange file", "doubled", "copy.parquet") in found
+    assert ("file changed", "rewritten", files["rewritten"].name) in found
+    assert ("file unreadable", "flipped", files["flipped"].name) in found
+    assert "sound" not in {one.topic for one in report.problems}
+    missing = [one for one in report.problems if one.kind == "file missing"]
+    gone = [
+        row for row in report.problems if row.kind == "messages missing" and row.topic == "deleted"
+    ]
+    # The manifest knows what the file had, and the log says the same.
+    assert [(p.broker, p.queue_id, p.first, p.last) for p in gone] == [
+        (p.broker, p.queue_id, p.first, p.last) for p in missing
+    ]
+    differ = [one for one in report.problems if one.kind == "messages differ"]
+    assert {(one.topic, one.file) for one in differ} == {("rewritten", files["rewritten"].name)}
+    assert all(one.first == one.last for one in differ)
+    withdrawn = {queue[0] for queue, end in safe.items() if safe_ends(path)[queue] < end}
+    assert withdrawn == set(topics) - {"sound"}
+    # It is not forgotten by the next run, and over when the files are back.
+    assert not run(spark, cluster.namesrv, path, **settings).holds
+    shutil.rmtree(path / "data")
+    shutil.copytree(tmp_path / "copy" / "data", path / "data")
+    assert run(spark, cluster.namesrv, path, **settings).holds
+    assert safe_ends(path) == safe
+
+
+def test_files_that_are_lost_before_their_proof_are_never_marked(
+    spark: Any, cluster: Cluster, path: Path
+) -> None:
+    send(cluster.namesrv, "early", 40)
+    assert archive_unproved(spark, cluster.namesrv, path, "early") == 40
+    assert safe_ends(path) == {}
+    lost = a_file(path, "early")
+    lost_rows = parquet.ParquetFile(lost).read(["broker", "queue_id", "queue_offset"]).to_pylist()
+    lost.unlink()
+    report = run(spark, cluster.namesrv, path, topics=["early"], compact_files=2)
+    assert not report.holds
+    named = {
+        (one.broker, one.queue_id, offset)
+        for one in report.problems
+        if one.kind == "messages missing" and one.first is not None and one.last is not None
+        for offset in range(one.first, one.last + 1)
+    }
+    assert named == {(row["broker"], row["queue_id"], row["queue_offset"]) for row in lost_rows}
+    queues = {(row["broker"], row["queue_id"]) for row in lost_rows}
+    for (_, broker, queue_id), end in safe_ends(path).items():
+        assert (end == 0) == ((broker, queue_id) in queues)
+
+
+def test_what_retention_took_is_listed(spark: Any, path: Path, tmp_path: Path) -> None:
+    size = 64 * 1024
+    stores = tmp_path / "stores"
+
+    def expire(own: Cluster, files: range) -> None:
+        own.call("stop_broker", 0)
+        for at in files:
+            (stores / "broker-a" / "commitlog" / f"{at * size:020d}").unlink()
+        own.call("start_broker", 0)
+
+    settings: dict[str, Any] = {"topics": ["orders"]}
+    with Cluster(directory=stores, properties={"mappedFileSizeCommitLog": str(size)}) as own:
+        sent = send(own.namesrv, "orders", 20)
+        assert run(spark, own.namesrv, path, **settings).holds
+        sent += send(own.namesrv, "orders", 150)
+        expire(own, range(2))
+        with pytest.raises(DataLossError, match="fail_on_data_loss = false in the table"):
+            run(spark, own.namesrv, path, **settings)
+        settings["fail_on_data_loss"] = False
+        report = run(spark, own.namesrv, path, **settings)
+        assert not report.holds
+        assert not report.problems
+        assert report.gaps == report.new_gaps
+        assert {gap.cause for gap in report.gaps} == {"retention"}
+        missing = sum(gap.end - gap.start for gap in report.gaps)
+        assert missing > 0
+        assert len(places(path)) + missing == sent == sum(safe_ends(path).values())
+        again = run(spark, own.namesrv, path, **settings)
+        assert again.holds
+        assert (again.new_gaps, len(again.gaps)) == ([], len(report.gaps))
+        # Archived, and gone before the proof: said once, since nothing can prove it any more.
+        sent += send(own.namesrv, "orders", 150)
+        archive_unproved(spark, own.namesrv, path, "orders")
+        last = max((stores / "broker-a" / "commitlog").iterdir())
+        expire(own, range(2, int(last.name) // size - 1))
+        report = run(spark, own.namesrv, path, **settings)
+        assert {one.kind for one in report.problems} == {"gone before the proof"}
+        assert run(spark, own.namesrv, path, **settings).holds
+        assert len(places(path)) + missing == sent
+        store = own.directory / "broker-a"
+        left = sent_rows(own.namesrv, ["orders"])
+    # The same store without its broker.
+    alone = tmp_path / "alone"
+    settings = {"topic_pattern": "ord.*", "store": str(store), "broker": "broker-a"}
+    assert run(spark, None, alone, **settings).holds
+    assert archived_rows(spark, alone) == left
+    again = run(spark, None, alone, **settings)
+    assert (again.holds, again.archived) == (True, 0)
+    with pytest.raises(ConfigError, match="has no queues of x; it has those of orders"):
+        run(spark, None, alone, topics=["x"], store=str(store), broker="broker-a")
+
+
+def test_a_stream_goes_on_until_it_is_stopped(spark: Any, cluster: Cluster, path: Path) -> None:
+    send(cluster.namesrv, "stream-a", 20)
+    with LitePullConsumer("followed", namesrv=cluster.namesrv) as consumer:
+        for broker in ("broker-a", "broker-b"):
+            consumer.pull(MessageQueue("stream-a", broker, 0), 0)  # which makes the group
+    config = archive.Config(
+        path=str(path),
+        topic_pattern="stream-.*",
+        mode="stream",
+        interval_s=0.1,
+        proof_interval_s=1,
+        commit_group="followed",
+        compact_files=4,
+    )
+    stopped = threading.Event()
+    reports = []
+
+    def work() -> None:
+        reports.append(archive.run(config, context_of(spark, cluster.namesrv), stopped))
+
+    def archived() -> int:
+        return sum(queue.to - queue.first for queue in Layout(path).load_state().queues)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_until(lambda: archived() == 20 or not thread.is_alive())
+        wait_until(lambda: sum(safe_ends(path).values()) == 20 or not thread.is_alive())
+        with pytest.raises(ConfigError, match="another archive is at work"):
+            archive.run(config, context_of(spark, cluster.namesrv))
+        send(cluster.namesrv, "stream-a", 15)
+        send(cluster.namesrv, "stream-b", 15)
+        wait_until(lambda: archived() == 50 or not thread.is_alive())
+    finally:
+        stopped.set()
+        thread.join(DEADLINE_S)
+    (report,) = reports
+    assert report.holds
+    assert (report.archived, report.proved) == (50, 50)
+    assert archived_rows(spark, path) == sent_rows(cluster.namesrv, ["stream-a", "stream-b"])
+    with LitePullConsumer("followed", namesrv=cluster.namesrv) as consumer:
+        queues = [state.queue for state in Layout(path).load_state().queues]
+        consumer.assign(queues)
+        assert sum(consumer.committed(queue) or 0 for queue in queues) == 50
+
+
+def test_a_driver_that_is_killed_goes_on_where_it_was(
+    spark: Any, cluster: Cluster, path: Path, tmp_path: Path
+) -> None:
+    sent = send(cluster.namesrv, "killed", 200)
+    file = tmp_path / "pipeline.toml"
+    # Batches without end for whoever is to be killed.
+    file.write_text(
+        f'[cluster]\nnamesrv = "{cluster.namesrv}"\n'
+        '[spark]\nmaster = "local[1]"\n'
+        'config = {"spark.ui.enabled" = "false", "spark.driver.memory" = "512m"}\n'
+        f'[archive]\ntopics = ["killed"]\npath = "{path}"\nmax_messages = 2\ncompact_files = 3\n'
+    )
+    command = [sys.executable, "-m", "cometmq", "pipeline", "archive", "-c", str(file)]
+    environment = {**os.environ, "SPARK_LOCAL_IP": HOST}
+    for _ in range(2):
+        begun = Layout(path).load_state().next_batch
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        wait_until(
+            lambda process=process, begun=begun: (  # type: ignore[misc]
+                Layout(path).load_state().next_batch > begun + 2 or process.poll() is not None
+            )
+        )
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        # With Java, in the middle of a batch.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert set(places(path).values()) == {1}
+    report = run(spark, cluster.namesrv, path, topics=["killed"], compact_files=3)
+    assert report.holds, report
+    assert 0 < report.archived < sent
+    assert report.proved == sent
+    assert archived_rows(spark, path) == sent_rows(cluster.namesrv, ["killed"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "one of topics and topic_pattern must be given"),
+        ({"topics": ["a"], "topic_pattern": "b"}, "one of topics and topic_pattern"),
+        ({"topics": ["a b"]}, "topics: the topic name 'a b' has characters outside"),
+        ({"topic_pattern": "("}, "topic_pattern is '\\(', no regular expression"),
+        ({"topics": ["a"], "path": "data"}, "path is 'data', give it from the root on"),
+        ({"topics": ["a"], "path": "s3a://b/c"}, "path is 's3a://b/c', give a directory"),
+        ({"topics": ["a"], "path": "/data/*"}, "path is '/data/\\*', give a directory"),
+        ({"topics": ["a"], "max_messages": 0}, "max_messages is 0, give 1 or more"),
+        ({"topics": ["a"], "compact_files": 1}, "compact_files is 1, give 2 or more, or 0"),
+        ({"topics": ["a"], "interval_s": -1}, "interval_s is -1, give 0 or more"),
+        ({"topics": ["a"], "store": "/s"}, "so give broker too"),
+        ({"topics": ["a"], "broker": "b"}, "give store too"),
+        ({"topics": ["a"], "store": "/s", "broker": "b", "mode": "stream"}, 'give mode = "once"'),
+    ],
+)
+def test_settings_that_do_not_fit(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        archive.Config(**{"path": "/data/archive", **settings})
+
+
+def test_a_topic_that_nobody_knows(spark: Any, cluster: Cluster, path: Path) -> None:
+    with pytest.raises(ConfigError, match="topics names one that the name server"):
+        run(spark, cluster.namesrv, path, topics=["unheard-of"])
+    with pytest.raises(ConfigError, match="no topic's whole name matches it"):
+        run(spark, cluster.namesrv, path, topic_pattern="unheard.*")
+    with pytest.raises(ConfigError, match="no name server is given"):
+        run(spark, None, path, topics=["orders"])

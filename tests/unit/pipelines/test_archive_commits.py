@@ -1,0 +1,215 @@
+"""Commits of an archive: killed at any step, the next one that opens it finds all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.archive_commits import Archive, Commit, exchange
+from cometmq.pipelines.archive_layout import (
+    DataFile,
+    Hour,
+    Layout,
+    Manifest,
+    NotedGap,
+    QueueState,
+    SafeRange,
+    State,
+    noted_gaps,
+)
+
+HOURS = (Hour("orders", "2026-11-20T16"), Hour("%RETRY%g", "2026-11-20T17"))
+# Steps on the file system, of which a commit has fewer.
+MOST_STEPS = 200
+STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "ctypes.dlsym")
+
+
+def file(name: str, batch: int) -> DataFile:
+    return DataFile(name, 4, batch)
+
+
+def stage(archive: Archive, names: dict[Hour, tuple[str, ...]]) -> Path:
+    staged = archive.new_staging()
+    for hour, files in names.items():
+        directory = staged / hour.directory
+        directory.mkdir(parents=True)
+        for name in files:
+            (directory / name).write_bytes(b"PAR1")
+    return staged
+
+
+def batch(archive: Archive, number: int) -> None:
+    """Two files for each hour."""
+    names = tuple(f"b{number:08d}-{at:04d}.parquet" for at in range(2))
+    staged = stage(archive, dict.fromkeys(HOURS, names))
+    manifests = tuple(
+        replace(
+            archive.manifests.get(hour, Manifest(*hour)),
+            files=(
+                *archive.manifests.get(hour, Manifest(*hour)).files,
+                *(file(n, number) for n in names),
+            ),
+        )
+        for hour in HOURS
+    )
+    queue = QueueState("orders", "broker-a", 0, 0, 100 * number, 0)
+    gap = NotedGap("orders", "broker-a", 0, number, number + 1, "retention", 1)
+    archive.commit(
+        Commit("files", manifests, State(1, number + 1, (queue,)), staged.name, None, (gap,))
+    )
+
+
+def compaction(archive: Archive) -> None:
+    """All files of each hour into one."""
+    number = archive.state.next_batch
+    name = f"c{number:08d}-0000.parquet"
+    staged = stage(archive, dict.fromkeys(HOURS, (name,)))
+    manifests = tuple(
+        replace(archive.manifests[hour], files=(file(name, number),)) for hour in HOURS
+    )
+    state = replace(archive.state, next_batch=number + 1)
+    archive.commit(Commit("directories", manifests, state, staged.name))
+
+
+def marks(archive: Archive) -> None:
+    safe = SafeRange("orders", "broker-a", 0, 0, 100, 99, 1, "2026-11-20T16:31:07Z")
+    queues = tuple(replace(queue, proved_to=queue.to) for queue in archive.state.queues)
+    archive.commit(Commit("nothing", (), replace(archive.state, queues=queues), safe=(safe,)))
+
+
+def files_of(layout: Layout) -> dict[Hour, set[str]]:
+    return {
+        Hour.of(path): {one.name for one in path.iterdir()}
+        for path in sorted(layout.data.glob("topic=*/hour=*"))
+    }
+
+
+Snapshot = tuple[State, dict[Hour, set[str]], list[SafeRange], tuple[NotedGap, ...]]
+
+
+def snapshot(path: Path) -> Snapshot:
+    """All that an archive says and has, once it was opened."""
+    with Archive(path) as archive:
+        layout = archive.layout
+        found = files_of(layout)
+        assert found == {
+            hour: {one.name for one in manifest.files}
+            for hour, manifest in archive.manifests.items()
+        }
+        assert not layout.pending.exists()
+        return archive.state, found, layout.load_safe(), noted_gaps(layout.gaps)
+
+
+def die_at(step: int, root: Path, work: Callable[[], None]) -> bool:
+    """Do the work in a process that is gone at its `step`th step below `root`; whether it was."""
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
+    left = step
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        if event in STEPS and (event == "ctypes.dlsym" or str(arguments[0]).startswith(str(root))):
+            left -= 1
+            if left < 0:
+                os._exit(9)
+
+    try:
+        sys.addaudithook(hook)
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def do(path: Path, change: Callable[[Archive], None]) -> None:
+    with Archive(path) as archive:
+        change(archive)
+
+
+def second(archive: Archive) -> None:
+    batch(archive, 2)
+
+
+@pytest.mark.parametrize("change", [second, compaction, marks], ids=lambda one: str(one.__name__))
+def test_a_commit_that_is_killed_anywhere_is_all_there_or_not_at_all(
+    tmp_path: Path, change: Callable[[Archive], None]
+) -> None:
+    first = tmp_path / "first"
+    do(first, partial(batch, number=1))
+    before = snapshot(first)
+    shutil.copytree(first, tmp_path / "last")
+    do(tmp_path / "last", change)
+    after = snapshot(tmp_path / "last")
+    assert before != after
+    seen = set()
+    for step in range(MOST_STEPS):
+        path = tmp_path / str(step)
+        shutil.copytree(first, path)
+        died = die_at(step, path, partial(do, path, change))
+        listed = files_of(Layout(path))
+        found = snapshot(path)
+        assert found in (before, after)
+        # A reader between kill and restart sees nothing that is not committed, and nothing twice.
+        for hour, names in listed.items():
+            old, new = before[1].get(hour, set()), after[1][hour]
+            assert names in (old, new) or old <= names <= new
+        seen.add(found == after)
+        if not died:
+            break
+    assert not died
+    assert seen == {False, True}
+
+
+def test_only_one_archive_is_at_work(tmp_path: Path) -> None:
+    def attempt() -> None:
+        try:
+            do(tmp_path, lambda archive: None)
+        except ConfigError as error:
+            os._exit(7 if "another archive is at work" in str(error) else 8)
+
+    with Archive(tmp_path):
+        process = os.fork()
+        if not process:
+            attempt()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+    do(tmp_path, lambda archive: None)
+
+
+def test_files_without_a_state_are_not_taken_for_an_archive(tmp_path: Path) -> None:
+    do(tmp_path, lambda archive: batch(archive, 1))
+    (tmp_path / "_state.json").unlink()
+    with pytest.raises(ConfigError, match=r"_state.json is not beside it"), Archive(tmp_path):
+        pass
+    (tmp_path / "_state.json").write_text('{"version": 99}')
+    with pytest.raises(ConfigError, match="version 99"), Archive(tmp_path):
+        pass
+    (tmp_path / "_state.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"_state.json is damaged"), Archive(tmp_path):
+        pass
+
+
+def test_directories_change_their_places(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for path in (old, new):
+        path.mkdir()
+        (path / path.name).touch()
+    exchange(new, old)
+    assert [path.name for path in old.iterdir()] == ["new"]
+    exchange(tmp_path / "new", tmp_path / "third")
+    assert [path.name for path in (tmp_path / "third").iterdir()] == ["old"]
+
+
+def test_topics_are_found_by_the_names_of_their_directories() -> None:
+    for topic in ("orders", "%RETRY%g", "%DLQ%a|b", "%25", "123"):
+        hour = Hour(topic, "2026-11-20T16")
+        assert Hour.of(Path("data") / hour.directory) == hour

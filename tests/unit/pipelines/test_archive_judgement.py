@@ -1,0 +1,190 @@
+"""What an archive's proof makes of figures and files, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive_inventory import Inventory, take_inventory
+from cometmq.pipelines.archive_judgement import Evidence, Judgement, safe_ranges
+from cometmq.pipelines.archive_layout import (
+    DataFile,
+    Figures,
+    Hour,
+    Layout,
+    Manifest,
+    NotedGap,
+    QueueState,
+)
+from cometmq.pipelines.archive_spans import length, runs, within, without
+
+HOUR = Hour("orders", "2026-11-20T16")
+NEXT = Hour("orders", "2026-11-20T17")
+QUEUES = [MessageQueue("orders", "broker-a", at) for at in range(3)]
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)))
+
+
+def figures(queue_id: int, first: int, last: int, checksum: int = 7) -> Figures:
+    count = last - first + 1
+    return Figures("broker-a", queue_id, count, first, last, f"{checksum * count:x}")
+
+
+def inventory(*hours: Hour) -> Inventory:
+    paths = {hour: [Path(name) for name in "ab"] for hour in hours}
+    return Inventory([], paths, {})
+
+
+def evidence(*log: tuple[Hour, Figures], away: tuple[int, ...] = ()) -> Evidence:
+    spans: dict[MessageQueue, tuple[int, int]] = {}
+    for _, one in log:
+        low, high = spans.get(QUEUES[one.queue_id], (one.first, one.last + 1))
+        spans[QUEUES[one.queue_id]] = min(low, one.first), max(high, one.last + 1)
+    return Evidence(
+        spans,
+        frozenset(QUEUES[at] for at in away),
+        {(hour, QUEUES[one.queue_id]): one for hour, one in log},
+        {},
+    )
+
+
+def manifest(hour: Hour, *log: Figures) -> Manifest:
+    return Manifest(*hour, (DataFile("a", 10, 1), DataFile("b", 10, 2)), log)
+
+
+def test_files_that_sum_up_to_the_log_are_proved() -> None:
+    before = {HOUR: manifest(HOUR)}
+    found = [(HOUR, "a", figures(0, 0, 49)), (HOUR, "b", figures(0, 50, 99))]
+    judged = Judgement(before, [HOUR], evidence((HOUR, figures(0, 0, 99))), inventory(HOUR), found)
+    assert not judged.failed
+    assert not judged.problems
+    assert judged.proved(QUEUES[0]) == (0, 100)
+    (after,) = judged.manifests()
+    assert after.log == (figures(0, 0, 99),)
+    assert [file.queues for file in after.files] == [
+        (figures(0, 0, 49),),
+        (figures(0, 50, 99),),
+    ]
+    assert after.is_proved
+
+
+def test_what_was_proved_before_counts_with_what_is_new() -> None:
+    before = {HOUR: manifest(HOUR, figures(0, 0, 49))}
+    found = [(HOUR, "a", figures(0, 0, 79)), (HOUR, "b", figures(0, 80, 99))]
+    judged = Judgement(before, [HOUR], evidence((HOUR, figures(0, 50, 99))), inventory(HOUR), found)
+    assert not judged.failed
+    assert judged.manifests()[0].log == (figures(0, 0, 99),)
+
+
+def test_a_queue_that_does_not_fit_is_not_proved_and_others_are() -> None:
+    before = {HOUR: manifest(HOUR), NEXT: manifest(NEXT)}
+    found = [
+        (HOUR, "a", figures(0, 0, 49)),
+        (HOUR, "a", figures(1, 0, 48)),
+        (NEXT, "a", figures(0, 50, 99)),
+        (NEXT, "b", figures(1, 50, 99)),
+    ]
+    log = evidence(
+        (HOUR, figures(0, 0, 49)),
+        (HOUR, figures(1, 0, 49)),
+        (NEXT, figures(0, 50, 99)),
+        (NEXT, figures(1, 50, 99)),
+    )
+    judged = Judgement(before, before, log, inventory(*before), found)
+    assert list(judged.failed) == [(HOUR, QUEUES[1])]
+    assert judged.proved(QUEUES[0]) == (0, 100)
+    assert judged.proved(QUEUES[1]) is None
+    first, second = judged.manifests()
+    assert first.suspect
+    assert first.log == (figures(0, 0, 49),)
+    # Its other hour fits, but is not marked before the whole span is.
+    assert second.log == (figures(0, 50, 99),)
+    assert not second.suspect
+    assert not second.is_proved
+
+
+def test_the_same_count_with_another_checksum_does_not_fit() -> None:
+    before = {HOUR: manifest(HOUR)}
+    found = [(HOUR, "a", figures(0, 0, 99, checksum=8))]
+    judged = Judgement(before, [HOUR], evidence((HOUR, figures(0, 0, 99))), inventory(HOUR), found)
+    assert list(judged.failed) == [(HOUR, QUEUES[0])]
+
+
+def test_a_queue_whose_broker_is_away_waits() -> None:
+    before = {HOUR: manifest(HOUR)}
+    found = [(HOUR, "a", figures(0, 0, 49)), (HOUR, "b", figures(1, 0, 49))]
+    log = evidence((HOUR, figures(0, 0, 49)), away=(1,))
+    judged = Judgement(before, [HOUR], log, inventory(HOUR), found)
+    assert not judged.failed
+    (after,) = judged.manifests()
+    assert not after.suspect
+    assert not after.is_proved
+    assert judged.proved(QUEUES[1]) is None
+
+
+def test_a_file_that_was_proved_is_held_against_that() -> None:
+    proved = Manifest(*HOUR, (DataFile("a", 10, 1, (figures(0, 0, 99),)),), (figures(0, 0, 99),))
+    found = [(HOUR, "a", figures(0, 0, 98))]
+    judged = Judgement({HOUR: proved}, [HOUR], evidence(), inventory(HOUR), found)
+    (problem,) = judged.problems
+    assert (problem.kind, problem.file, problem.queue_id) == ("file changed", "a", 0)
+    assert "has 99 messages, was proved with 100" in problem.detail
+    (after,) = judged.manifests()
+    assert after.suspect
+    assert after.files == proved.files
+    # Restored, it is as before.
+    found = [(HOUR, "a", figures(0, 0, 99))]
+    again = Judgement({HOUR: after}, [HOUR], evidence(), inventory(HOUR), found)
+    assert again.manifests() == (proved,)
+
+
+def test_an_hour_that_does_not_fit_is_not_safe_to_expire_nor_what_follows() -> None:
+    queues = [QueueState("orders", "broker-a", at, 0, 300, 200) for at in range(2)]
+    manifests = [
+        Manifest(*HOUR, (), (figures(0, 0, 99), figures(1, 0, 119))),
+        Manifest(*NEXT, (), (figures(0, 100, 199),), suspect=True),
+    ]
+    gaps = [NotedGap("orders", "broker-a", 1, 20, 30, "retention")]
+    first, second = safe_ranges(queues, manifests, gaps, "now")
+    assert (first.to, first.count, first.missing) == (100, 100, 0)
+    assert (second.to, second.count, second.missing) == (200, 190, 10)
+
+
+def test_the_inventory_names_what_is_missing_changed_and_strange(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    directory = layout.data_of(HOUR)
+    directory.mkdir(parents=True)
+    for name, size in (("a", 10), ("b", 11), ("other.parquet", 5), (".a.crc", 3), ("_SUCCESS", 0)):
+        (directory / name).write_bytes(b"x" * size)
+    files = (
+        DataFile("a", 10, 1),
+        DataFile("b", 10, 1),
+        DataFile("c", 10, 1, (figures(2, 5, 9),)),
+    )
+    (layout.data_of(NEXT)).mkdir(parents=True)
+    (layout.data_of(NEXT) / "b00000009-0000.parquet").touch()
+    found = take_inventory(layout, {HOUR: Manifest(*HOUR, files)})
+    changed, missing = found.problems
+    assert (changed.kind, changed.file, changed.detail) == (
+        "file changed",
+        "b",
+        "has 11 bytes, had 10",
+    )
+    assert (missing.kind, missing.file) == ("file missing", "c")
+    assert (missing.queue_id, missing.first, missing.last) == (2, 5, 9)
+    assert [path.name for path in found.listed[HOUR]] == ["a", "b"]
+    assert [path.name for path in found.strange[HOUR]] == ["other.parquet"]
+    assert [path.name for path in found.strange[NEXT]] == ["b00000009-0000.parquet"]
+
+
+@given(st.tuples(st.integers(0, 40), st.integers(0, 40)), SPANS)
+def test_spans_are_sets_of_offsets(span: tuple[int, int], others: list[tuple[int, int]]) -> None:
+    whole = set(range(*span))
+    covered = whole & {at for one in others for at in range(*one)}
+    inside = within(span, others)
+    assert [at for one in inside for at in range(*one)] == sorted(covered)
+    assert length(inside) == len(covered)
+    assert [at for one in without(span, others) for at in range(*one)] == sorted(whole - covered)
+    assert {at for one in runs(sorted(covered)) for at in range(*one)} == covered

@@ -1,0 +1,131 @@
+"""What an audit is told, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.audit_settings import (
+    Config,
+    Ledger,
+    Rule,
+    SqlSubscription,
+    level_delays_ms,
+    mentioned,
+)
+from cometmq.pipelines.configuration import ConfigFile
+
+
+def read(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(text)
+    return ConfigFile(path).table("audit", Config)
+
+
+def test_a_whole_table(tmp_path: Path) -> None:
+    config = read(
+        tmp_path,
+        """
+        [audit]
+        topics = ["orders"]
+        groups = ["billing", "search"]
+        archive = "/data/archive"
+        sent = "/data/sent.jsonl.gz"
+        consumed = { path = "/data/consumed", msg_id = "id", group = "consumer" }
+        business_key = "keys[0]"
+        subscriptions = { billing = "paid || open", search = { sql = "amount > 5" } }
+        fail_on = ["dead-lettered"]
+
+        [[audit.rules]]
+        difference = "business key twice"
+        cause = "an order changed"
+        when = "tags = 'changed'"
+        """,
+    )
+    assert config.sent_ledger() == Ledger(path="/data/sent.jsonl.gz")
+    assert config.consumed_ledger() == Ledger(path="/data/consumed", msg_id="id", group="consumer")
+    assert config.tags("billing") == ["paid", "open"]
+    assert config.tags("search") is None
+    assert config.sql("search") == "amount > 5"
+    assert config.subscriptions["search"] == SqlSubscription(sql="amount > 5")
+    assert config.rules == [
+        Rule(difference="business key twice", cause="an order changed", when="tags = 'changed'")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"topics": []}, 'topics is empty; name some, for example topics = \\["orders"\\]'),
+        ({"topics": ["a b"]}, "topics: the topic name 'a b' has characters"),
+        ({"topics": ["a", "a"]}, "topics names a twice"),
+        ({"groups": ["g", "g"]}, "groups names g twice"),
+        ({"groups": ["g!"]}, "groups: the group name 'g!'"),
+        ({"subscriptions": {"h": "*"}}, "subscriptions has 'h', which is not among groups"),
+        (
+            {"groups": ["g"], "subscriptions": {"g": "||"}},
+            "subscriptions of g: .* names no tag",
+        ),
+        (
+            {"groups": ["g"], "subscriptions": {"g": SqlSubscription(sql="a = = 1")}},
+            "subscriptions of g: ",
+        ),
+        ({"settle_s": -1.0}, r"settle_s is -1.0; it lies in 0\.\.604800"),
+        ({"delay_levels": "1s 5x"}, "delay_levels has '5x'; a level is written as 30s"),
+    ],
+)
+def test_what_does_not_fit_names_key_and_remedy(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        Config(**{"topics": ["orders"], **settings})
+
+
+def test_a_rule_is_for_a_difference_that_there_is() -> None:
+    with pytest.raises(ConfigError, match="the difference 'lost', which there is not"):
+        Rule(difference="lost", cause="x", when="true")
+
+
+def test_the_file_and_the_table_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"pipeline.toml, table \[audit\]: topics is empty"):
+        read(tmp_path, "[audit]\ntopics = []\n")
+    with pytest.raises(ConfigError, match=r"table \[audit\]: .*unknown field `topic`"):
+        read(tmp_path, '[audit]\ntopic = "orders"\n')
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/data/sent", "parquet"),
+        ("/data/sent.parquet", "parquet"),
+        ("/data/sent.json", "json"),
+        ("/data/sent.jsonl.gz", "json"),
+        ("/data/sent.csv", "csv"),
+    ],
+)
+def test_a_ledger_is_what_its_path_says(path: str, kind: str) -> None:
+    assert Ledger(path=path).file_format() == kind
+    assert Ledger(path=path, format="csv").file_format() == "csv"
+
+
+def test_a_ledger_of_another_format() -> None:
+    with pytest.raises(ConfigError, match="format is 'orc' for /data/x; it is one of parquet"):
+        Ledger(path="/data/x", format="orc")
+
+
+def test_a_business_key_is_a_property_or_an_expression() -> None:
+    pytest.importorskip("pyspark")
+
+    def key(text: str | None) -> str:
+        return Config(topics=["orders"], business_key=text).key_expression()
+
+    assert key(None) == "cast(null as string)"
+    assert key("eventId") == "properties['eventId']"
+    assert key("keys[0]") == "cast(get(keys, 0) as string)"
+    assert key("msg_id") == "cast(msg_id as string)"
+    assert mentioned(key("keys[0]")) >= {"keys"}
+
+
+def test_levels() -> None:
+    assert level_delays_ms("1s 2m 1h 1d") == [1000, 120_000, 3_600_000, 86_400_000]
