@@ -3,9 +3,14 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SPARK_READY := $(VENV)-spark/.ready
 # Most tests wait for something most of the time, so a few more of them than there are cores.
 JOBS ?= 3
 PARALLEL := -n $(JOBS) --dist worksteal
+
+# Tasks, executors, drivers, planners and brokers, killed at random under load: COMETMQ_SPARK_KILLS of
+# them (50).
+SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
 .PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash clean
 .DEFAULT_GOAL := help
@@ -15,18 +20,25 @@ help: ## Show this list
 
 # Made anew whenever the dependencies change. A half-made environment has no READY and is replaced.
 $(READY): pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "CometMQ needs Python 3.11 or newer: install it, or name one with 'make PYTHON=python3.12 …'" >&2; exit 1; }
-	@echo "Setting up $(VENV) …"
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@PYTHON=$(PYTHON) scripts/environment $(VENV) dev
+	@touch $@
+
+# An environment of its own: PySpark is some hundred megabytes that nothing else needs.
+$(SPARK_READY): pyproject.toml
+	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark '(with PySpark, 430 MB: some minutes, once)'
 	@touch $@
 
 # The hot modules in compiled form, where there is a C compiler; COMETMQ_PURE=1 does without.
 compiled: $(READY)
 	@$(BIN)/python scripts/compile --optional
 
-demo: compiled ## Send 10,000 order events through a whole cluster and prove that none is lost
-	@$(BIN)/python -m examples.demo
+# Where Spark can run it ends with the pipelines, in the environment that has PySpark.
+demo: ## Send 10,000 order events through a whole cluster, prove that none is lost; archive and audit them
+	@if scripts/java-for-spark && $(MAKE) -s $(SPARK_READY); then \
+		$(VENV)-spark/bin/python scripts/compile --optional && $(VENV)-spark/bin/python -m examples.demo; \
+	else \
+		$(MAKE) -s compiled && $(BIN)/python -m examples.demo; \
+	fi
 
 test: compiled ## The unit, integration and short fuzz tests
 	@$(BIN)/python -m pytest -q $(PARALLEL) $(ARGS)
@@ -37,15 +49,10 @@ check: $(READY) ## Format, lint, strict types, the import rule and the fast test
 interop: compiled ## The official Java, Go and Node clients and the Java broker against ours
 	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 -n 2 --dist loadfile $(ARGS)
 
-# An environment of its own: PySpark is some hundred megabytes that nothing else needs.
-$(VENV)-spark/.ready: pyproject.toml
-	@echo "Setting up $(VENV)-spark …"
-	@$(PYTHON) -m venv --clear $(VENV)-spark
-	@$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
-	@touch $@
-
-spark: $(VENV)-spark/.ready ## The Spark sources on local Spark and a small cluster; needs Java 17
-	@$(VENV)-spark/bin/python -m pytest -q tests/spark --timeout 300 $(ARGS)
+# Two at a time, a Spark each; what is killed at random has the machine for itself.
+spark: $(SPARK_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
+	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 300 -n 2 --dist loadfile $(ARGS)
+	@$(SPARK_KILLS)
 
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)
@@ -59,8 +66,11 @@ bench-delays: compiled ## 100,000 messages due in one second: how late they come
 fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (default 600)
 	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
 
-crash: compiled ## Kills, power losses, cut links, a storm of members, a million messages (about 25 minutes)
+crash: compiled ## Kills, power losses, cut links, a storm of members, a million messages; 500 kills under Spark
 	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash -n 2 --dist worksteal $(ARGS)
+	@if [ "$${COMETMQ_SPARK_KILLS:-500}" = 0 ]; then :; elif scripts/java-for-spark; then \
+		$(MAKE) -s $(SPARK_READY) && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \
+	else echo "Not run: kills under Spark, which needs Java 17 or newer."; fi
 
 clean: ## Remove the environment and what builds left behind
 	rm -rf $(VENV) $(VENV)-spark src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

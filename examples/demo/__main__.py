@@ -1,10 +1,13 @@
-"""Runs the parts of the demo on one cluster; exit status 0 says that every part holds."""
+"""`python -m examples.demo [DIR]`: runs the parts of the demo on one cluster; exit status 0 says that
+every part holds. DIR (`reports/demo`) keeps the reports.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 from examples.demo import screen
@@ -23,10 +26,10 @@ from cometmq.runtime.loop import run
 from cometmq.testing import Cluster
 
 # Shows what it does and returns whether it holds.
-Part = Callable[[Cluster, Console], Awaitable[bool]]
+Part = Callable[[Cluster, Console, Path], Awaitable[bool]]
 
 
-async def messages_part(cluster: Cluster, console: Console) -> bool:
+async def messages_part(cluster: Cluster, console: Console, directory: Path) -> bool:
     """Sent = stored = received, nothing twice, the events of each order in order."""
     events = list(load_events())
     tally = Tally(events)
@@ -56,7 +59,7 @@ async def messages_part(cluster: Cluster, console: Console) -> bool:
     console.print()
     screen.show_totals(console, tally, offsets)
     screen.show_queues(console, tally, offsets)
-    write_ledgers(tally)
+    write_ledgers(tally, directory)
     return verdict(console, tally, stored(offsets))
 
 
@@ -84,7 +87,7 @@ def _some(names: list[str], limit: int = 10) -> str:
 PARTS: Final[tuple[Part, ...]] = (messages_part, pipelines_part)
 
 
-async def demo(console: Console) -> bool:
+async def demo(console: Console, directory: Path) -> bool:
     started = time.perf_counter()
     async with Cluster() as cluster:
         broker = cluster.brokers[0]
@@ -93,7 +96,7 @@ async def demo(console: Console) -> bool:
             f"name server {cluster.namesrv}, broker {broker.address}, store {cluster.directory}",
             soft_wrap=True,
         )
-        holds = [await part(cluster, console) for part in PARTS]
+        holds = [await part(cluster, console, directory) for part in PARTS]
     console.print(
         f"took {time.perf_counter() - started:.1f} s, start and stop of the cluster included"
     )
@@ -103,7 +106,8 @@ async def demo(console: Console) -> bool:
 def main() -> None:
     configure_logging("warning", json=False)
     console = Console(highlight=False)
-    sys.exit(0 if run(demo(console)) else 1)
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "reports/demo")
+    sys.exit(0 if run(demo(console, directory)) else 1)
 
 
 if __name__ == "__main__":

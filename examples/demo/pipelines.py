@@ -24,7 +24,7 @@ from cometmq.errors import ConfigError
 from cometmq.spark.java import require_java
 from cometmq.testing import Cluster
 
-DIRECTORY: Final = Path("reports", "demo")
+_ARCHIVE: Final = "archive"
 _SENT: Final = "sent.jsonl"
 _CONSUMED: Final = "consumed.jsonl"
 _SPARK: Final = {
@@ -34,13 +34,13 @@ _SPARK: Final = {
 }
 
 
-def write_ledgers(tally: Tally) -> None:
+def write_ledgers(tally: Tally, directory: Path) -> None:
     """What producer and consumers say of themselves, as an application would keep it."""
     # The cluster is a new one with every run, and so are its offsets.
-    shutil.rmtree(DIRECTORY, ignore_errors=True)
-    DIRECTORY.mkdir(parents=True)
-    _write_ledger(DIRECTORY / _SENT, tally.sent_ids, {"topic": TOPIC})
-    _write_ledger(DIRECTORY / _CONSUMED, tally.received_ids, {"topic": TOPIC, "group": GROUP})
+    shutil.rmtree(directory / _ARCHIVE, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_ledger(directory / _SENT, tally.sent_ids, {"topic": TOPIC})
+    _write_ledger(directory / _CONSUMED, tally.received_ids, {"topic": TOPIC, "group": GROUP})
 
 
 def _write_ledger(path: Path, event_ids: Sequence[str], more: dict[str, str]) -> None:
@@ -48,7 +48,7 @@ def _write_ledger(path: Path, event_ids: Sequence[str], more: dict[str, str]) ->
         file.writelines(json.dumps({"key": key, **more}) + "\n" for key in event_ids)
 
 
-async def pipelines_part(cluster: Cluster, console: Console) -> bool:
+async def pipelines_part(cluster: Cluster, console: Console, directory: Path) -> bool:
     """Archived and audited; True also where Spark cannot run, which is said in a sentence."""
     console.print()
     try:
@@ -66,24 +66,24 @@ async def pipelines_part(cluster: Cluster, console: Console) -> bool:
         "[bold]archive and audit[/] of the same messages, on local Spark, about half a minute"
     )
     # The cluster lives on this thread's loop.
-    return await asyncio.to_thread(_run, cluster.namesrv)
+    return await asyncio.to_thread(_run, cluster.namesrv, directory)
 
 
-def _run(namesrv: str) -> bool:
+def _run(namesrv: str, directory: Path) -> bool:
     from cometmq.cli import pipeline_screen as screen
     from cometmq.pipelines import archive, audit
     from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
     from cometmq.pipelines.context import open_context
     from cometmq.pipelines.page import write_page
 
-    directory = DIRECTORY.absolute()
-    archived = archive.Config(topics=[TOPIC], path=str(directory / "archive"))
+    absolute = directory.absolute()
+    archived = archive.Config(topics=[TOPIC], path=str(absolute / _ARCHIVE))
     audited = audit.Config(
         topics=[TOPIC],
         groups=[GROUP],
         archive=archived.path,
-        sent=str(directory / _SENT),
-        consumed=str(directory / _CONSUMED),
+        sent=str(absolute / _SENT),
+        consumed=str(absolute / _CONSUMED),
         business_key="eventId",
         settle_s=0,
     )
@@ -97,7 +97,7 @@ def _run(namesrv: str) -> bool:
     for report in reports:
         report.write_json(directory / f"{report.pipeline}.json")
         write_page(report, directory / f"{report.pipeline}.html")
-    screen.print_report(reports[-1], [DIRECTORY / "audit.html", DIRECTORY / "archive.html"])
+    screen.print_report(reports[-1], [directory / "audit.html", directory / "archive.html"])
     return all(report.holds for report in reports)
 
 

@@ -23,6 +23,7 @@ from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.peers import HOST
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
+from cometmq.client.producer import SEND_TIMEOUT_MS
 from cometmq.errors import CometMQError
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -37,13 +38,13 @@ DEADLINE_S = 120.0
 class Traffic:
     """Sends without pause, one message after the other, and notes what became of each."""
 
-    def __init__(self, face: Face, label: str) -> None:
+    def __init__(self, face: Face, label: str, send_timeout_ms: int) -> None:
         self.received = Received()
         self.acknowledged: list[tuple[float, bytes]] = []
         self.failures: list[CometMQError] = []
         self._places: dict[bytes, tuple[int, int]] = {}
         self._label = label
-        self._producer = face.producer(f"cuts-{label}")
+        self._producer = face.producer(f"cuts-{label}", send_timeout_ms=send_timeout_ms)
         face.consumer(
             f"cuts-{label}", TOPIC, self.received.handle, consume_from=ConsumeFromWhere.FIRST_OFFSET
         )
@@ -104,13 +105,16 @@ class Cut:
         namesrv_link: BadLink,
         broker_link: BadLink,
         faces: dict[str, Face],
+        send_timeout_ms: int,
     ) -> None:
         self.namesrv = namesrv
         self.broker = broker
         self.namesrv_link = namesrv_link
         self.broker_link = broker_link
         self.faces = faces
-        self.traffic = {label: Traffic(face, label) for label, face in faces.items()}
+        self.traffic = {
+            label: Traffic(face, label, send_timeout_ms) for label, face in faces.items()
+        }
 
     def pause(self, seconds: float) -> float:
         """Let the traffic meet what was done; the moment afterwards."""
@@ -119,7 +123,13 @@ class Cut:
 
 
 @pytest.fixture
-def cut(tmp_path: Path) -> Iterator[Cut]:
+def send_timeout_ms() -> int:
+    """As clients have it."""
+    return SEND_TIMEOUT_MS
+
+
+@pytest.fixture
+def cut(tmp_path: Path, send_timeout_ms: int) -> Iterator[Cut]:
     with CometNamesrv(directory=tmp_path / "n") as namesrv:
         conf = {"brokerIP1": LINK_HOST, "bindAddress": HOST, "brokerIP2": HOST}
         broker = CometBroker(namesrv.address, directory=tmp_path / "b", conf=conf)
@@ -131,9 +141,8 @@ def cut(tmp_path: Path) -> Iterator[Cut]:
             open_face("asyncio", namesrv_link.address) as aio,
         ):
             make_topic(blocking)
-            cut = Cut(
-                namesrv, broker, namesrv_link, broker_link, {"blocking": blocking, "asyncio": aio}
-            )
+            faces = {"blocking": blocking, "asyncio": aio}
+            cut = Cut(namesrv, broker, namesrv_link, broker_link, faces, send_timeout_ms)
             try:
                 yield cut
             finally:
@@ -261,6 +270,7 @@ def swallow_name_server(cut: Cut) -> float:
 NAME_SERVER_CUTS = [freeze_name_server, kill_name_server, reset_name_server, swallow_name_server]
 
 
+@pytest.mark.parametrize("send_timeout_ms", [60_000], ids=["patient"])
 @pytest.mark.parametrize("break_and_mend", NAME_SERVER_CUTS, ids=lambda f: f.__name__)
 def test_known_topics_do_not_notice_a_name_server_and_new_ones_are_found_again(
     cut: Cut, break_and_mend: Callable[[Cut], float], capsys: pytest.CaptureFixture[str]

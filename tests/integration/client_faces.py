@@ -22,6 +22,8 @@ from cometmq.runtime.portal import LoopThread
 
 # What must come has all the time that a busy machine may need.
 WAIT_S = 60.0
+# So has an answer to what a producer sends, unless a test says otherwise.
+PATIENT = {"send_timeout_ms": int(WAIT_S * 1000)}
 
 Handle = Callable[[list[MessageExt]], ConsumeResult | None]
 
@@ -58,7 +60,7 @@ class BlockingFace:
         self._open: list[Any] = []
 
     def new_producer(self, group: str, **options: Any) -> Any:
-        return cometmq.Producer(group, **{"namesrv": self._namesrv, **options})
+        return cometmq.Producer(group, **{"namesrv": self._namesrv, **PATIENT, **options})
 
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
         return cometmq.PushConsumer(group, *args, **{"namesrv": self._namesrv, **options})
@@ -103,7 +105,7 @@ class AsyncFace(BlockingFace):
         self._thread.start()
 
     def new_producer(self, group: str, **options: Any) -> Any:
-        options = {"namesrv": self._namesrv, **options}
+        options = {"namesrv": self._namesrv, **PATIENT, **options}
         return OnLoop(cometmq.aio.Producer(group, **options), self._thread)
 
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:

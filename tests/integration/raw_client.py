@@ -234,6 +234,8 @@ class RawClient:
     def __init__(self, address: str, *, binary: bool = False) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        # As the server calls this end.
+        self.peer_name = "{}:{}".format(*self.socket.getsockname()[:2])
         self._encode = binary_request if binary else json_request
         self._opaque = 100
         # Requests that the server sent us while we waited for an answer.

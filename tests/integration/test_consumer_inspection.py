@@ -145,6 +145,8 @@ async def test_the_status_tells_the_offsets(box: Box) -> None:
 async def test_the_running_info_tells_queues_properties_and_rates(box: Box, orderly: bool) -> None:
     async with consumer(box, orderly=orderly) as running:
         await until(lambda: len(box.heard) == 10)
+        # The retry topic is found a moment after the group has made it.
+        await until(lambda: "%RETRY%g" in {queue.topic for queue in running.assigned_queues()})
         header = GetConsumerRunningInfoRequestHeader("g", running.client_id)
         answer = await box.ask("g", RequestCode.GET_CONSUMER_RUNNING_INFO, header)
         assert answer.code == 0

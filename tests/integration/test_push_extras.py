@@ -115,17 +115,23 @@ def test_a_stuck_listener_does_not_hold_its_message(face: Face, name: str) -> No
 
 @blocking_only
 def test_a_topics_limit_bounds_what_waits(face: Face, name: str) -> None:
-    fill(face, name, 300)
+    producer = face.producer(f"{name}-fill")
+    producer.send(Message(name, b"made"), queue=MessageQueue(name, "broker-a", 1))
     go_on = threading.Event()
     seen: list[bytes] = []
 
     def handle(messages: list[MessageExt]) -> ConsumeResult:
-        seen.append(messages[0].body)
+        if messages[0].body != b"made":
+            seen.append(messages[0].body)
         go_on.wait(WAIT_S)
         return ConsumeResult.SUCCESS
 
     options = {"pull_threshold_for_topic": 40, "pull_batch_size": 10, "concurrency": 1000}
     consumer = face.consumer(name, name, handle, consume_from=FIRST, **options)
+    # The limit is divided among the queues that are assigned by then.
+    eventually(lambda: [q.topic for q in consumer.assigned_queues()].count(name) == 4)
+    queue = MessageQueue(name, "broker-a", 0)
+    producer.send_batch([Message(name, b"%d" % i) for i in range(300)], queue=queue)
     eventually(lambda: len(seen) > 10)
     time.sleep(0.3)
     # 10 for each of the four queues, and the pull that exceeded it.

@@ -5,7 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-from tests.integration.client_faces import WAIT_S, AsyncFace, BlockingFace, OnLoop, Received
+from tests.integration.client_faces import (
+    PATIENT,
+    WAIT_S,
+    AsyncFace,
+    BlockingFace,
+    OnLoop,
+    Received,
+)
 
 import cometmq
 import cometmq.aio
@@ -81,7 +88,7 @@ class Face:
         self.listener: type[Listener] = CoroutineListener if name == "asyncio" else Listener
 
     def producer(self, group: str, listener: Listener, **options: Any) -> Any:
-        options = {"namesrv": self.namesrv, **options}
+        options = {"namesrv": self.namesrv, **PATIENT, **options}
         client: Any
         if isinstance(self.face, AsyncFace):
             client = OnLoop(

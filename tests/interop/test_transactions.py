@@ -25,6 +25,8 @@ QUICK = {
     "transactionTimeOut": "1500",
     "transactionCheckInterval": "1000",
     "transactionOpBatchInterval": "200",
+    # Nothing is given up while a slow machine gets its producer ready.
+    "transactionCheckMax": "1000",
 }
 NEVER = {**QUICK, "transactionCheckInterval": "3600000"}
 JAVA_STATES = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE", "unknown": "UNKNOW"}

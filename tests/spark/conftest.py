@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-# Java starts sooner so, on few cores.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from tests.spark.processes import QUICK_JAVA
 
 # Without the extra `spark` there is nothing to be run here.
 collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else ["test_*.py"]

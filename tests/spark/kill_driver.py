@@ -48,7 +48,7 @@ class Pipeline:
     def _start(self, trigger: dict[str, Any]) -> Any:
         plan = self._plan
         rows = self._spark.readStream.format("rocketmq").options(**plan["source"]).load()
-        slowly = f"coalesce(reflect('java.lang.Thread', 'sleep', {_ROW_MS}L), '') = ''"
+        slowly = f"length(coalesce(reflect('java.lang.Thread', 'sleep', {_ROW_MS}L), '')) >= 0"
         rows = rows.where(slowly).selectExpr(*plan["columns"])
         writer = rows.writeStream.queryName(self._name).format(plan["format"])
         writer = writer.options(**plan["sink"]).option("checkpointLocation", plan["checkpoint"])

@@ -34,6 +34,8 @@ class MicroBatches:
     def __init__(self, rng: random.Random, between: Callable[[], None]) -> None:
         self._rng = rng
         self._between = between
+        # Called once, behind the first rows of a task.
+        self.between_chunks: Callable[[], None] | None = None
         self._reader: Any = None
         self._source: RocketMQSource | None = None
         self._available_now = False
@@ -130,6 +132,9 @@ class MicroBatches:
         for batch in cloudpickle.loads(reader).read(cloudpickle.loads(task)):
             names = ("topic", "broker", "queue_id", "queue_offset")
             places += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            act, self.between_chunks = self.between_chunks, None
+            if act is not None:
+                act()
         return places
 
 

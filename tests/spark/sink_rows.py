@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer, PullStatus
+from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 
@@ -31,7 +32,7 @@ def eventually(
                 raise
         else:
             assert time.monotonic() < deadline, answer
-        time.sleep(0.1)
+        time.sleep(0.2)
 
 
 def make_topic(namesrv: str, topic: str, brokers: tuple[str, ...] = ("broker-a",)) -> None:
@@ -57,6 +58,19 @@ def messages_of(namesrv: str, topic: str) -> list[MessageExt]:
         for queue in producer.queues(topic):
             found += _of_queue(consumer, queue)
     return [message for message in found if message.body != _MADE]
+
+
+def wait_for(
+    namesrv: str, topic: str, count: int, ended: Callable[[], bool] = lambda: False
+) -> None:
+    """Until so many messages are there, or what sends them has ended."""
+    with BlockingRangeReader(namesrv=namesrv) as reader:
+
+        def there() -> int:
+            bounds = reader.offsets(reader.queues(topic))
+            return sum(high - low for low, high in bounds.values())
+
+        eventually(there, lambda found: found >= count or ended())
 
 
 def awaited_messages(namesrv: str, topic: str, count: int) -> list[MessageExt]:

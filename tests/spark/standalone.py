@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyspark
-from tests.spark.processes import Process, below
+from tests.spark.processes import QUICK_JAVA, Process, below
 
 HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -84,6 +84,7 @@ class StandaloneCluster:
             **os.environ,
             "SPARK_HOME": str(HOME),
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
             "SPARK_LOCAL_IP": HOST,
             "PYSPARK_PYTHON": sys.executable,
             # However often executors are killed.
@@ -151,7 +152,9 @@ def main(master: str, source: str, options: str) -> None:
             "spark.ui.enabled": "false",
             "spark.driver.host": HOST,
             "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JAVA,
             "spark.task.maxFailures": "100",
             "spark.excludeOnFailure.enabled": "false",
         },

@@ -10,27 +10,21 @@ import random
 import subprocess
 import sys
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.sink_rows import by_key, eventually, make_topic, messages_of
+from tests.spark.outbox_query import OutboxQuery
+from tests.spark.sink_rows import make_topic, messages_of, wait_for
 
-from cometmq.client.bulk_producer import BlockingBulkProducer, BulkProducer
-from cometmq.client.bulk_sending import BulkSending, Parcel
 from cometmq.errors import ConfigError, DataLossError, IllegalArgumentError
 from cometmq.spark.outbox import Decision, Mark, Outbox, batch_unit
-from cometmq.spark.outbox_sending import KeptPart, OutboxSending, commit_unit, decide
+from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.sink_options import SinkOptions
 from cometmq.spark.sink_tasks import Place, keep_rows
 from cometmq.testing.cluster import Cluster
 
-KEYS = 5
 PROGRAM = Path(__file__).with_name("outbox_program.py")
 
 
@@ -40,95 +34,10 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-class DiedError(Exception):
-    """In place of a kill."""
-
-
-class Dying(BlockingBulkProducer, of=BulkProducer):
-    """Dies when so many parcels are sent, and acknowledged."""
-
-    parcels = 0
-
-    def put(self, sending: BulkSending, parcels: Iterable[Parcel]) -> None:
-        """All of them, or as many as are left to it."""
-        some = list(islice(parcels, self.parcels + 1))
-        super().put(sending, some[: self.parcels])
-        self.flush(sending)
-        if len(some) > self.parcels:
-            raise DiedError
-        self.parcels -= len(some)
-
-
-class Query:
-    """What Spark does with a stream's sink, step by step."""
-
-    def __init__(self, cluster: Cluster, directory: Path, topic: str, **options: Any) -> None:
-        self.namesrv = cluster.namesrv
-        self.topic = topic
-        self.given = {
-            "namesrv": cluster.namesrv,
-            "topic": topic,
-            "delivery": "exactly-once",
-            "checkpointLocation": str(directory / "checkpoint"),
-            "batchBytes": "400",
-            **{name: str(value) for name, value in options.items()},
-        }
-        self.options = SinkOptions(self.given, streaming=True)
-        assert self.options.outbox is not None
-        self.outbox = Outbox(self.options.outbox)
-        make_topic(cluster.namesrv, topic, ("broker-a", "broker-b"))
-
-    def tasks(self, batch_id: int, rows: int, owner: str = "query") -> list[KeptPart]:
-        """Two tasks, each with the rows of its keys."""
-        decided = self.outbox.latest()
-        parts = []
-        for partition in range(2):
-            mine = [at for at in range(rows) if at % KEYS % 2 == partition]
-            batch = pa.record_batch(
-                {
-                    "body": pa.array([f"{batch_id}-{at}" for at in mine], pa.string()),
-                    "sharding_key": pa.array([f"K-{at % KEYS}" for at in mine], pa.string()),
-                }
-            )
-            place = Place(owner, batch_unit(batch_id), partition, batch_id)
-            parts.append(keep_rows(self.options, self.outbox, decided, place, iter([batch])))
-        return parts
-
-    def commit(self, batch_id: int, parts: list[KeptPart]) -> None:
-        commit_unit(self.options, self.outbox, batch_unit(batch_id), parts)
-
-    def die_behind(self, batch_id: int, parts: list[KeptPart], parcels: int) -> None:
-        """The driver is gone when it has decided and sent so many parcels, or all there are."""
-        parameters = self.options.connecting.parameters()
-        unit = self.outbox.unit(batch_unit(batch_id))
-        with self.outbox.lock(), Dying("dying", in_flight=4, **parameters) as producer:
-            producer.parcels = parcels
-            decision = unit.decision() or decide(self.options, producer, unit, parts)
-            with suppress(DiedError):
-                OutboxSending(self.options, producer, 0).run(unit, decision, resumed=False)
-
-    def wait_for(self, count: int, sender: subprocess.Popen[bytes] | None = None) -> None:
-        """Until so many messages are there, or the sender has ended."""
-        eventually(
-            lambda: len(messages_of(self.namesrv, self.topic)),
-            lambda found: found >= count or (sender is not None and sender.poll() is not None),
-        )
-
-    def check(self, *batches: tuple[int, int]) -> None:
-        """All rows of these batches are there once, in order by key."""
-        messages = messages_of(self.namesrv, self.topic)
-        expected = [f"{batch_id}-{at}" for batch_id, rows in batches for at in range(rows)]
-        assert Counter(m.body.decode() for m in messages) == Counter(expected)
-        found = by_key(messages, lambda message: message.properties["__SHARDINGKEY"])
-        for key, bodies in found.items():
-            rows = [row for row in expected if f"K-{int(row.split('-')[1]) % KEYS}" == key]
-            assert bodies == rows
-
-
 def test_a_batch_is_sent_when_it_is_committed_and_leaves_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    query = Query(cluster, tmp_path, "plain")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "plain")
     parts = query.tasks(0, 100)
     query.check()
     query.commit(0, parts)
@@ -143,7 +52,7 @@ def test_a_batch_is_sent_when_it_is_committed_and_leaves_nothing(
 
 def test_what_is_not_decided_is_never_sent(cluster: Cluster, tmp_path: Path) -> None:
     """The driver dies while tasks run or before it decides; an attempt fails, or loses its race."""
-    query = Query(cluster, tmp_path, "undecided")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "undecided")
     lost = query.tasks(0, 100)
     torn = tmp_path / "checkpoint" / "rocketmq-sink" / "batch-0" / "part-0-torn.arrow"
     torn.write_bytes(b"\xff\xff\xff\xff")
@@ -165,7 +74,7 @@ def test_what_is_not_decided_is_never_sent(cluster: Cluster, tmp_path: Path) -> 
 def test_a_driver_that_dies_in_the_middle_of_a_commit(
     cluster: Cluster, tmp_path: Path, parcels: int
 ) -> None:
-    query = Query(cluster, tmp_path, f"middle-{parcels}")
+    query = OutboxQuery(cluster.namesrv, tmp_path, f"middle-{parcels}")
     query.die_behind(0, query.tasks(0, 100), parcels)
     sent = len(messages_of(cluster.namesrv, query.topic))
     assert (sent == 100) == (parcels == 10_000)
@@ -183,7 +92,7 @@ def test_a_driver_that_dies_in_the_middle_of_a_commit(
 
 def test_two_senders_of_one_batch(cluster: Cluster, tmp_path: Path) -> None:
     """A process of the last driver is not gone yet."""
-    query = Query(cluster, tmp_path, "two")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "two")
     parts = query.tasks(0, 300)
     query.die_behind(0, parts, 3)
     both = [threading.Thread(target=query.commit, args=(0, [])) for _ in range(2)]
@@ -195,30 +104,33 @@ def test_two_senders_of_one_batch(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_brokers_restart_while_a_batch_is_sent(cluster: Cluster, tmp_path: Path) -> None:
-    query = Query(cluster, tmp_path, "restart", batchBytes=120, sendsInFlight=4)
+    query = OutboxQuery(cluster.namesrv, tmp_path, "restart", batchBytes=120, sendsInFlight=4)
     parts = query.tasks(0, 3000)
     sender = threading.Thread(target=query.commit, args=(0, parts))
     sender.start()
     for broker in (0, 1):
-        query.wait_for((broker + 1) * 700)
+        wait_for(cluster.namesrv, query.topic, (broker + 1) * 700)
         cluster.call("restart_broker", broker)
     sender.join()
     assert query.outbox.unit(batch_unit(0)).is_done
     query.check((0, 3000))
 
 
+def ended_of(process: subprocess.Popen[bytes]) -> Callable[[], bool]:
+    return lambda: process.poll() is not None
+
+
 def test_a_sender_is_killed_at_random(cluster: Cluster, tmp_path: Path) -> None:
     rng = random.Random(11)
-    query = Query(cluster, tmp_path, "killed", batchBytes=120, sendsInFlight=3)
+    query = OutboxQuery(cluster.namesrv, tmp_path, "killed", batchBytes=120, sendsInFlight=3)
     parts = query.tasks(0, 2000)
     query.die_behind(0, parts, 5)
     there = 0
     for _ in range(2):
-        with subprocess.Popen(
-            [sys.executable, str(PROGRAM), json.dumps(query.given), batch_unit(0)]
-        ) as sender:
+        command = [sys.executable, str(PROGRAM), json.dumps(query.given), batch_unit(0)]
+        with subprocess.Popen(command) as sender:
             wanted = there + rng.randrange(1, 900)
-            query.wait_for(wanted, sender)
+            wait_for(cluster.namesrv, query.topic, wanted, ended_of(sender))
             sender.kill()
         there = len(messages_of(cluster.namesrv, query.topic))
     query.commit(0, [])
@@ -226,7 +138,7 @@ def test_a_sender_is_killed_at_random(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_an_outbox_belongs_to_one_query(cluster: Cluster, tmp_path: Path) -> None:
-    query = Query(cluster, tmp_path, "foreign")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "foreign")
     query.commit(4, query.tasks(4, 10))
     for batch_id, owner in ((0, "other"), (4, "other"), (5, "other"), (3, "query")):
         with pytest.raises(IllegalArgumentError, match="holds batch 4 of query query, and this is"):
@@ -270,7 +182,7 @@ def test_an_outbox_that_cannot_be_used_is_said(cluster: Cluster, tmp_path: Path)
     for uri in (f"{tmp_path}/file/below", "nosuch://bucket/outbox"):
         with pytest.raises(ConfigError, match=r"the outbox .* cannot be used"):
             Outbox(uri).latest()
-    query = Query(cluster, tmp_path, "gone")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "gone")
     parts = query.tasks(0, 10)
     query.die_behind(0, parts, 0)
     for path in tmp_path.rglob("part-*"):

@@ -36,7 +36,8 @@ RETRY = "%RETRY%somebody"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2, properties={"autoCreateSubscriptionGroup": "true"}) as cluster:
+    properties = {"autoCreateSubscriptionGroup": "true", "defaultTopicQueueNums": "1"}
+    with Cluster(brokers=2, properties=properties) as cluster:
         yield cluster
 
 
@@ -193,8 +194,9 @@ def test_what_retention_took_is_listed(spark: Any, path: Path, tmp_path: Path) -
             (stores / "broker-a" / "commitlog" / f"{at * size:020d}").unlink()
         own.call("start_broker", 0)
 
+    properties = {"mappedFileSizeCommitLog": str(size), "defaultTopicQueueNums": "2"}
     settings: dict[str, Any] = {"topics": ["orders"]}
-    with Cluster(directory=stores, properties={"mappedFileSizeCommitLog": str(size)}) as own:
+    with Cluster(directory=stores, properties=properties) as own:
         sent = send(own.namesrv, "orders", 20)
         assert run(spark, own.namesrv, path, **settings).holds
         sent += send(own.namesrv, "orders", 150)

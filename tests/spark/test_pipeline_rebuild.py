@@ -145,15 +145,6 @@ def test_queues_and_index_equal_those_of_the_broker(
     assert len([path for path in before if path.startswith("index/")]) > 5
     assert len(list((store / "commitlog").iterdir())) > 3
 
-    # Killed on the way, again and again.
-    for step in STEPS:
-        with pytest.raises(CutError):
-            run(spark, CutProgress(end=step), store=store, target=target)
-    shutil.rmtree(next((target / "parts").iterdir()))
-    shutil.rmtree(target / "consumequeue" / "orders" / "0")
-    next((target / "index").iterdir()).unlink()
-    (target / "building" / "left").mkdir(parents=True)
-
     report = run(spark, store=store, target=target)
     assert report.holds, report
     assert contents(target) == before
@@ -175,6 +166,26 @@ def test_queues_and_index_equal_those_of_the_broker(
     assert not again.steps
     write_page(report, tmp_path / "rebuild.html")
     assert (tmp_path / "rebuild.html").read_text().count("<svg") == 2
+
+
+def test_a_run_that_ends_anywhere_is_gone_on_with(spark: Any, tmp_path: Path) -> None:
+    with small_cluster(tmp_path) as cluster:
+        send(cluster.namesrv, "orders", 150)
+    store, target = tmp_path / "broker-a", tmp_path / "rebuilt"
+    for step in STEPS:
+        with pytest.raises(CutError):
+            run(spark, CutProgress(end=step), store=store, target=target)
+    shutil.rmtree(next((target / "parts").iterdir()))
+    shutil.rmtree(target / "consumequeue" / "orders" / "0")
+    next((target / "index").iterdir()).unlink()
+    (target / "building" / "left").mkdir(parents=True)
+    assert run(spark, store=store, target=target).holds
+    assert contents(target) == contents(store)
+    assert sorted(path.name for path in target.iterdir()) == [
+        "consumequeue",
+        "index",
+        "rebuild.json",
+    ]
 
 
 @contextmanager

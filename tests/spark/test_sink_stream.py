@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.spark.sink_query import SinkQuery
-from tests.spark.sink_rows import by_key, eventually, make_topic, messages_of
+from tests.spark.sink_rows import by_key, eventually, make_topic, messages_of, wait_for
 
 from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
@@ -60,7 +60,7 @@ def test_at_least_once_while_the_broker_restarts(
         spark, cluster.namesrv, "from-a", "to-a", tmp_path, batchBytes=200, sendsInFlight=4
     )
     try:
-        eventually(lambda: len(messages_of(cluster.namesrv, "to-a")), lambda n: n > 100)
+        wait_for(cluster.namesrv, "to-a", 100, lambda: not query.isActive)
         cluster.call("restart_broker", 0)
         assert query.awaitTermination(240)
         assert query.exception() is None
@@ -131,35 +131,9 @@ def test_exactly_once_when_the_driver_is_killed(cluster: Cluster, tmp_path: Path
         )
         query.kill()
         query.start()
-        eventually(
-            lambda: len(messages_of(cluster.namesrv, "to-k")),
-            lambda found: found > 50 or not query.running,
-        )
+        wait_for(cluster.namesrv, "to-k", 50, lambda: not query.running)
         query.kill()
         query.run()
     finally:
         query.kill()
     assert rows_of_keys(cluster.namesrv, "to-k") == expected(count)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"outputMode": "complete"}, "cannot overwrite"),
-        ({"transactionId": "t"}, "transactionId .* is for a batch, not a stream"),
-        ({"topic": "nowhere", "timeoutMs": "0"}, "topic nowhere cannot be written to"),
-    ],
-)
-def test_what_is_wrong_with_a_stream_is_said(
-    spark: Any, cluster: Cluster, tmp_path: Path, options: dict[str, str], words: str
-) -> None:
-    rate = spark.readStream.format("rate").load()
-    given = {"namesrv": cluster.namesrv, "topic": "to-x", **options}
-    mode = given.pop("outputMode", "append")
-    rows = rate.selectExpr("cast(value as string) as body")
-    if mode == "complete":
-        rows = rows.groupBy("body").count().selectExpr("body")
-    with pytest.raises(Exception, match=f"(?s){words}"):
-        rows.writeStream.format("rocketmq").options(**given).outputMode(mode).option(
-            "checkpointLocation", str(tmp_path / "checkpoint")
-        ).start().awaitTermination(120)

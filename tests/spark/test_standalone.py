@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark.processes import QUICK_JAVA
 from tests.spark.rows import pulled_rows
 from tests.spark.standalone import HOME, HOST, Job, StandaloneCluster
 
@@ -26,7 +27,9 @@ SMALL_SPARK = {
     "spark.ui.enabled": "false",
     "spark.driver.host": HOST,
     "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.sql.shuffle.partitions": "2",
 }
 Place = tuple[str, int, int]

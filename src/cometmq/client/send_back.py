@@ -38,7 +38,8 @@ class Returns:
         self._group = group
         self._max_reconsume_times = max_reconsume_times
         self._encoder = MessageEncoder(INNER_PRODUCER_GROUP, instance.unique_ids)
-        self._sender = Sender(instance, SendLimits())
+        # A young group's retry topic may have no route yet: its first queue is there all the same.
+        self._sender = Sender(instance, SendLimits(default_topic_queue_nums=1))
 
     async def send_back(self, message: MessageExt, delay_level: int) -> None:
         """Code 36, else an ordinary send to the retry topic."""

@@ -114,7 +114,8 @@ class Archive:
 
     def _lock(self) -> None:
         try:
-            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Not lockf, which a second archive in this process would get, too.
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ConfigError(
                 f"another archive is at work in path {str(self.layout.path)!r}: wait for it or stop "

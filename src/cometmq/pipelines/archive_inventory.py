@@ -16,7 +16,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that does not fit. Offsets are from `first` to `last`, both included.
 
     kind: file missing, strange file, file changed, file unreadable, messages missing, messages twice,
-        messages differ, strange messages, gone before the proof, or hour differs.
+        messages differ, strange messages, offsets without messages, gone before the proof, or hour
+        differs.
     """
 
     kind: str
@@ -39,7 +40,8 @@ class Inventory(NamedTuple):
 
     @property
     def suspects(self) -> set[Hour]:
-        return {Hour(one.topic, one.hour or "") for one in self.problems}
+        named = {Hour(one.topic, one.hour or "") for one in self.problems}
+        return named | {hour for hour, paths in self.strange.items() if paths}
 
 
 def take_inventory(layout: Layout, manifests: Mapping[Hour, Manifest]) -> Inventory:

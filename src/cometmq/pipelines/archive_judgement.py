@@ -25,13 +25,30 @@ class Evidence(NamedTuple):
     """spans: of each queue what is to be proved now. away: those that are not there to be asked.
 
     log: the figures that the log has for these spans. lost: what is gone from it though it was
-    archived; `log` has the archive's own figures for that.
+    archived; `log` has the archive's own figures for that. gaps: what was gone before it was archived.
     """
 
     spans: dict[MessageQueue, Span]
     away: frozenset[MessageQueue]
     log: dict[Place, Figures]
     lost: dict[MessageQueue, list[Span]]
+    gaps: tuple[NotedGap, ...] = ()
+
+    def without_messages(self) -> dict[MessageQueue, int]:
+        """Of how many offsets nobody knows what became of them, for queues that have such. (Below
+        zero where there are messages in what is noted as gone.)
+        """
+        counts = dict.fromkeys(self.spans, 0)
+        for (_, queue), one in self.log.items():
+            counts[queue] += one.count
+        left = {
+            queue: span[1]
+            - span[0]
+            - length(within(span, spans_of(self.gaps, queue)))
+            - counts[queue]
+            for queue, span in self.spans.items()
+        }
+        return {queue: count for queue, count in left.items() if count}
 
 
 class Judgement:
@@ -56,6 +73,14 @@ class Judgement:
         self.problems = [*inventory.problems, *self._changed(inventory), *self._strange(inventory)]
         self.failed = self._compare()
         self.failed_queues = {queue for _, queue in self.failed}
+        for queue, count in evidence.without_messages().items():
+            self.failed_queues.add(queue)
+            start, end = evidence.spans[queue]
+            place = (queue.broker_name, queue.queue_id, start, end - 1)
+            said = f"{count:,} of these offsets are neither in the log nor noted as gone"
+            self.problems.append(
+                Problem("offsets without messages", queue.topic, None, None, *place, said)
+            )
         self._bad_hours = {hour for hour, _ in self.failed}
         self._bad_hours |= {Hour(one.topic, one.hour or "") for one in self.problems}
 
@@ -65,8 +90,8 @@ class Judgement:
         return [(name, one) for name in names for one in self._found.get((hour, name), ())]
 
     def manifests(self) -> tuple[Manifest, ...]:
-        """Those that change."""
-        changed = (self._after(manifest) for manifest in self._manifests.values())
+        """Those that change. A directory with nothing but strange files gets none."""
+        changed = (self._after(one) for one in self._manifests.values() if one.files or one.log)
         return tuple(one for one in changed if one != self._manifests[one.key])
 
     def proved(self, queue: MessageQueue) -> Span | None:

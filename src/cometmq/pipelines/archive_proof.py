@@ -111,7 +111,7 @@ class Proof:
         if lost:
             own = self._own_figures(lost, inventory)
             log = summed([*((h, one) for (h, _), one in log.items()), *own])
-        return Evidence(spans, frozenset(queues.keys() - spans.keys()), log, lost)
+        return Evidence(spans, frozenset(queues.keys() - spans.keys()), log, lost, gaps)
 
     def _own_figures(
         self, spans: Mapping[MessageQueue, list[Span]], inventory: Inventory

@@ -273,6 +273,7 @@ def _hours_figure(lines: Sequence[HourLine]) -> Figure:
     step = max(1, len(hours) // 12)
     axes.set_xticks(range(0, len(hours), step), [_hour_label(hour) for hour in hours[::step]])
     axes.set_ylabel("messages")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend(frameon=False, ncols=3)
     return Figure("Messages by hour", svg_of(plot), "by the time of storing, UTC")
 
@@ -299,6 +300,7 @@ def _queues_figure(lines: Sequence[QueueLine]) -> Figure:
     axes.grid(axis="x", alpha=0.3)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("queue offset")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     more = len(lines) - len(shown)
     caption = f"the longest {len(shown)} queues; {more:,} more below" if more else ""

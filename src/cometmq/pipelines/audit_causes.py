@@ -221,6 +221,7 @@ class Differences:
                     True,
                 ),
                 ((f.col("half") > 0) & (f.col("half_ended") == 0), "transaction undecided", True),
+                (f.col("recalled") > 0, "recalled by its sender", True),
                 ((f.col("delayed_send") > 0) & ~is_due, "delayed, not due yet", True),
                 (f.col("delayed_send") > 0, "delayed, and overdue", False),
                 (sent_ms > told.cut_ms, "sent after the cut", True),

@@ -26,6 +26,7 @@ SEND_FAILED: Final = "send failed"
 COMMITTED: Final = "committed"
 # Times are those at which it is due.
 DELAYED: Final = "delayed send"
+RECALLED: Final = "recalled"
 HALF: Final = "half"
 HALF_ENDED: Final = "half ended"
 GIVEN_UP: Final = "given up"
@@ -84,12 +85,18 @@ class Evidence:
         due = f.coalesce(f.unix_millis("deliver_time"), by_level)
         real = self._unwrapped(f.col("properties")[p.REAL_TOPIC])
         origin = self._unwrapped(f.col("properties")[p.RETRY_TOPIC])
+        # An order to recall waits beside what it recalls, under the same id.
+        recalls = f.col("properties")[p.TIMER_DEL_UNIQKEY].isNotNull()
         told = messages.select(
-            "msg_id", real.alias("real"), origin.alias("origin"), due.alias("due")
+            "msg_id",
+            real.alias("real"),
+            origin.alias("origin"),
+            due.alias("due"),
+            f.when(recalls, RECALLED).otherwise(DELAYED).alias("what"),
         )
         frames = [
             told.where(f.col("real").isin(self.config.topics)).select(
-                f.col("real").alias("topic"), "msg_id", f.lit(DELAYED).alias("what"), "due"
+                f.col("real").alias("topic"), "msg_id", "what", "due"
             )
         ]
         for at, group in enumerate(self.config.groups):
@@ -307,7 +314,7 @@ def by_id(evidence: Any, groups: Sequence[str]) -> Any:
     def count(what: str) -> Any:
         return f.count_if(f.col("what") == what).alias(what.replace(" ", "_"))
 
-    words = [SENT, SEND_FAILED, COMMITTED, DELAYED, HALF, HALF_ENDED, GIVEN_UP]
+    words = [SENT, SEND_FAILED, COMMITTED, DELAYED, RECALLED, HALF, HALF_ENDED, GIVEN_UP]
     each = (CONSUMED, CONSUME_FAILED, DEAD, RETRY, RETRY_WAITS, RETRY_REDRIVEN, RETRY_DELAYED)
     words += [of_group(what, at) for at in range(len(groups)) for what in each]
     is_sending = f.col("what").isin(SENT, SEND_FAILED)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -107,7 +108,7 @@ class LaneClient(RangeReader):
         # Targets whose log has to be looked at before anything more is sent there.
         self._doubtful = set(range(len(targets)))
         self._turns = [asyncio.Lock() for _ in targets]
-        self._there: set[Place] = set()
+        self._there = _Places()
         self.tallies = [Tally() for _ in targets]
 
     async def send(self, at: int, parcels: Sequence[Parcel]) -> None:
@@ -288,6 +289,20 @@ class LaneClient(RangeReader):
     async def _still_current(self, _wire: MessageQueue) -> bool:
         """A lock that was invalid meanwhile is taken anew, and the log looked at."""
         return False
+
+
+class _Places:
+    """A set of them, made for many of few queues."""
+
+    def __init__(self) -> None:
+        self._offsets: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
+
+    def add(self, place: Place) -> None:
+        self._offsets[place[:3]].add(place.queue_offset)
+
+    def __contains__(self, place: Place) -> bool:
+        offsets = self._offsets.get(place[:3])
+        return offsets is not None and place.queue_offset in offsets
 
 
 def _is_final(error: CometMQError) -> bool:

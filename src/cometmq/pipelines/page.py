@@ -27,7 +27,9 @@ def write_page(report: Report, path: Path) -> None:
         lstrip_blocks=True,
     )
     environment.filters["shown"] = shown
-    environment.filters["is_number"] = lambda value: isinstance(value, int | float)
+    environment.filters["is_number"] = lambda value: (
+        isinstance(value, int | float) and not isinstance(value, bool)
+    )
     environment.tests["table"] = lambda section: isinstance(section, Table)
     sections: list[Section] = report.sections()
     html = environment.get_template(_TEMPLATE).render(report=report, sections=sections)

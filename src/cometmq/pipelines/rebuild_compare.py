@@ -92,7 +92,7 @@ def index_left_out(work: Work, names: Sequence[str]) -> list[BuiltIndexFile]:
     return [
         BuiltIndexFile(path.name, LEFT_OUT, "its messages are in files of other names")
         for path in sorted(stored.iterdir() if stored.is_dir() else ())
-        if path.name not in names and last_offset(path) >= work.min_offset
+        if path.name.isdecimal() and path.name not in names and last_offset(path) >= work.min_offset
     ]
 
 

@@ -27,6 +27,7 @@ _COLOUR_OF: Final = dict(
     zip(_OUTCOMES, (COLOURS[2], COLOURS[0], COLOURS[5], COLOURS[3], COLOURS[1]), strict=True)
 )
 _MOST_TOPICS: Final = 20
+_MOST_QUEUES: Final = 200
 _MOST_FILES: Final = 60
 
 
@@ -62,6 +63,7 @@ class Report(BaseReport):
             self._topics(),
             self._topics_figure(),
             self._speed_figure(),
+            self._queues(),
         ]
 
     def _outcomes(self) -> Table:
@@ -114,6 +116,28 @@ class Report(BaseReport):
         columns = ["topic", "queues", "messages", "MiB of the log", "files", "outcome"]
         return Table("Topics", columns, rows, empty="the log has no message")
 
+    def _queues(self) -> Table:
+        first = sorted(self.queues, key=lambda queue: -queue.message_count)[:_MOST_QUEUES]
+        title = "Queues"
+        if len(first) < len(self.queues):
+            title = f"The {_MOST_QUEUES} queues of most messages; the JSON has all"
+        return Table(
+            title,
+            ["queue", "first offset", "end", "messages", "files", "outcome"],
+            [
+                [
+                    f"{queue.topic}/{queue.queue_id}",
+                    queue.first_offset,
+                    queue.end_offset,
+                    queue.message_count,
+                    queue.file_count,
+                    queue.outcome,
+                ]
+                for queue in first
+            ],
+            empty="the log has no message",
+        )
+
     def _by_topic(self) -> list[tuple[str, list[BuiltQueue]]]:
         topics: dict[str, list[BuiltQueue]] = {}
         for queue in self.queues:
@@ -133,7 +157,7 @@ class Report(BaseReport):
                 for _, queues in topics
             ]
             if any(counts):
-                axes.barh(names, counts, left=left, color=_COLOUR_OF[outcome], label=outcome)
+                axes.barh(names, counts, 0.6, left, color=_COLOUR_OF[outcome], label=outcome)
                 left = [a + b for a, b in zip(left, counts, strict=True)]
         for name, count in zip(names, left, strict=True):
             axes.annotate(
@@ -143,9 +167,12 @@ class Report(BaseReport):
         axes.grid(visible=False)
         axes.margins(x=0.12)
         axes.set_xlabel("messages")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         if any(left):
-            axes.legend(loc="lower right", frameon=False)
-        caption = f"The {len(topics)} largest topics, coloured by what came of their queues."
+            axes.legend(
+                loc="lower left", bbox_to_anchor=(0, 1), ncols=len(_OUTCOMES), frameon=False
+            )
+        caption = "The topics of most messages, coloured by what came of their queues."
         return Figure("Messages by topic", svg_of(plot), caption)
 
     def _speed_figure(self) -> Figure:

@@ -34,6 +34,7 @@ from cometmq.pipelines.replay_plan import share_rate
 from cometmq.pipelines.report import now
 from cometmq.pipelines.selection import Selection
 from cometmq.pipelines.targets import connecting_to, ends_of, writable_queues
+from cometmq.pipelines.timeline import Timeline, timeline_of
 
 __all__ = ["Config", "Report", "run"]
 
@@ -128,12 +129,15 @@ class _Redrive:
     def _new_plan(self) -> RedrivePlan:
         letters = self._bounds()
         counts: list[LetterCount] = []
+        timeline = Timeline(1, [])
         if any(low < end for _, low, end in letters):
             frame = self._letters(letters)
             self._config.check(frame)
             progress, spark = self._context.progress, self._context.spark
             with progress.step("count") as step, step.spark_jobs(spark):
                 counts = count_letters(frame, condition(self._config, self._choice))
+                hours = len({found.hour for found in counts})
+                timeline = timeline_of(frame, frame["reason"], hours)
                 step.outcome = f"{sum(found.chosen for found in counts):,} of "
                 step.outcome += f"{sum(found.count for found in counts):,} dead letters chosen"
         targets = self._targets(counts)
@@ -143,6 +147,7 @@ class _Redrive:
             targets=targets,
             bases=self._bases(targets, counts) if self._config.send else [],
             counts=counts,
+            timeline=timeline,
         )
 
     def _bounds(self) -> list[tuple[MessageQueue, int, int]]:
@@ -261,4 +266,5 @@ class _Redrive:
             refusals=progress.reasons,
             stranded=sorted({found.topic or "(unknown)" for found in stranded}),
             counts=plan.counts,
+            timeline=plan.timeline,
         )

@@ -23,6 +23,7 @@ from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.ledger import Plan
 from cometmq.pipelines.replay_rows import java_hash
 from cometmq.pipelines.selection import Selection, times_ms
+from cometmq.pipelines.timeline import Timeline
 
 # Of a letter that does not say where it came from.
 NOWHERE: Final = ""
@@ -53,6 +54,7 @@ class RedrivePlan(Plan):
     targets: list[MessageQueue]
     bases: list[int]
     counts: list[LetterCount]
+    timeline: Timeline
 
     @property
     def chosen(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from cometmq.errors import CometMQError, ConfigError
@@ -33,6 +34,7 @@ from cometmq.pipelines.replay_rows import find, in_lanes, key_target, rows_of
 from cometmq.pipelines.report import now
 from cometmq.pipelines.selection import Selection
 from cometmq.pipelines.targets import connecting_to, ends_of, writable_queues
+from cometmq.pipelines.timeline import PASSED_OVER, Timeline, timeline_of
 from cometmq.spark.connecting import Connecting
 
 __all__ = ["Config", "Report", "run"]
@@ -165,6 +167,11 @@ class _Replay:
         if config.archive is not None:
             from cometmq.pipelines.archive_layout import read
 
+            if not Path(config.archive, "data").is_dir():
+                raise ConfigError(
+                    f"archive: {config.archive} holds no archive; name the directory that the "
+                    "pipeline archive wrote to as its path"
+                )
             frame = read(spark, config.archive).where(f.col("topic").isin(*config.topics))
         else:
             reader = spark.read.format("rocketmq-store").option(
@@ -182,6 +189,8 @@ class _Replay:
         return config.within_times(frame)
 
     def _new_plan(self) -> ReplayPlan:
+        from pyspark.sql import functions as f
+
         config = self._config
         topics = config.topics if config.to is None else [config.to]
         by_topic = writable_queues(self._connecting, topics)
@@ -196,11 +205,16 @@ class _Replay:
         config.check(frame)
         with self._context.progress.step("count") as step, step.spark_jobs(self._context.spark):
             found = find(frame, config.condition(), key_target(targets, config.to))
+            hours = len({row.hour for row in found})
+            topic = f.when(config.condition(), f.col("topic")).otherwise(PASSED_OVER)
+            timeline = timeline_of(frame, topic, hours)
             step.outcome = f"{sum(row.chosen for row in found):,} of "
             step.outcome += f"{sum(row.messages for row in found):,} messages chosen"
-        return self._plan_of(found, targets)
+        return self._plan_of(found, targets, timeline)
 
-    def _plan_of(self, found: list[Found], targets: list[MessageQueue]) -> ReplayPlan:
+    def _plan_of(
+        self, found: list[Found], targets: list[MessageQueue], timeline: Timeline
+    ) -> ReplayPlan:
         config = self._config
         origins = sorted({row.origin for row in found if row.chosen})
         places: Counter[str] = Counter()
@@ -220,6 +234,7 @@ class _Replay:
             chunks=cut_chunks(found, target_by_origin, most),
             hours=_hours(found),
             queues=_queues(found),
+            timeline=timeline,
         )
 
     # Sending it
@@ -308,6 +323,7 @@ class _Replay:
             chunks=len(plan.chunks),
             by_hour=plan.hours,
             by_queue=[(*origin, count) for origin, count in plan.queues],
+            timeline=plan.timeline,
             samples=samples,
         )
 

@@ -16,6 +16,7 @@ import msgspec
 
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.ledger import Plan
+from cometmq.pipelines.timeline import Timeline
 
 
 class Origin(NamedTuple):
@@ -80,6 +81,7 @@ class ReplayPlan(Plan):
     chunks: list[Chunk]
     hours: list[HourCount]
     queues: list[tuple[Origin, int]]
+    timeline: Timeline
 
     @property
     def chosen(self) -> int:

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cometmq.pipelines.page import COLOURS, new_plot, svg_of
 from cometmq.pipelines.replay_plan import HourCount
-from cometmq.pipelines.report import Figure, Section, Table
 from cometmq.pipelines.report import Report as BaseReport
+from cometmq.pipelines.report import Section, Table
+from cometmq.pipelines.timeline import Timeline, timeline_figure
 
 _SAMPLES: Final = 10
 _BODY_LETTERS: Final = 60
-_PASSED_OVER: Final = "#d5d9df"
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -53,6 +52,7 @@ class Report(BaseReport):
     chunks: int
     by_hour: list[HourCount]
     by_queue: list[tuple[str, str, int, int]]
+    timeline: Timeline
     samples: list[Sample]
 
     def sections(self) -> list[Section]:
@@ -60,7 +60,7 @@ class Report(BaseReport):
         if self.refusals:
             refusals = [[text] for text in self.refusals]
             sections.append(Table("Cannot be sent", ["the first of each task"], refusals))
-        sections.append(self._figure())
+        sections.append(timeline_figure(self.timeline, "When they were stored first", "messages"))
         if self.dry_run:
             sections.append(self._hours())
         sections.append(self._queues())
@@ -104,43 +104,6 @@ class Report(BaseReport):
         ]
         columns = ["queue", "offset", "stored", "tag", "keys", "body"]
         return Table("Some of them", columns, rows)
-
-    def _figure(self) -> Figure:
-        hours = sorted({hour.hour for hour in self.by_hour})
-        topics = sorted({hour.topic for hour in self.by_hour})
-        places = {hour: at for at, hour in enumerate(hours)}
-        plot, axes = new_plot()
-        bottoms = [0] * len(hours)
-        for number, topic in enumerate(topics):
-            heights = [0] * len(hours)
-            for hour in self.by_hour:
-                if hour.topic == topic:
-                    heights[places[hour.hour]] = hour.chosen
-            colour = COLOURS[number % len(COLOURS)]
-            axes.bar(range(len(hours)), heights, bottom=bottoms, color=colour, label=topic)
-            bottoms = [low + height for low, height in zip(bottoms, heights, strict=True)]
-        passed = [0] * len(hours)
-        for hour in self.by_hour:
-            passed[places[hour.hour]] += hour.passed_over
-        if any(passed):
-            style: dict[str, Any] = {"color": _PASSED_OVER, "label": "passed over"}
-            axes.bar(range(len(hours)), passed, bottom=bottoms, **style)
-        step = max(1, -(-len(hours) // 8))
-        axes.set_xticks(range(0, len(hours), step), [_short(hour) for hour in hours[::step]])
-        axes.set_xlim(-0.6, max(len(hours), 6) - 0.4)
-        axes.set_ylabel("messages")
-        if hours:
-            axes.legend(frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
-        return Figure(
-            "When they were stored first",
-            svg_of(plot),
-            f"Messages of each hour (UTC); grey ones were passed over. Of {len(hours):,} hours.",
-        )
-
-
-def _short(hour: str) -> str:
-    """2026-11-20T16 as 11-20 16h."""
-    return f"{hour[5:10]} {hour[11:13]}h"
 
 
 def samples_of(rows: Any) -> list[Sample]:

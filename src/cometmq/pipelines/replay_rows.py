@@ -12,6 +12,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.lane_sending import COLUMNS
 from cometmq.pipelines.replay_plan import Chunk, Found, Origin, ReplayPlan
 from cometmq.pipelines.selection import times_ms
+from cometmq.pipelines.small_tables import small_table
 
 _HOUR: Final = "yyyy-MM-dd'T'HH"
 _INT32_SIGN: Final = 2**31
@@ -93,7 +94,8 @@ def find(frame: Any, chosen: Any, target: Any) -> list[Found]:
 def rows_of(frame: Any, chunk: Chunk, plan: ReplayPlan, to: str | None, spark: Any) -> Any:
     """The chosen rows of a chunk out of `frame`, with their targets and how far each lies into its
     queue's part of the chunk (`progress`)."""
-    spans = spark.createDataFrame(
+    spans = small_table(
+        spark,
         [
             (*plan.origins[span.origin][0], span.after, span.last, plan.origins[span.origin][1])
             for span in chunk.spans

@@ -102,10 +102,8 @@ class RemotingServer:
             self._server.close()
         await self._owner.close()
         await close_all(self.connections)
-        # uvloop's holds its socket until it is freed itself: it must not wait for the collector.
-        server, self._server = self._server, None
-        if server is not None:
-            await server.wait_closed()
+        if self._server is not None:
+            await self._server.wait_closed()
 
     def _new_connection(self) -> Connection:
         return Connection(

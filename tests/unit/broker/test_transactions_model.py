@@ -20,7 +20,7 @@ SEED = os.environ.get("COMETMQ_TRANSACTION_SEED")
 STEPS_PER_LIFE = 5_000
 
 
-@pytest.mark.timeout(max(60, STEPS // 200))
+@pytest.mark.timeout(max(300, STEPS // 50))
 def test_transactions_equal_their_model(tmp_path: Path) -> None:
     lives = 1 if SEED is not None else max(1, STEPS // STEPS_PER_LIFE)
     counts: Counter[str] = Counter()

@@ -112,6 +112,25 @@ def test_the_same_count_with_another_checksum_does_not_fit() -> None:
     assert list(judged.failed) == [(HOUR, QUEUES[0])]
 
 
+def test_an_offset_that_neither_side_has_is_not_proved() -> None:
+    """Log and archive agree, and one message is in neither."""
+    before = {HOUR: manifest(HOUR)}
+    short = Figures("broker-a", 0, 99, 0, 99, "5")
+    log = evidence((HOUR, short))
+    judged = Judgement(before, [HOUR], log, inventory(HOUR), [(HOUR, "a", short)])
+    assert not judged.failed
+    (problem,) = judged.problems
+    assert (problem.kind, problem.first, problem.last) == ("offsets without messages", 0, 99)
+    assert judged.proved(QUEUES[0]) is None
+    # Where it is noted as gone it is in order.
+    gap = NotedGap("orders", "broker-a", 0, 40, 41, "retention")
+    noted = Judgement(
+        before, [HOUR], log._replace(gaps=(gap,)), inventory(HOUR), [(HOUR, "a", short)]
+    )
+    assert not noted.problems
+    assert noted.proved(QUEUES[0]) == (0, 100)
+
+
 def test_a_queue_whose_broker_is_away_waits() -> None:
     before = {HOUR: manifest(HOUR)}
     found = [(HOUR, "a", figures(0, 0, 49)), (HOUR, "b", figures(1, 0, 49))]

@@ -77,7 +77,6 @@ async def server(files: Files, own: Pair, *, asks_for_own: bool = False) -> Asyn
             await close_all(accepted)
             await owner.close()
             await listening.wait_closed()
-            await asyncio.sleep(0)  # see RemotingServer.close
 
 
 @asynccontextmanager

@@ -5,6 +5,9 @@ import java.util.Map;
 
 /** Arguments of the form {@code --name=value}. */
 final class Args {
+    /** What a call may take on a machine that is busy with something else. */
+    static final int PATIENCE_MS = 60_000;
+
     private final Map<String, String> values = new HashMap<>();
 
     Args(String[] argv) {
@@ -41,5 +44,12 @@ final class Args {
 
     boolean flag(String name) {
         return "true".equals(values.get(name));
+    }
+
+    /** A client that is shut down gives its traces half a second, and drops what is left by then. */
+    static void letTracesLeave(Args args) throws InterruptedException {
+        if (args.flag("trace")) {
+            Thread.sleep(1500);
+        }
     }
 }

@@ -22,6 +22,7 @@ final class Ask {
         Produce messages = new Produce(args);
         DefaultMQProducer producer = new DefaultMQProducer(args.text("group", "interop-requester"));
         producer.setNamesrvAddr(args.text("namesrv"));
+        producer.setMqClientApiTimeout(Args.PATIENCE_MS);
         producer.setInstanceName(args.text("member", "requester"));
         producer.start();
         int failed = 0;

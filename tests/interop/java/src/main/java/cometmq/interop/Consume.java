@@ -42,6 +42,7 @@ final class Consume {
             if (args.flag("reply")) {
                 replier = new DefaultMQProducer(args.text("group") + "-replies");
                 replier.setNamesrvAddr(args.text("namesrv"));
+                replier.setMqClientApiTimeout(Args.PATIENCE_MS);
                 replier.setInstanceName("replier");
                 replier.start();
             }
@@ -54,6 +55,7 @@ final class Consume {
             for (DefaultMQPushConsumer member : members) {
                 settle(member);
             }
+            Args.letTracesLeave(args);
         } finally {
             members.forEach(DefaultMQPushConsumer::shutdown);
             if (replier != null) {
@@ -78,7 +80,7 @@ final class Consume {
      * between would leave an older offset at the broker.
      */
     private static void settle(DefaultMQPushConsumer member) throws InterruptedException {
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(5);
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(Args.PATIENCE_MS);
         while (System.nanoTime() < deadline) {
             boolean idle = member.getDefaultMQPushConsumerImpl().getRebalanceImpl()
                 .getProcessQueueTable().values().stream()
@@ -95,6 +97,7 @@ final class Consume {
             args.text("namespace", null), args.text("group"), null,
             new AllocateMessageQueueAveragely(), args.flag("trace"), null);
         consumer.setNamesrvAddr(args.text("namesrv"));
+        consumer.setMqClientApiTimeout(Args.PATIENCE_MS);
         consumer.setInstanceName(member);
         consumer.setConsumeFromWhere("last".equals(args.text("from", "first"))
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET

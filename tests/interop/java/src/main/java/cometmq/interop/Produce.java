@@ -50,12 +50,14 @@ final class Produce {
         DefaultMQProducer producer = new DefaultMQProducer(
             args.text("namespace", null), group, null, args.flag("trace"), null);
         producer.setNamesrvAddr(args.text("namesrv"));
+        producer.setMqClientApiTimeout(Args.PATIENCE_MS);
         producer.setInstanceName(args.text("member", "producer"));
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(Args.PATIENCE_MS);
         producer.start();
         try {
             send(producer, args.text("mode", "sync"));
             recall(producer);
+            Args.letTracesLeave(args);
         } finally {
             producer.shutdown();
         }
@@ -131,7 +133,7 @@ final class Produce {
                 }
             });
         }
-        if (!done.await(60, TimeUnit.SECONDS)) {
+        if (!done.await(2L * Args.PATIENCE_MS, TimeUnit.MILLISECONDS)) {
             throw new IllegalStateException(done.getCount() + " sends without an answer");
         }
     }

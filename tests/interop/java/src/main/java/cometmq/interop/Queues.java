@@ -121,6 +121,7 @@ final class Queues {
     private DefaultMQPullConsumer start() throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.text("group", "interop-pull"));
         consumer.setNamesrvAddr(args.text("namesrv"));
+        consumer.setMqClientApiTimeout(Args.PATIENCE_MS);
         consumer.setInstanceName(args.text("member", "pull"));
         consumer.start();
         return consumer;

@@ -26,8 +26,9 @@ final class Transact {
         Produce messages = new Produce(args);
         TransactionMQProducer producer = new TransactionMQProducer(args.text("group"));
         producer.setNamesrvAddr(args.text("namesrv"));
+        producer.setMqClientApiTimeout(Args.PATIENCE_MS);
         producer.setInstanceName(args.text("member", "transact"));
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(Args.PATIENCE_MS);
         producer.setTransactionListener(new Listener());
         producer.start();
         try {

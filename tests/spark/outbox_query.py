@@ -1,0 +1,107 @@
+"""What Spark does with the sink of a stream, step by step and without a Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from tests.spark.sink_rows import by_key, make_topic, messages_of
+
+from cometmq.client.bulk_producer import BlockingBulkProducer, BulkProducer
+from cometmq.client.bulk_sending import BulkSending, Parcel
+from cometmq.spark.outbox import Outbox, batch_unit
+from cometmq.spark.outbox_sending import KeptPart, OutboxSending, commit_unit, decide
+from cometmq.spark.sink_options import SinkOptions
+from cometmq.spark.sink_tasks import Place, keep_rows
+
+KEYS = 5
+
+
+class DiedError(Exception):
+    """In place of a kill."""
+
+
+class Dying(BlockingBulkProducer, of=BulkProducer):
+    """Dies when so many parcels are sent, and acknowledged."""
+
+    parcels = 0
+
+    def put(self, sending: BulkSending, parcels: Iterable[Parcel]) -> None:
+        """All of them, or as many as are left to it."""
+        some = list(islice(parcels, self.parcels + 1))
+        super().put(sending, some[: self.parcels])
+        self.flush(sending)
+        if len(some) > self.parcels:
+            raise DiedError
+        self.parcels -= len(some)
+
+
+class OutboxQuery:
+    """What Spark does with a stream's sink, step by step."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        directory: Path,
+        topic: str,
+        brokers: tuple[str, ...] = ("broker-a", "broker-b"),
+        **options: Any,
+    ) -> None:
+        self.namesrv = namesrv
+        self.topic = topic
+        self.given = {
+            "namesrv": namesrv,
+            "topic": topic,
+            "delivery": "exactly-once",
+            "checkpointLocation": str(directory / "checkpoint"),
+            "batchBytes": "400",
+            **{name: str(value) for name, value in options.items()},
+        }
+        self.options = SinkOptions(self.given, streaming=True)
+        assert self.options.outbox is not None
+        self.outbox = Outbox(self.options.outbox)
+        make_topic(namesrv, topic, brokers)
+
+    def tasks(self, batch_id: int, rows: int, owner: str = "query") -> list[KeptPart]:
+        """Two tasks, each with the rows of its keys."""
+        decided = self.outbox.latest()
+        parts = []
+        for partition in range(2):
+            mine = [at for at in range(rows) if at % KEYS % 2 == partition]
+            batch = pa.record_batch(
+                {
+                    "body": pa.array([f"{batch_id}-{at}" for at in mine], pa.string()),
+                    "sharding_key": pa.array([f"K-{at % KEYS}" for at in mine], pa.string()),
+                }
+            )
+            place = Place(owner, batch_unit(batch_id), partition, batch_id)
+            parts.append(keep_rows(self.options, self.outbox, decided, place, iter([batch])))
+        return parts
+
+    def commit(self, batch_id: int, parts: list[KeptPart]) -> None:
+        commit_unit(self.options, self.outbox, batch_unit(batch_id), parts)
+
+    def die_behind(self, batch_id: int, parts: list[KeptPart], parcels: int) -> None:
+        """The driver is gone when it has decided and sent so many parcels, or all there are."""
+        parameters = self.options.connecting.parameters()
+        unit = self.outbox.unit(batch_unit(batch_id))
+        with self.outbox.lock(), Dying("dying", in_flight=4, **parameters) as producer:
+            producer.parcels = parcels
+            decision = unit.decision() or decide(self.options, producer, unit, parts)
+            with suppress(DiedError):
+                OutboxSending(self.options, producer, 0).run(unit, decision, resumed=False)
+
+    def check(self, *batches: tuple[int, int]) -> None:
+        """All rows of these batches are there once, in order by key."""
+        messages = messages_of(self.namesrv, self.topic)
+        expected = [f"{batch_id}-{at}" for batch_id, rows in batches for at in range(rows)]
+        assert Counter(m.body.decode() for m in messages) == Counter(expected)
+        found = by_key(messages, lambda message: message.properties["__SHARDINGKEY"])
+        for key, bodies in found.items():
+            rows = [row for row in expected if f"K-{int(row.split('-')[1]) % KEYS}" == key]
+            assert bodies == rows

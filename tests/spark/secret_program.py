@@ -1,0 +1,53 @@
+"""A program of its own that reads, plans, streams and fails with secrets at hand; it prints all that
+Spark tells of it, as JSON on the last line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+
+def told(work: Any) -> str:
+    """What Spark says when `work` fails."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is searched
+        return f"{type(error).__name__}: {error} {error.__cause__}"
+    raise AssertionError("it was to fail")
+
+
+def main(given: dict[str, Any]) -> None:
+    from cometmq.spark.session import spark_session
+
+    spark = spark_session(given["master"], config=given["config"])
+    reader = spark.read.format("rocketmq").options(**given["access"], subscribe=given["from"])
+    rows = reader.load().where("queue_offset >= 0")
+    plans = StringIO()
+    with redirect_stdout(plans):
+        for mode in ("extended", "formatted", "cost"):
+            rows.explain(mode)
+    count = rows.count()
+
+    source = spark.readStream.format("rocketmq").options(**given["access"])
+    stream = source.options(subscribe=given["from"], startingOffsets="earliest").load()
+    sink = stream.select("body").writeStream.format("rocketmq").options(**given["access"])
+    sink = sink.options(topic=given["to"], checkpointLocation=given["checkpoint"])
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = [str(query.lastProgress), str(query.recentProgress), str(query.status)]
+
+    faults = {
+        name: told(lambda options=options: reader.options(**options).load().count())
+        for name, options in given["failing"].items()
+    }
+    spark.stop()
+    shown = {"count": count, "plans": plans.getvalue(), "progress": progress, "faults": faults}
+    print(json.dumps(shown))  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,265 @@
+"""`audit`: each cause is made for real and named, and what has none is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from tests.spark import archives
+from tests.spark.audited import COMMIT, ROLLBACK, Sender, audited, balance, context_of, kinds
+
+from cometmq import Message, Producer
+from cometmq.errors import ConfigError
+from cometmq.pipelines.page import write_page
+from cometmq.testing import Cluster
+
+NOT_CONSUMED = "stored, not consumed/billing"
+
+
+def send_explained(sender: Sender) -> None:
+    """Into `orders`, what an audit can explain."""
+    topic = "orders"
+    sender.send(topic, "EARLY", 3, in_ledger=False)
+    time.sleep(0.01)  # before the first time in the ledger, in whole ms
+    sent = [sender.send(topic, f"N{at}", KEYS=f"K{at}", TAGS="paid") for at in range(10)]
+    sender.create_group("billing", topic)
+    for _ in range(2):
+        sender.send(topic, "RESENT", 1, TAGS="paid")
+    sender.ledger.pop()
+    sender.send(topic, "REPLAYED", 1, in_ledger=False, REPLAY_ID="r1", TAGS="paid")
+    sender.send(topic, "CHANGED", 1, KEYS="K3", TAGS="changed")
+    sender.send(topic, "TOLD-FAILED", 1, in_ledger=False, TAGS="paid")
+    sender.note(topic, "TOLD-FAILED", ok=False)
+    sender.note(topic, "REFUSED", ok=False)
+    sender.send(topic, "IN-2H", DELAY="18")
+    sender.send(topic, "IN-1H", TIMER_DELAY_SEC="3600")
+    sender.half(topic, "COMMITTED", COMMIT)
+    sender.half(topic, "ROLLED-BACK", ROLLBACK)
+    sender.half(topic, "UNDECIDED", None)
+    # Queue 0 has ten messages and the committed one; of queue 2 there is nothing.
+    for queue_id, offset in ((0, 8), (1, 5), (3, 1)):
+        sender.commit("billing", topic, queue_id, offset)
+    sender.send_back("billing", sent[1], topic, -1)
+    sender.send_back("billing", sent[2], topic, 18)
+    sender.wait_for("%DLQ%billing", 1)
+    # Which transactions have ended is written down a moment later.
+    sender.wait_for("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1)
+
+
+def send_unexplained(sender: Sender) -> None:
+    """Into `broken`, what it cannot."""
+    topic = "broken"
+    sender.send(topic, "B0", KEYS="K1")
+    sender.note(topic, "LOST")
+    sender.send(topic, "FROM-NOWHERE", in_ledger=False)
+    for body in (b"one", b"another"):
+        sender.send(topic, "OTHER-BODY", body=body, KEYS="K2")
+    sender.ledger.pop()
+    sender.send(topic, "SECOND-ORDER", KEYS="K1")
+
+
+def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: Path) -> None:
+    properties = {"recallMessageEnable": "true"}
+    with Cluster(properties=properties) as cluster, Sender(cluster) as sender:
+        send_explained(sender)
+        send_unexplained(sender)
+        with Producer("shop", namesrv=cluster.namesrv) as producer:
+            sent = producer.send(Message("orders", b"x", delay_ms=3_600_000))
+            assert sent.recall_handle is not None
+            producer.recall("orders", sent.recall_handle)
+        sender.note("orders", sent.msg_id)
+        report = audited(
+            context_of(spark, cluster),
+            topics=["orders", "broken"],
+            groups=["billing"],
+            sent=sender.write_ledger(tmp_path / "sent.jsonl"),
+            business_key="keys[0]",
+            subscriptions={"billing": "paid || late"},
+            rules=[
+                {
+                    "difference": "business key twice",
+                    "cause": "the order changed",
+                    "when": "tags = 'changed'",
+                }
+            ],
+        )
+    assert kinds(report, "orders") == {
+        ("sent, not stored", "the send failed"): 1,
+        ("sent, not stored", "delayed, not due yet"): 2,
+        ("sent, not stored", "recalled by its sender"): 1,
+        ("sent, not stored", "transaction rolled back"): 1,
+        ("sent, not stored", "transaction undecided"): 1,
+        ("stored, not sent", "stored before the first record of a send"): 1,
+        ("stored, not sent", "replayed"): 1,
+        ("stored, not sent", "its sender was told of a failure"): 1,
+        ("stored twice", "sent again by its client"): 1,
+        ("business key twice", "the order changed"): 1,
+        (NOT_CONSUMED, "not subscribed"): 3,
+        (NOT_CONSUMED, "not consumed yet"): 2,
+        (NOT_CONSUMED, "dead-lettered"): 1,
+        (NOT_CONSUMED, "waits to be consumed again"): 1,
+    }
+    # Ten, the resent one once, the changed and the committed one, and five that are not there.
+    assert balance(report, "orders") == (18, 17, None, {"billing": 10})
+    assert kinds(report, "broken", explained=False) == {
+        ("sent, not stored", "unexplained"): 1,
+        ("stored, not sent", "unexplained"): 1,
+        ("stored twice", "unexplained"): 1,
+        ("business key twice", "unexplained"): 1,
+    }
+    assert not report.holds
+    assert "4 of 22 messages are not explained" in report.summary
+    lost = [each for each in report.differences if each.examples == ["LOST"]]
+    assert [each.difference for each in lost] == ["sent, not stored"]
+    assert {cell.queue for cell in report.cells if cell.topic == "orders"} == {
+        "broker-a:0",
+        "broker-a:1",
+        "broker-a:3",
+        "-",
+    }
+    report.write_json(tmp_path / "audit.json")
+    assert json.loads((tmp_path / "audit.json").read_text())["holds"] is False
+    write_page(report, tmp_path / "audit.html")
+    assert (tmp_path / "audit.html").read_text().count("<svg") == 2
+
+
+def test_what_does_not_fit_is_said_before_a_job(spark: Any, tmp_path: Path) -> None:
+    with Cluster() as cluster, Sender(cluster) as sender:
+        sender.send("orders", "A")
+        context = context_of(spark, cluster)
+        for settings, text in (
+            ({"topics": ["refunds"]}, "topics names refunds, of which the brokers' log has no"),
+            ({"archive": "/nowhere"}, "archive is '/nowhere', which is no directory"),
+            ({"sent": "/nowhere.csv"}, "sent is '/nowhere.csv', which cannot be read as csv"),
+            ({"business_key": "kees[0]"}, "business_key is .*, which Spark does not take"),
+            (
+                {"rules": [{"difference": "stored twice", "cause": "x", "when": "tags"}]},
+                "when of a rule is 'tags', which gives no boolean",
+            ),
+            ({"work_path": "/nowhere"}, "work_path is '/nowhere', where nothing can be written"),
+        ):
+            with pytest.raises(ConfigError, match=text):
+                audited(context, **{"topics": ["orders"], **settings})
+    with pytest.raises(ConfigError, match="no name server is given"):
+        audited(context_of(spark), topics=["orders"])
+
+
+# A store and an archive
+
+ARCHIVED, STORED, CONSUMED = 120, 220, 200
+TOPIC = "events"
+
+
+def fill(spark: Any, directory: Path) -> tuple[Path, Path]:
+    """A store that its broker has left, and an archive that is behind it: three files of 40 each."""
+    archive = directory / "archive"
+    properties = {"mappedFileSizeCommitLog": str(64 * 1024)}
+    with (
+        Cluster(directory=directory / "stores", properties=properties) as cluster,
+        Sender(cluster) as sender,
+    ):
+        for at in range(ARCHIVED):
+            sender.send(TOPIC, f"A{at}", body=b"x" * 1000)
+        archives.run(
+            spark, cluster.namesrv, archive, topics=[TOPIC], max_messages=40, compact_files=0
+        )
+        for at in range(ARCHIVED, STORED):
+            sender.send(TOPIC, f"A{at}", body=b"x" * 1000)
+        sender.create_group("billing", TOPIC)
+        sender.commit("billing", TOPIC, 0, CONSUMED)
+    return directory / "stores" / "broker-a", archive
+
+
+def files_of(archive: Path) -> list[Path]:
+    """The archive's data, in the order of their offsets."""
+    files = list((archive / "data").rglob("*.parquet"))
+    return sorted(files, key=lambda file: min(parquet.read_table(file)["queue_offset"].to_pylist()))
+
+
+def damage(archive: Path) -> None:
+    """The first file twice, the second one gone, of the third one row gone and one of another id."""
+    first, second, third = files_of(archive)
+    shutil.copy(first, first.with_name("copy.parquet"))
+    second.unlink()
+    table = parquet.read_table(third)
+    ids = table["msg_id"].to_pylist()
+    ids[0] = "SOMETHING-ELSE"
+    at = table.schema.get_field_index("msg_id")
+    table = table.set_column(at, table.schema.field(at), pa.array(ids, table.schema.field(at).type))
+    # Times as Spark writes them.
+    parquet.write_table(table.slice(0, len(ids) - 1), third, use_deprecated_int96_timestamps=True)
+
+
+def test_a_store_an_archive_and_what_consumers_noted(spark: Any, tmp_path: Path) -> None:
+    store, archive = fill(spark, tmp_path)
+    consumed = [f"A{at}" for at in range(STORED) if at != 7] + ["A9", "UNKNOWN"]
+    parquet.write_table(pa.table({"msg_id": consumed}), tmp_path / "consumed.parquet")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(archive, damaged)
+    damage(damaged)
+    found = audited(
+        context_of(spark),
+        topics=[TOPIC],
+        groups=["billing"],
+        stores={"broker-a": str(store)},
+        archive=str(damaged),
+        consumed=str(tmp_path / "consumed.parquet"),
+    )
+    assert kinds(found, TOPIC) == {
+        ("stored, not archived", "not archived yet"): STORED - ARCHIVED,
+        ("stored, not archived", "the archive's file is gone"): 40,
+        ("stored, not archived", "unexplained"): 1,
+        ("archived twice", "in a file that the archive does not know"): 40,
+        ("archived, but not as stored", "unexplained"): 1,
+        (NOT_CONSUMED, "unexplained"): 1,
+        ("consumed twice/billing", "unexplained"): 1,
+        ("consumed, not stored/billing", "unexplained"): 1,
+    }
+    assert balance(found, TOPIC) == (STORED, STORED, 119, {"billing": STORED - 1})
+    assert not found.holds
+
+    # Without its oldest files the log begins behind what is archived.
+    files = sorted((store / "commitlog").iterdir())
+    for file in files[:3]:
+        file.unlink()
+    report = audited(
+        context_of(spark),
+        topics=[TOPIC],
+        groups=["billing"],
+        stores={"broker-a": str(store)},
+        archive=str(archive),
+    )
+    (cut,) = [cut for cut in report.cut if cut.end]
+    gone = cut.low - ARCHIVED
+    assert ARCHIVED < cut.low < CONSUMED
+    assert (cut.first, cut.end, cut.archived_to) == (0, STORED, ARCHIVED)
+    assert kinds(report, TOPIC) == {
+        ("gap in the offsets", "expired before it was archived"): gone,
+        ("stored, not archived", "not archived yet"): STORED - cut.low,
+        (NOT_CONSUMED, "not consumed yet"): STORED - CONSUMED,
+    }
+    assert balance(report, TOPIC) == (
+        STORED,
+        STORED - gone,
+        ARCHIVED,
+        {"billing": CONSUMED - gone},
+    )
+    assert report.holds
+
+    strict = audited(
+        context_of(spark),
+        topics=[TOPIC],
+        stores={"broker-a": str(store)},
+        archive=str(archive),
+        fail_on=["expired before it was archived"],
+    )
+    assert not strict.holds
+    assert kinds(strict, TOPIC, explained=False) == {
+        ("gap in the offsets", "expired before it was archived"): gone
+    }

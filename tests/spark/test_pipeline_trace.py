@@ -1,0 +1,158 @@
+"""`trace`: latencies, slow and failed messages of what real clients have traced."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import WAIT_S
+from tests.interop.clients import JavaClient
+from tests.interop.conftest import need
+from tests.spark.audited import audited, balance, context_of, kinds
+
+from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, Producer, PushConsumer
+from cometmq.errors import ConfigError
+from cometmq.pipelines import trace
+from cometmq.pipelines.page import write_page
+from cometmq.pipelines.trace_report import Latency, Report
+from cometmq.testing import Cluster
+
+TOPIC, GROUP = "orders", "billing"
+COUNT = 40
+TRACE = "RMQ_SYS_TRACE_TOPIC"
+# Consumed at the second attempt, and never.
+LATER, NEVER = b"3", b"7"
+
+
+def run_clients(namesrv: str) -> None:
+    """Send COUNT messages and a batch of 3, all traced, and consume them, but for one."""
+    wanted = {b"%d" % at for at in range(COUNT)} | {b"a", b"b", b"c"}
+    wanted.remove(NEVER)
+    failed: set[bytes] = set()
+    complete = threading.Event()
+    lock = threading.Lock()
+
+    def listen(messages: list[MessageExt]) -> ConsumeResult:
+        (message,) = messages
+        with lock:
+            if message.body == NEVER or (message.body == LATER and message.body not in failed):
+                failed.add(message.body)
+                raise ValueError("the listener's own error")
+            wanted.discard(message.body)
+            if not wanted and failed == {LATER, NEVER}:
+                complete.set()
+        return ConsumeResult.SUCCESS
+
+    with Producer("shop", namesrv=namesrv, enable_trace=True) as producer:
+        for at in range(COUNT):
+            producer.send(Message(TOPIC, b"%d" % at, keys=[f"O-{at}"]))
+        producer.send_batch([Message(TOPIC, body) for body in (b"a", b"b", b"c")])
+    consumer = PushConsumer(
+        GROUP,
+        listen,
+        namesrv=namesrv,
+        consume_from=ConsumeFromWhere.FIRST_OFFSET,
+        enable_trace=True,
+    )
+    consumer.subscribe(TOPIC)
+    with consumer:
+        assert complete.wait(WAIT_S), wanted
+
+
+def by_measure(report: Report, topic: str = TOPIC) -> dict[str, Latency]:
+    return {each.measure: each for each in report.latencies if each.topic == topic}
+
+
+def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_path: Path) -> None:
+    # A failed message comes again at once, and is late for ever after the second time.
+    levels = "1s 1s 1s 2h" + " 2h" * 14
+    with Cluster(properties={"messageDelayLevel": levels}, directory=tmp_path) as cluster:
+        run_clients(cluster.namesrv)
+        context = context_of(spark, cluster)
+        report = trace.run(trace.Config(topics=[TOPIC], slowest=5), context)
+        audit = audited(
+            context,
+            topics=[TOPIC],
+            groups=[GROUP],
+            trace_topic=TRACE,
+            delay_levels=levels,
+        )
+        with pytest.raises(ConfigError, match="trace_topic names other, of which the brokers' log"):
+            trace.run(trace.Config(trace_topic="other"), context)
+    found = by_measure(report)
+    assert {name: each.count for name, each in found.items()} == {
+        # A batch is one send of three messages.
+        "produce": COUNT + 3,
+        "store": COUNT + 3,
+        "deliver": COUNT + 3,
+        # Two attempts at the one that came later, two at least at the one that never did.
+        "consume": found["consume"].count,
+    }
+    assert found["consume"].count >= COUNT + 3 + 1
+    assert {name: each.group for name, each in found.items()} == {
+        "produce": "shop",
+        "store": "shop",
+        "deliver": GROUP,
+        "consume": GROUP,
+    }
+    for each in found.values():
+        assert 0 <= each.p50 <= each.p99 <= each.p999 <= each.most
+        assert sum(each.histogram.values()) == each.count
+        assert max(each.histogram) >= each.most
+    (failure,) = report.failures
+    assert (failure.kind, failure.topic, failure.group) == ("consume", TOPIC, GROUP)
+    assert failure.code == "EXCEPTION"
+    assert failure.count >= 2
+    assert len(report.failed) == failure.count
+    assert [each.measure for each in report.slowest] == [
+        measure for measure in ("produce", "store", "deliver", "consume") for _ in range(5)
+    ]
+    assert report.events["Pub"] == COUNT + 3
+    assert report.holds
+    write_page(report, tmp_path / "trace.html")
+    assert (tmp_path / "trace.html").read_text().count("<svg") == 4
+    report.write_json(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())["events"] == report.events
+
+    assert balance(audit, TOPIC) == (COUNT + 3, COUNT + 3, None, {GROUP: COUNT + 2})
+    # It depends on how far its second failure had come when the consumer left.
+    ((what, cause),) = kinds(audit, TOPIC)
+    assert what == f"stored, not consumed/{GROUP}"
+    assert cause in ("waits to be consumed again", "not consumed yet")
+    assert audit.holds
+
+    # The files of the same broker, without the messages: what the traces alone say.
+    store = {"broker-a": str(tmp_path / "broker-a")}
+    alone = trace.run(
+        trace.Config(stores=store, limits={"produce.p99": 1e-9, "consume.p50": 1e9}),
+        context_of(spark),
+    )
+    assert {name: each.count for name, each in by_measure(alone).items()} == {
+        "produce": COUNT + 3,
+        "deliver": COUNT + 3,
+        "consume": found["consume"].count,
+    }
+    (broken,) = alone.broken or ["none"]
+    assert found["produce"].p99 == 0 or broken.startswith("produce.p99 of orders, shop, is ")
+
+
+@pytest.mark.interop
+def test_latencies_of_java_clients(spark: Any) -> None:
+    need("java", "mvn")
+    with Cluster() as cluster:
+        base = {"namesrv": cluster.namesrv, "topic": TOPIC, "trace": True}
+        java = JavaClient(5)
+        java.produce(**base, group="shop", count=12, tags="a,b", prefix="key")
+        java.run("consume", **base, group=GROUP, expected=12)
+        report = trace.run(trace.Config(topics=[TOPIC]), context_of(spark, cluster))
+    counts = {name: (each.group, each.count) for name, each in by_measure(report).items()}
+    assert counts == {
+        "produce": ("shop", 12),
+        "store": ("shop", 12),
+        "deliver": (GROUP, 12),
+        "consume": (GROUP, 12),
+    }
+    assert report.failures == []

@@ -1,0 +1,121 @@
+"""Where secrets are not: plans, offsets, checkpoints, event logs, logs and errors of real queries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.processes import QUICK_JAVA
+from tests.spark.sink_rows import make_topic
+from tests.spark.standalone import HOST, ROOT, StandaloneCluster
+
+from cometmq import Message, Producer
+from cometmq.testing.cluster import Cluster
+
+ACCESS_KEY = "access-key-of-the-query"
+SECRET = "the-secret-of-the-query"
+TOKEN = "the-token-of-the-query"
+# That somebody gives as an option all the same.
+GIVEN_AWAY = "a-secret-as-an-option"
+COUNT = 200
+
+
+def test_no_trace_of_a_query_holds_its_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of the driver and, by way of Spark's workers, of the executors.
+    monkeypatch.setenv("TOKEN_OF_THE_TEST", TOKEN)
+    secrets, traces = tmp_path / "secrets", tmp_path / "traces"
+    for directory in (secrets, traces / "events", traces / "cluster"):
+        directory.mkdir(parents=True)
+    (secrets / "key").write_text(f"{SECRET}\n")
+    with (
+        Cluster(directory=tmp_path / "stores") as brokers,
+        StandaloneCluster(traces / "cluster", workers=1) as workers,
+    ):
+        with Producer("filler", namesrv=brokers.namesrv) as producer:
+            for at in range(COUNT):
+                producer.send(Message("orders", b"%d" % at))
+        make_topic(brokers.namesrv, "orders-again")
+        access = {
+            "namesrv": brokers.namesrv,
+            "accessKey": ACCESS_KEY,
+            "secretKeyFile": str(secrets / "key"),
+            "securityTokenEnv": "TOKEN_OF_THE_TEST",
+        }
+        shown = run_program(
+            traces,
+            {
+                "master": workers.url,
+                "config": config(traces),
+                "access": access,
+                "from": "orders",
+                "to": "orders-again",
+                "checkpoint": str(traces / "checkpoint"),
+                "failing": {
+                    "given away": {"secretKey": GIVEN_AWAY},
+                    "no file": {"secretKeyFile": str(secrets / "none")},
+                    "no broker": {"namesrv": "127.0.0.1:1", "timeoutMs": "0"},
+                },
+            },
+        )
+    assert shown["count"] == COUNT
+    faults = shown["faults"]
+    assert "give secretKeyFile" in faults["given away"]
+    assert "secretKeyFile: the file" in faults["no file"]
+    assert "cannot be read here" in faults["no file"]
+    assert "127.0.0.1:1" in faults["no broker"]
+
+    # What is looked through is what would show them: the application's name is all over the place.
+    names = {path.relative_to(traces).parts[0] for path in holding(traces, b"orders")}
+    assert {"driver.log", "events", "checkpoint"} <= names
+    assert any("work-0" in str(path) for path in holding(traces, b"CoarseGrainedExecutorBackend"))
+    for secret in (SECRET, TOKEN, GIVEN_AWAY):
+        assert list(holding(traces, secret.encode())) == []
+
+
+def config(traces: Path) -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": HOST,
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (traces / "events").as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.log.level": "INFO",
+    }
+
+
+def run_program(traces: Path, given: dict[str, Any]) -> dict[str, Any]:
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
+    with (traces / "driver.log").open("wb") as log:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.spark.secret_program", json.dumps(given)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            cwd=ROOT,
+            check=False,
+        )
+    output = ended.stdout.decode()
+    assert ended.returncode == 0, output + (traces / "driver.log").read_text()[-4000:]
+    (traces / "output.log").write_text(output)
+    shown: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return shown
+
+
+def holding(directory: Path, text: bytes) -> Iterator[Path]:
+    """The files that have `text` in them."""
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and text in path.read_bytes():
+            yield path
