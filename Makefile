@@ -33,12 +33,9 @@ compiled: $(READY)
 	@$(BIN)/python scripts/compile --optional
 
 # Where Spark can run it ends with the pipelines, in the environment that has PySpark.
-demo: ## Send 10,000 order events through a whole cluster, prove that none is lost; archive and audit them
+demo: compiled ## Send 10,000 order events through a whole cluster, prove that none is lost; archive and audit them
 	@if scripts/java-for-spark && $(MAKE) -s $(SPARK_READY); then \
-		$(VENV)-spark/bin/python scripts/compile --optional && $(VENV)-spark/bin/python -m examples.demo; \
-	else \
-		$(MAKE) -s compiled && $(BIN)/python -m examples.demo; \
-	fi
+		$(VENV)-spark/bin/python -m examples.demo; else $(BIN)/python -m examples.demo; fi
 
 test: compiled ## The unit, integration and short fuzz tests
 	@$(BIN)/python -m pytest -q $(PARALLEL) $(ARGS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyarrow import dataset
-from tests.spark.rows import by_place, pulled_rows, rows_of
+from tests.spark.rows import pulled_rows, rows_of
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.client.range_reader import BlockingRangeReader
@@ -43,6 +43,11 @@ def context_of(spark: Any, namesrv: str | None) -> Context:
 
 def run(spark: Any, namesrv: str | None, path: Path, **settings: Any) -> archive.Report:
     return archive.run(archive.Config(path=str(path), **settings), context_of(spark, namesrv))
+
+
+def by_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = ("topic", "broker", "queue_id", "queue_offset")
+    return sorted(rows, key=lambda row: tuple(row[name] for name in names))
 
 
 def archived_rows(spark: Any, path: Path) -> list[dict[str, Any]]:

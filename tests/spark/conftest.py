@@ -41,6 +41,8 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.python.filterPushdown.enabled", "true")
+        # Python workers that come up slowly on a busy machine are waited for.
+        .config("spark.python.authenticate.socketTimeout", "600s")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

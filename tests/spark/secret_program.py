@@ -24,8 +24,12 @@ def main(given: dict[str, Any]) -> None:
     from cometmq.spark.session import spark_session
 
     spark = spark_session(given["master"], config=given["config"])
-    reader = spark.read.format("rocketmq").options(**given["access"], subscribe=given["from"])
-    rows = reader.load().where("queue_offset >= 0")
+
+    def read(**options: str) -> Any:
+        options = {**given["access"], "subscribe": given["from"], **options}
+        return spark.read.format("rocketmq").options(**options).load()
+
+    rows = read().where("queue_offset >= 0")
     plans = StringIO()
     with redirect_stdout(plans):
         for mode in ("extended", "formatted", "cost"):
@@ -41,7 +45,7 @@ def main(given: dict[str, Any]) -> None:
     progress = [str(query.lastProgress), str(query.recentProgress), str(query.status)]
 
     faults = {
-        name: told(lambda options=options: reader.options(**options).load().count())
+        name: told(lambda options=options: read(**options).count())
         for name, options in given["failing"].items()
     }
     spark.stop()

@@ -24,6 +24,13 @@ TASKS = "pyspark.daemon pyspark.worker"
 PLANNING = "write_into_data_source"
 COMMITTING = "python_streaming_sink_runner"
 JVM = "org.apache.spark.deploy.SparkSubmit"
+# How often a query is started that Spark gives up because it is starved; see `is_starved`.
+TRIES = 5
+
+
+def is_starved(failure: str) -> bool:
+    """Whether a Python worker came up later than Spark waits for it: 10 s, which cannot be set."""
+    return "failed to connect back" in failure or "CANNOT_OPEN_SOCKET" in failure
 
 
 class SinkQuery:
@@ -64,15 +71,21 @@ class SinkQuery:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def run(self, timeout_s: float = 240) -> None:
+    def run(self, timeout_s: float = 600) -> None:
         """From start to end. Fails with the end of the query's log unless that is a good one."""
-        self.start()
-        assert self._process is not None, "just started"
-        try:
-            code = self._process.wait(timeout_s)
-        finally:
-            self.kill()
-        assert code == 0, self.log()[-4000:]
+        for _ in range(TRIES):
+            before = len(self.log()) if self._log.exists() else 0
+            self.start()
+            assert self._process is not None, "just started"
+            try:
+                code = self._process.wait(timeout_s)
+            finally:
+                self.kill()
+            if code == 0:
+                return
+            failure = self.log()[before:]
+            assert is_starved(failure), failure[-4000:]
+        raise AssertionError("Spark's workers do not come up in time, whatever is tried")
 
     def kill(self) -> None:
         """kill -9 of the driver and all it has started: JVM, Python daemons, workers."""
@@ -122,7 +135,10 @@ def main(text: str) -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": HOST,
         "spark.driver.memory": "512m",
+        # As a JVM that lives for a moment starts fastest.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.python.authenticate.socketTimeout": "600s",
         **given["config"],
     }
     builder = SparkSession.builder.master(given["master"])

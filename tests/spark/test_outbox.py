@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -189,3 +190,7 @@ def test_an_outbox_that_cannot_be_used_is_said(cluster: Cluster, tmp_path: Path)
         path.unlink()
     with pytest.raises(DataLossError, match="is gone from the outbox"):
         query.commit(0, [])
+    again = query.tasks(0, 10)
+    shutil.rmtree(tmp_path / "checkpoint" / "rocketmq-sink" / "batch-0")
+    with pytest.raises(DataLossError, match="was decided when its tasks ran"):
+        query.commit(0, again)

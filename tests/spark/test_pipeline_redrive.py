@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ from tests.spark.dead_letters import (
     stored_count,
     wait_until,
 )
+from tests.spark.processes import QUICK_JAVA, below
 from tests.spark.standalone import HOST
 
 from cometmq import Message, Producer
@@ -51,6 +51,14 @@ def run(spark: Any, cluster: Cluster, **settings: Any) -> redrive.Report:
 
 def total(cluster: Cluster) -> int:
     return sum(stored_count(cluster.namesrv, topic) for topic in TOPICS)
+
+
+def lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 def test_unless_it_is_told_to_it_only_looks(spark: Any, cluster: Cluster, tmp_path: Path) -> None:
@@ -101,7 +109,12 @@ def test_killed_in_the_middle_and_run_again_each_is_sent_once(
     )
     before = total(cluster)
     command = [sys.executable, "-m", "cometmq", "pipeline", "redrive", "-c", str(file)]
-    environment = {**os.environ, "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": HOST,
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+    }
     with (tmp_path / "driver.log").open("wb") as output:
         driver = subprocess.Popen(
             command, cwd=tmp_path, env=environment, stdout=output, stderr=output
@@ -112,8 +125,11 @@ def test_killed_in_the_middle_and_run_again_each_is_sent_once(
         with pytest.raises(ConfigError, match="is being run by process"):
             run(spark, cluster, **settings)
     finally:
-        driver.send_signal(signal.SIGKILL)
+        workers = [process.pid for process in below([driver.pid])]
+        driver.kill()
         driver.wait()
+        # Its Java sees that it is gone, and the Python workers that Java is.
+        wait_until(lambda: not any(map(lives, workers)))
     # Locks of whoever was killed expire after a minute. A broker that restarts has none.
     for index in range(2):
         cluster.call("restart_broker", index)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import threading
 import time
 from collections import Counter, defaultdict
@@ -18,6 +16,7 @@ import pytest
 from examples.order_events import load_events, to_message
 from tests.spark.archives import archived_rows, context_of
 from tests.spark.archives import run as run_archive
+from tests.spark.processes import below, kill
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.client.range_reader import BlockingRangeReader
@@ -47,11 +46,14 @@ def archive_path(spark: Any, cluster: Cluster, tmp_path_factory: pytest.TempPath
     path = tmp_path_factory.mktemp("archive") / "orders"
     messages = list(all_kinds())
     with Producer("filler", namesrv=cluster.namesrv) as producer:
-        for topic in ("orders", "copy", "narrow", "slow"):
-            producer.send(Message(topic, b"makes the topic", tags="first"))
+        for topic in ("orders", "copy", "slow"):
+            # Queues of all brokers, until the topic is made: then it is on those that were sent to.
+            first_queues = [queue for queue in producer.queues(topic) if queue.queue_id == 0]
+            for queue in first_queues:
+                producer.send(Message(topic, b"makes the topic", tags="first"), queue=queue)
         for message in messages:
             producer.send(message, key=message.properties.get("__SHARDINGKEY", message.keys[:1]))
-    wait_until(lambda: stored_count(cluster, "orders") == len(messages) + 1)
+    wait_until(lambda: stored_count(cluster, "orders") == len(messages) + 2)
     run_archive(spark, cluster.namesrv, path, topics=["orders"])
     return path
 
@@ -215,20 +217,13 @@ def test_chosen_by_time_tag_key_and_sql(
 
 
 def kill_workers(spark: Any) -> None:
-    """The Python workers of this machine's Spark, while they have something to do."""
+    """The Python workers of this Spark, but not those who start them."""
     java = spark.sparkContext._gateway.proc.pid
-    parents = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdecimal():
-            try:
-                fields = (path / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(path.name)] = int(fields[1])
-    daemons = {process for process, parent in parents.items() if parent == java}
-    for process, parent in parents.items():
-        if parent in daemons:
-            os.kill(process, signal.SIGKILL)
+    processes = below([java])
+    daemons = {process.pid for process in processes if process.parent == java}
+    for process in processes:
+        if process.parent in daemons:
+            kill(process.pid)
 
 
 def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(

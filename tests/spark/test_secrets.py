@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ from tests.spark.processes import QUICK_JAVA
 from tests.spark.sink_rows import make_topic
 from tests.spark.standalone import HOST, ROOT, StandaloneCluster
 
-from cometmq import Message, Producer
+from cometmq import Credentials, Message, Producer
+from cometmq.errors import IllegalArgumentError
+from cometmq.spark.sink_options import SinkOptions
 from cometmq.testing.cluster import Cluster
 
 ACCESS_KEY = "access-key-of-the-query"
@@ -78,6 +81,22 @@ def test_no_trace_of_a_query_holds_its_secrets(
     assert any("work-0" in str(path) for path in holding(traces, b"CoarseGrainedExecutorBackend"))
     for secret in (SECRET, TOKEN, GIVEN_AWAY):
         assert list(holding(traces, secret.encode())) == []
+
+
+def test_the_options_of_a_writer_travel_without_secrets(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(SECRET)
+    given = {"namesrv": "127.0.0.1:9876", "accessKey": ACCESS_KEY, "topic": "orders"}
+    given["checkpointLocation"] = str(tmp_path)
+    with pytest.raises(
+        IllegalArgumentError, match=r"the sink rocketmq .* give secretKeyFile"
+    ) as told:
+        SinkOptions(given | {"secretKey": SECRET}, streaming=True)
+    assert SECRET not in str(told.value)
+    options = SinkOptions(given | {"secretKeyFile": str(tmp_path / "key")}, streaming=True)
+    travels = pickle.dumps(options)
+    assert SECRET.encode() not in travels
+    there = pickle.loads(travels).connecting.parameters()
+    assert there["credentials"] == Credentials(ACCESS_KEY, SECRET)
 
 
 def config(traces: Path) -> dict[str, str]:

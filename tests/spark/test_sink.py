@@ -15,6 +15,9 @@ from tests.spark.sink_rows import awaited_messages, by_key, make_topic, messages
 from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
 
+# A JVM takes its time to start, on a busy machine more than anything here.
+pytestmark = pytest.mark.timeout(1500)
+
 BROKERS = ("broker-a", "broker-b")
 
 

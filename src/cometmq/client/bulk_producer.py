@@ -62,6 +62,12 @@ class BulkProducer(Producer):
             )
         return [self._namespace.unwrap_queue(q) for q in instance.routes.keyed_queues(wire)]
 
+    async def join(self) -> None:
+        """Have the brokers of the topics that were asked for know this producer; those that do not
+        answer are found later. Raises AccessDeniedError when one does not let it in.
+        """
+        await self._running().heartbeats.join()
+
     async def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
         """Of each queue the lowest offset and the one that the next message gets, as its master says,
         who has all that was acknowledged. Raises RouteNotFoundError, RemotingError, RemoteError.
@@ -153,6 +159,9 @@ class BlockingBulkProducer(BlockingProducer, of=BulkProducer):
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
         return self._call(self._bulk.write_queues(topic))
+
+    def join(self) -> None:
+        self._call(self._bulk.join())
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
         return self._call(self._bulk.bounds(queues))

@@ -24,7 +24,7 @@ from cometmq.model.names import topic_fault
 from cometmq.pipelines.archive_batches import Batches, Written
 from cometmq.pipelines.archive_commits import Archive
 from cometmq.pipelines.archive_compaction import Compacted, Compaction
-from cometmq.pipelines.archive_layout import read
+from cometmq.pipelines.archive_layout import read, session_for
 from cometmq.pipelines.archive_log import LiveLog, Log, StoreLog
 from cometmq.pipelines.archive_proof import Proof, Proved
 from cometmq.pipelines.archive_report import Report, report_of
@@ -146,11 +146,8 @@ def run(config: Config, context: Context, stopped: threading.Event | None = None
 
     Raises ConfigError for what does not fit, DataLossError for messages that are gone.
     """
-    with (
-        _session(context.spark) as spark,
-        closing(_log(config, context, spark)) as log,
-        Archive(config.path) as archive,
-    ):
+    spark = session_for(context.spark)
+    with closing(_log(config, context, spark)) as log, Archive(config.path) as archive:
         return _Run(config, context, spark, archive, log).run(stopped or threading.Event())
 
 
@@ -288,14 +285,6 @@ def _log(config: Config, context: Context, spark: Any) -> Log:
         config.min_partitions,
         config.commit_group,
     )
-
-
-@contextmanager
-def _session(spark: Any) -> Iterator[Any]:
-    """A session of our own, in which times are UTC whatever the caller's are."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    yield session
 
 
 @contextmanager

@@ -235,6 +235,18 @@ def _damaged(path: Path, error: Exception) -> ConfigError:
     return ConfigError(f"{path} is damaged ({error}): restore it from a copy of the archive")
 
 
+def session_for(spark: Any) -> Any:
+    """A session of our own, in which times are UTC whatever the caller's are.
+
+    Files get them as Parquet's own timestamps: Spark's default (INT96) comes out of other tools
+    without a time zone.
+    """
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    return session
+
+
 def archive_schema() -> Any:
     """The columns of messages, and `hour`."""
     # Here, so that what is without Spark in this package can do without it.

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # More are put together, so that the picture can be read.
 _MOST_BARS: Final = 48
 _MOST_LINES: Final = 40
+# Without red, which says something in the other picture.
+_BARS: Final = (*COLOURS[:3], *COLOURS[4:])
 _GREEN, _AMBER, _RED = "#cfe8d8", "#f3c16b", "#c8384f"
 
 
@@ -39,7 +41,7 @@ def balance_figure(cells: Sequence[Cell], archived: bool, groups: Sequence[str])
     for at, name in enumerate(names):
         xs = [x - 0.42 + width * (at + 0.5) for x in range(len(places))]
         heights = [sums[place][at] for place in places]
-        axes.bar(xs, heights, width * 0.92, label=name, color=COLOURS[at % len(COLOURS)])
+        axes.bar(xs, heights, width * 0.92, label=name, color=_BARS[at % len(_BARS)])
     step = max(1, len(places) // 12)
     labels = [_hour(place) if by_hour else place for place in places]
     axes.set_xticks(range(0, len(places), step), labels[::step])

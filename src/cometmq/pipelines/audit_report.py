@@ -99,7 +99,7 @@ class Report(BaseReport):
             Table("Messages", _columns(["topic"], archived, groups), self._topic_rows(groups)),
             Table(
                 "Differences",
-                ["difference", "cause", "count", "for example, at"],
+                ["", "difference", "cause", "count", "for example, at"],
                 [self._difference_row(each) for each in self.differences],
                 empty="none: all numbers are equal",
             ),
@@ -134,10 +134,9 @@ class Report(BaseReport):
         what = each.difference if each.group is None else f"{each.difference} by {each.group}"
         if len(self.topics) > 1:
             what = f"{each.topic}: {what}"
-        cause = each.cause if each.explained else each.cause.upper()
         # The place is enough to find it, and short; the JSON has the id, too.
         example = each.examples[0].rpartition(" at ")[2] if each.examples else None
-        return [what, cause, each.count, example]
+        return ["✓" if each.explained else "✗", what, each.cause, each.count, example]
 
 
 def make_report(

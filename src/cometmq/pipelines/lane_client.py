@@ -49,7 +49,9 @@ GROUP: Final = "COMETMQ_PIPELINES"
 # Of one request.
 MAX_BATCH_MESSAGES: Final = 128
 MAX_BATCH_BYTES: Final = 512 * 1024
-SEND_TIMEOUT_S: Final = 30.0
+# A lock is trusted for half a minute after its renewal, and lives for a whole one: what was sent at the
+# last moment has been answered, or given up, before somebody else gets it.
+SEND_TIMEOUT_S: Final = 25.0
 # For how long a broker that does not take messages is asked again. Longer than a lock lives.
 PATIENCE_S: Final = 180.0
 # After a request without an answer, before the log is asked whether it came to something.
@@ -125,39 +127,38 @@ class LaneClient(RangeReader):
         """Find out what is in the logs of all targets, for messages that may have gone to another one
         of them than they would now. Raises as `send`.
         """
-        deadline = time.monotonic() + PATIENCE_S
         for at in range(len(self._targets)):
-            await self._secure(at, deadline)
+            await self._secure(at)
 
     # Inside
 
     async def _deliver(self, at: int, parcels: list[Parcel]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        is_paced = is_tried = False
+        failing_since: float | None = None
+        is_paced = False
         tally = self.tallies[at]
         while True:
+            await self._secure(at)
+            # Not asked before: what is there, the log has told just now.
+            missing = [parcel for parcel in parcels if parcel.place not in self._there]
+            if failing_since is None:
+                tally.already_there += len(parcels) - len(missing)
+            else:
+                tally.sent += len(parcels) - len(missing)
+            parcels = missing
+            if not parcels:
+                return
+            if not is_paced:
+                await self._pacer.take(len(parcels))
+                is_paced = True
+                continue  # the lock may have been lost meanwhile
             try:
-                await self._secure(at, deadline)
-                # Not asked before: what is there, the log has told just now.
-                missing = [parcel for parcel in parcels if parcel.place not in self._there]
-                if is_tried:
-                    tally.sent += len(parcels) - len(missing)
-                else:
-                    tally.already_there += len(parcels) - len(missing)
-                parcels = missing
-                if not parcels:
-                    return
-                if not is_paced:
-                    await self._pacer.take(len(parcels))
-                    is_paced = True
-                    continue  # the lock may have been lost meanwhile
-                is_tried = True
                 await self._send(at, [parcel.message for parcel in parcels])
             except (RemotingError, RouteNotFoundError, RemoteError) as error:
                 if isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
                     await self._refuse(at, parcels, error)
                     return
-                if time.monotonic() > deadline or _is_final(error):
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() > failing_since + PATIENCE_S or _is_final(error):
                     raise
                 await self._after_failure(at, error)
             except IllegalArgumentError as error:
@@ -203,40 +204,45 @@ class LaneClient(RangeReader):
 
     # What is there already
 
-    async def _secure(self, at: int, deadline: float) -> None:
+    async def _secure(self, at: int) -> None:
         """Hold the target's lock, and know what its log has. One at a time for each target."""
         async with self._turns[at]:
-            if self._exactly_once:
-                await self._lock(at, deadline)
-            if at in self._doubtful:
-                await self._look(at)
-                self._doubtful.discard(at)
+            deadline = time.monotonic() + PATIENCE_S
+            while True:
+                try:
+                    if self._exactly_once:
+                        await self._lock(at)
+                    if at in self._doubtful:
+                        await self._look(at)
+                        self._doubtful.discard(at)
+                except (RemoteError, RemotingError, RouteNotFoundError) as error:
+                    if time.monotonic() > deadline or _is_final(error):
+                        raise
+                    wire = self._namespace.wrap(self._targets[at].topic)
+                    self._running().report_failure(error, wire, error.address)
+                else:
+                    return
+                await asyncio.sleep(_PAUSE_S)
 
-    async def _lock(self, at: int, deadline: float) -> None:
+    async def _lock(self, at: int) -> None:
         lock = self._locks_of.get(at)
         if lock is not None and lock.valid:
             return
         # Somebody else may have sent since.
         self._doubtful.add(at)
-        queue = self._targets[at]
-        wire = self._namespace.wrap_queue(queue)
-        instance = self._running()
-        while True:
-            try:
-                if instance.routes.master_address(wire.broker_name) is None:
-                    await instance.routes.refresh(wire.topic)
-                self._locks_of[at] = await self._queue_locks.lock(wire)
-            except (RemoteError, RemotingError, RouteNotFoundError) as error:
-                if time.monotonic() > deadline or _is_final(error):
-                    raise RemoteError(
-                        f"the lock of {queue} is not to be had: {error}; either {self._marks} is "
-                        "being run by somebody else, or an earlier run of it was killed less than a "
-                        "minute ago"
-                    ) from error
-                instance.report_failure(error, wire.topic, error.address)
-            else:
-                return
-            await asyncio.sleep(_PAUSE_S)
+        wire = self._namespace.wrap_queue(self._targets[at])
+        routes = self._running().routes
+        if routes.master_address(wire.broker_name) is None:
+            await routes.refresh(wire.topic)
+        try:
+            self._locks_of[at] = await self._queue_locks.lock(wire)
+        except RemoteError as error:
+            raise RemoteError(
+                f"the lock of {self._targets[at]} is not to be had: {error}; either {self._marks} is "
+                "being run by somebody else, or a run of it was killed less than a minute ago",
+                code=error.code,
+                address=error.address,
+            ) from error
 
     async def _look(self, at: int) -> None:
         queue, start = self._targets[at], self._positions[at]

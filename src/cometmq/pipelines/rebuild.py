@@ -45,7 +45,7 @@ from cometmq.pipelines.rebuild_queues import (
 from cometmq.pipelines.rebuild_report import LogFileScan, Report
 from cometmq.pipelines.rebuild_scan import Part, QueueKey, read_part, scan_part
 from cometmq.pipelines.rebuild_work import (
-    INDEX,
+    BUILT,
     QUEUES,
     State,
     Work,
@@ -89,10 +89,8 @@ def run(config: Config, context: Context) -> Report:
     """
     target = Path(os.path.abspath(config.target or f"{config.store.rstrip('/')}-rebuilt"))  # noqa: PTH100
     settings = store_config(config.store, config.commit_log, config.broker_conf)
-    if target.is_relative_to(settings.store_path_root_dir) and target.parent.name in (
-        QUEUES,
-        INDEX,
-    ):
+    own = [settings.commit_log_path, *(settings.store_path_root_dir / name for name in BUILT)]
+    if any(target.is_relative_to(directory) for directory in own):
         raise ConfigError(
             f"target={target} lies among the store's own files: name another directory"
         )
@@ -105,7 +103,7 @@ def run(config: Config, context: Context) -> Report:
         if "report" not in state.values:
             state.values["report"] = msgspec.to_builtins(_Rebuild(work, context).run())
             state.save()
-            shutil.rmtree(target / "parts")
+        shutil.rmtree(target / "parts", ignore_errors=True)
         report = msgspec.convert(state.values["report"], Report)
     if config.install and report.replaced is None:
         with context.progress.step("Put into the store") as step:

@@ -38,6 +38,8 @@ from cometmq.pipelines.timeline import Timeline, timeline_of
 
 __all__ = ["Config", "Report", "run"]
 
+# At most, those of two brokers: a letter and what is made of it may lie at different ones.
+_CLOCKS_DIFFER_MS: Final = 3600 * 1000
 _ASKED: Final = (
     *("group", "topics", "reasons", "reason_property", "to"),
     *("since", "until", "tags", "keys", "where"),
@@ -181,7 +183,7 @@ class _Redrive:
         if not targets:
             return []
         first_ms = min(found.first_ms for found in counts if found.chosen)
-        return ends_of(self._connecting, targets, since_ms=first_ms)
+        return ends_of(self._connecting, targets, since_ms=max(0, first_ms - _CLOCKS_DIFFER_MS))
 
     # Sending
 

@@ -7,7 +7,8 @@ traces gives one row of the kind `malformed`, whose `msg_id` is the trace messag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterator
 from typing import Any, Final
 
 from cometmq.client.trace_codec import ContextCode, TraceContext, TraceType, decode_traces
@@ -28,7 +29,15 @@ Row = tuple[Any, ...]
 
 def trace_events(messages: Any) -> Any:
     """The events in the bodies of `messages`, a DataFrame with columns `msg_id` and `body`."""
-    return messages.select("msg_id", "body").mapInArrow(_decoded, EVENT_SCHEMA)
+    from pyspark.sql import functions as f
+
+    # Not mapInArrow, which wants pandas.
+    # Spark tells kinds of functions by annotations, of which it takes its own only.
+    decoded = f.arrow_udf(
+        lambda ids, bodies: _decoded(ids, bodies),  # noqa: PLW0108
+        f"array<struct<{EVENT_SCHEMA}>>",
+    )
+    return messages.select(f.inline(decoded("msg_id", "body")))
 
 
 def event_rows(msg_id: str, body: bytes) -> Iterator[Row]:
@@ -66,9 +75,16 @@ def _rows(context: TraceContext) -> Iterator[Row]:
             )
 
 
-def _decoded(batches: Iterable[Any]) -> Iterator[Any]:
-    schema = arrow_schema_of(EVENT_SCHEMA)
-    for batch in batches:
-        ids, bodies = batch.column("msg_id").to_pylist(), batch.column("body").to_pylist()
-        rows = [row for at, body in zip(ids, bodies, strict=True) for row in event_rows(at, body)]
-        yield from arrow_table(rows, schema).to_batches()
+def _decoded(ids: Any, bodies: Any) -> Any:
+    """Of each trace message the list of its events; Arrow arrays."""
+    import pyarrow as pa
+
+    events = [
+        list(event_rows(at.as_py(), body.as_py())) for at, body in zip(ids, bodies, strict=True)
+    ]
+    lengths = [0, *map(len, events)]
+    table = arrow_table(itertools.chain(*events), arrow_schema_of(EVENT_SCHEMA))
+    structs = pa.StructArray.from_arrays(
+        [column.combine_chunks() for column in table.columns], fields=list(table.schema)
+    )
+    return pa.ListArray.from_arrays(pa.array(itertools.accumulate(lengths), pa.int32()), structs)

@@ -95,18 +95,21 @@ def tables(
     step = f.floor(f.log10(f.greatest("ms", f.lit(1))) * STEPS + 1e-9).cast("int")
     step = f.when(f.col("ms") < 1, -1).otherwise(step)
     histogram = latencies.groupBy(*by, step.alias("step")).count()
-    slowest: list[Any] = []
-    for measure in MEASURES if slowest_count else ():
-        chosen = latencies.where(f.col("measure") == measure)
-        slowest += chosen.orderBy(f.desc("ms"), "msg_id").limit(slowest_count).collect()
+    chosen = [
+        latencies.where(f.col("measure") == measure)
+        .orderBy(f.desc("ms"), "msg_id")
+        .limit(slowest_count)
+        for measure in MEASURES
+    ]
+    slowest = reduce(lambda one, other: one.unionByName(other), chosen).collect()
     failed = _failed(events, messages)
     counted = failed.groupBy("kind", "topic", "grp", "code").count()
     return Tables(
         sorted(summary.collect(), key=_place),
         sorted(histogram.collect(), key=lambda row: (*_place(row), row.step)),
-        slowest,
+        sorted(slowest, key=lambda row: (MEASURES.index(row.measure), -row.ms)),
         counted.orderBy(f.desc("count")).collect(),
-        failed.orderBy("at_ms").limit(failed_count).collect() if failed_count else [],
+        failed.orderBy("at_ms").limit(failed_count).collect(),
     )
 
 

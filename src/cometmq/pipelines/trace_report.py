@@ -12,7 +12,7 @@ import msgspec
 from cometmq.pipelines.report import Report as BaseReport
 from cometmq.pipelines.report import Section, Table
 from cometmq.pipelines.trace_events import MALFORMED
-from cometmq.pipelines.trace_figures import latency_figures
+from cometmq.pipelines.trace_figures import latency_figure
 from cometmq.pipelines.trace_measures import (
     CONSUME,
     DELIVER,
@@ -28,6 +28,14 @@ _MEANINGS: Final = {
     STORE: "made to stored",
     DELIVER: "stored to listener",
     CONSUME: "in the listener",
+}
+
+
+_TITLES: Final = {
+    PRODUCE: "produce: from the send to the answer",
+    STORE: "store: from made to stored",
+    DELIVER: "deliver: from stored to the listener",
+    CONSUME: "consume: in the listener",
 }
 
 
@@ -109,7 +117,7 @@ class Report(BaseReport):
                 [Table("Limits exceeded", ["limit"], [[e] for e in self.broken])]
                 * bool(self.broken)
             ),
-            *latency_figures(self.latencies),
+            *([latency_figure(self.latencies, _TITLES)] * bool(self.latencies)),
             Table(
                 "Failures",
                 ["what", "topic", "group", "code", "count"],

@@ -1,5 +1,5 @@
-"""RocketMQ as Spark sees it: the source `rocketmq` reads live brokers, `rocketmq-store` the files of
-a store. Everything here needs the extra `spark`, but for `java`, which tells whether Spark can run.
+"""RocketMQ as Spark sees it: `rocketmq` reads live brokers and writes to them, `rocketmq-store` reads the
+files of a store. Everything here needs the extra `spark`, but for `java`, which tells whether Spark can run.
 
 `record_batches` turns bytes of the log into Arrow record batches, columns at a time, for both:
 `arrow_slices` cuts pieces out of a window, `record_texts` takes topics and properties apart,
@@ -7,5 +7,11 @@ a store. Everything here needs the extra `spark`, but for `java`, which tells wh
 to both too.
 
 Live brokers: `live_options`, `live_plan` (driver), `live_reading` (workers), `live_source` and
-`live_stream` (what Spark calls). Files: `store_files`, `store_plan`, `store_reading`, `store_source`.
+`live_stream` (what Spark calls).
+
+The sink: `sink_options`, `sink_columns` (rows to messages), `sink_packing` (messages to requests),
+`sink_tasks` (workers), `sink_writer` (what Spark calls); of exactly-once `outbox` (its files) and
+`outbox_sending` (driver).
+
+Files: `store_files`, `store_plan`, `store_reading`, `store_source`.
 """

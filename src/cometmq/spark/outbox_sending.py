@@ -30,13 +30,14 @@ QUIET_S: Final = 3.0
 
 @dataclass(frozen=True)
 class KeptPart:
-    """What a task has put into the outbox: `name` is None when it had no rows, or found its unit
-    decided."""
+    """What a task has put into the outbox: `name` is None when it had no rows, or was `skipped`
+    because its unit is decided."""
 
     owner: str
     rows: int = 0
     name: str | None = None
     topics: tuple[str, ...] = ()
+    skipped: bool = False
 
 
 def commit_unit(options: SinkOptions, outbox: Outbox, name: str, parts: Sequence[KeptPart]) -> None:
@@ -49,6 +50,11 @@ def commit_unit(options: SinkOptions, outbox: Outbox, name: str, parts: Sequence
         unit = outbox.unit(name)
         decision = unit.decision()
         resumed = decision is not None
+        if not resumed and any(part.skipped for part in parts):
+            raise DataLossError(
+                f"{name} was decided when its tasks ran and is gone from the outbox {outbox.uri}: put "
+                "it back, or remove the query's checkpoint and outbox and start anew"
+            )
         if unit.is_done or not (resumed or any(part.rows for part in parts)):
             return
         with options.new_producer() as producer:

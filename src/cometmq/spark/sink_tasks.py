@@ -91,7 +91,7 @@ def keep_rows(
     if decided is not None and _is_decided(outbox, decided, place):
         for _ in batches:
             pass
-        return KeptPart(owner)
+        return KeptPart(owner, skipped=True)
     rows, topics = 0, set[str]()
     with options.new_producer() as producer:
         messages = _messages(options, producer, batches)

@@ -56,13 +56,13 @@ class _Writer:
     # Inside
 
     def _look_around(self, patience_s: float) -> None:
-        """Whether a job may start: servers answer, the topic is there."""
-        options = self._options
-        with options.new_producer() as producer, options.new_reader() as reader:
-            topic = options.topic
-            if topic is None:
+        """Whether a job may start: servers answer and let us in, the topic is there."""
+        options, topic = self._options, self._options.topic
+        if topic is None:
+            with options.new_reader() as reader:
                 patiently(reader.topics, patience_s)
-                return
+            return
+        with options.new_producer() as producer:
             try:
                 patiently(lambda: producer.write_queues(topic), patience_s)
             except RouteNotFoundError as error:
@@ -70,6 +70,7 @@ class _Writer:
                     f"topic {topic} cannot be written to: {error}. The sink creates no topics; make "
                     "it first, for example with mqadmin updateTopic"
                 ) from error
+            producer.join()
 
     def _commit(self, name: str, messages: Messages) -> None:
         assert self._outbox is not None, "exactly once"
