@@ -153,7 +153,7 @@ def cut(tmp_path: Path, send_timeout_ms: int) -> Iterator[Cut]:
 def make_topic(face: Face) -> None:
     producer = face.producer("cuts-make")
     producer.send(Message(TOPIC, b"made"), queue=MessageQueue(TOPIC, "broker-a", 0))
-    eventually(lambda: len(face.producer(f"look-{time.monotonic_ns()}").queues(TOPIC)) == 4)
+    face.until_routed(TOPIC, "broker-a")
 
 
 def kill_broker(cut: Cut) -> float:

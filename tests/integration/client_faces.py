@@ -7,17 +7,20 @@ awaited there, its listeners coroutines.
 from __future__ import annotations
 
 import inspect
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from tests.integration.raw_client import wait_until_readable
+import pytest
+from tests.integration.raw_client import RawClient, wait_until_readable
 
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, MessageExt, SendResult
+from cometmq.client import lite_pull_member, member
 from cometmq.runtime.portal import LoopThread
 
 # What must come has all the time that a busy machine may need.
@@ -26,6 +29,17 @@ WAIT_S = 60.0
 PATIENT = {"send_timeout_ms": int(WAIT_S * 1000)}
 
 Handle = Callable[[list[MessageExt]], ConsumeResult | None]
+_GET_ROUTE = 105
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_starts() -> Iterator[None]:
+    """Consumers have joined their group when `start` returns, and committed when `close` does: what
+    takes longer than a few seconds would be done in the background, or given up."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (member, lite_pull_member):
+            patch.setattr(module, "START_TIMEOUT_S", WAIT_S)
+        yield
 
 
 class Face(Protocol):
@@ -52,6 +66,9 @@ class Face(Protocol):
 
     def until_readable(self, result: SendResult) -> None:
         """Wait until the message can be read that `result` tells of, and those before it."""
+
+    def until_routed(self, topic: str, *brokers: str) -> None:
+        """Wait until the name server knows that the brokers have the topic."""
 
 
 class BlockingFace:
@@ -87,6 +104,17 @@ class BlockingFace:
         wait_until_readable(
             self._namesrv, queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
         )
+
+    def until_routed(self, topic: str, *brokers: str) -> None:
+        # Not by a producer of ours: of a topic that is not there it says what would be made.
+        with RawClient(self._namesrv.split(";", maxsplit=1)[0]) as client:
+
+            def known() -> bool:
+                answer = client.ask(_GET_ROUTE, {"topic": topic})
+                found = json.loads(answer.body)["brokerDatas"] if answer.body else []
+                return {data["brokerName"] for data in found} >= set(brokers)
+
+            eventually(known)
 
     def close(self) -> None:
         while self._open:

@@ -73,14 +73,7 @@ def create_topic(face: Face, topic: str, brokers: tuple[str, ...] = ("broker-a",
     producer = face.producer(f"{topic}-make")
     for broker in brokers:
         producer.send(Message(topic, b"made"), queue=MessageQueue(topic, broker, 0))
-
-    def known() -> bool:
-        with_new_eyes = face.producer(f"{topic}-look")
-        queues = with_new_eyes.queues(topic)
-        with_new_eyes.close()
-        return len(queues) == 4 * len(brokers)
-
-    eventually(known)
+    face.until_routed(topic, *brokers)
 
 
 def test_a_message_arrives_with_all_it_was_sent_with(face: Face, name: str) -> None:

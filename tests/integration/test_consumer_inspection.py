@@ -50,9 +50,9 @@ class Box:
         return self.verdict
 
     def connection(self, group: str) -> Connection:
-        """The broker's end of the connection to the group's only member."""
+        """The broker's end of the connection to the group's only member, which has been heard of."""
         info = self.cluster.brokers[0].clients.consumer_group(group)
-        assert info is not None
+        assert info is not None, f"{group} has not joined"
         (member,) = info.members.values()
         return member.connection
 

@@ -265,7 +265,7 @@ def test_one_way_messages_that_never_left_are_given_back(face: Face, name: str) 
     deaf = DeafBroker()
     try:
         with name_server(deaf.port) as namesrv:
-            producer = face.new_producer(name, namesrv=namesrv, send_timeout_ms=300)
+            producer = face.new_producer(name, namesrv=namesrv, send_timeout_ms=1500)
             face.started(producer)
             noise = os.urandom(1_000_000)
             sent = 0

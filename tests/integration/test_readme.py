@@ -58,6 +58,13 @@ def test_the_test_passes() -> None:
     run(BLOCKS[2] + "\ntest_an_order_is_stored()\n")
 
 
+def test_a_client_takes_credentials_and_certificates(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of the README\n")
+    code = next(block for block in BLOCKS if "Credentials" in block)
+    secret = str(tmp_path / "secret")
+    run(code.replace("/run/secrets/rocketmq", secret) + "\nassert producer.group == 'shop'\n")
+
+
 def test_there_is_no_block_that_nothing_runs() -> None:
     assert len(BLOCKS) == 3
 

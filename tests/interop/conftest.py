@@ -6,12 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.client_faces import patient_starts
 from tests.interop.peers import JavaBroker, JavaNamesrv, missing_tools
 
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+__all__ = ["patient_starts"]
 
 Namesrv = str
 

@@ -28,6 +28,7 @@ from tests.interop.guarded import (
 from tests.interop.peers import JavaNamesrv
 
 import cometmq
+import cometmq.aio
 from cometmq import (
     ConsumeFromWhere,
     ConsumeResult,

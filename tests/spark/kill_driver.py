@@ -51,7 +51,7 @@ class Pipeline:
         slowly = f"length(coalesce(reflect('java.lang.Thread', 'sleep', {_ROW_MS}L), '')) >= 0"
         rows = rows.where(slowly).selectExpr(*plan["columns"])
         writer = rows.writeStream.queryName(self._name).format(plan["format"])
-        writer = writer.options(**plan["sink"]).option("checkpointLocation", plan["checkpoint"])
+        writer = writer.options(**plan["sink"])
         return writer.trigger(**trigger).start()
 
 

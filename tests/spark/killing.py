@@ -21,8 +21,9 @@ from tests.spark.standalone import HOST, ROOT, StandaloneCluster, free_port
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer, PullStatus
 from cometmq.errors import CometMQError
 
-DEADLINE_S = 300.0
-SENDS_PER_S = 200
+DEADLINE_S = 600.0
+SENDS_PER_S = 100
+SLOWLY_S = 0.3
 # What Spark's driver asks in Python: about offsets all the time, and in passing about the reading of a
 # batch and the commit of one.
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -153,7 +154,9 @@ class Driver:
 class Load:
     """Sends all the time, in a thread; remembers what brokers have acknowledged."""
 
-    def __init__(self, namesrv: str, topic: str, seed: int) -> None:
+    def __init__(self, namesrv: str, topic: str, seed: int, most: int) -> None:
+        """Behind `most` messages there come few: what waits has to be read in the end."""
+        self._most = most
         self._namesrv = namesrv
         self._topic = topic
         self._rng = random.Random(seed)
@@ -173,7 +176,7 @@ class Load:
     def _run(self) -> None:
         number = 0
         with Producer("load", namesrv=self._namesrv, retry_times=0) as producer:
-            while not self._done.wait(1 / SENDS_PER_S):
+            while not self._done.wait(1 / SENDS_PER_S if number < self._most else SLOWLY_S):
                 number += 1
                 body = b"%d %s" % (
                     number,

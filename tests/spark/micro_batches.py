@@ -29,9 +29,14 @@ class CrashError(Exception):
 
 
 class MicroBatches:
-    """A query; `rng` lets tasks fail, `between` is called where other things may happen."""
+    """A query; of its tasks a share of `failures` fails, `between` is called where other things may
+    happen.
+    """
 
-    def __init__(self, rng: random.Random, between: Callable[[], None]) -> None:
+    def __init__(
+        self, rng: random.Random, between: Callable[[], None], *, failures: float = 0.2
+    ) -> None:
+        self._failures = failures
         self._rng = rng
         self._between = between
         # Called once, behind the first rows of a task.
@@ -114,7 +119,7 @@ class MicroBatches:
         places: list[Place] = []
         for task in tasks:
             self._between()
-            while self._rng.random() < 0.2:
+            while self._rng.random() < self._failures:
                 self._fail(reader, task)
             places += self._read(reader, task)
         return places

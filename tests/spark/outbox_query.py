@@ -15,7 +15,7 @@ from tests.spark.sink_rows import by_key, make_topic, messages_of
 from cometmq.client.bulk_producer import BlockingBulkProducer, BulkProducer
 from cometmq.client.bulk_sending import BulkSending, Parcel
 from cometmq.spark.outbox import Outbox, batch_unit
-from cometmq.spark.outbox_sending import KeptPart, OutboxSending, commit_unit, decide
+from cometmq.spark.outbox_sending import QUIET_S, KeptPart, OutboxSending, commit_unit, decide
 from cometmq.spark.sink_options import SinkOptions
 from cometmq.spark.sink_tasks import Place, keep_rows
 
@@ -50,9 +50,11 @@ class OutboxQuery:
         directory: Path,
         topic: str,
         brokers: tuple[str, ...] = ("broker-a", "broker-b"),
+        quiet_s: float = QUIET_S,
         **options: Any,
     ) -> None:
         self.namesrv = namesrv
+        self._quiet_s = quiet_s
         self.topic = topic
         self.given = {
             "namesrv": namesrv,
@@ -84,7 +86,7 @@ class OutboxQuery:
         return parts
 
     def commit(self, batch_id: int, parts: list[KeptPart]) -> None:
-        commit_unit(self.options, self.outbox, batch_unit(batch_id), parts)
+        commit_unit(self.options, self.outbox, batch_unit(batch_id), parts, self._quiet_s)
 
     def die_behind(self, batch_id: int, parts: list[KeptPart], parcels: int) -> None:
         """The driver is gone when it has decided and sent so many parcels, or all there are."""

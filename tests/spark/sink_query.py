@@ -11,19 +11,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests.spark.processes import QUICK_JAVA, below, kill
+
 HOST = "127.0.0.1"
-# Words in the command lines of Spark's Python processes, for `processes`: those of tasks, the one that
-# makes a batch's writer, and the one that commits or aborts it.
-TASKS = "pyspark.daemon pyspark.worker"
-PLANNING = "write_into_data_source"
-COMMITTING = "python_streaming_sink_runner"
-JVM = "org.apache.spark.deploy.SparkSubmit"
 # How often a query is started that Spark gives up because it is starved; see `is_starved`.
 TRIES = 5
 
@@ -91,37 +86,15 @@ class SinkQuery:
         """kill -9 of the driver and all it has started: JVM, Python daemons, workers."""
         if self._process is None:
             return
-        victims = [self._process.pid, *self.processes()]
-        for victim in victims:
-            try:
-                os.kill(victim, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        for victim in (self._process.pid, *self.processes()):
+            kill(victim)
         self._process.wait()
         self._process = None
 
     def processes(self, words: str = "") -> list[int]:
         """The processes below the driver whose command line has `words`."""
         assert self._process is not None, "started"
-        parents: dict[int, int] = {}
-        lines: dict[int, str] = {}
-        for path in Path("/proc").iterdir():
-            if path.name.isdecimal():
-                try:
-                    fields = (path / "stat").read_text().rpartition(")")[2].split()
-                    lines[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ")
-                except OSError:
-                    continue
-                parents[int(path.name)] = int(fields[1])
-
-        def is_below(process: int) -> bool:
-            while process in parents:
-                process = parents[process]
-                if self._process is not None and process == self._process.pid:
-                    return True
-            return False
-
-        return [process for process, line in lines.items() if words in line and is_below(process)]
+        return [found.pid for found in below([self._process.pid]) if words in found.line]
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
@@ -135,8 +108,7 @@ def main(text: str) -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": HOST,
         "spark.driver.memory": "512m",
-        # As a JVM that lives for a moment starts fastest.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.sql.shuffle.partitions": "2",
         "spark.python.authenticate.socketTimeout": "600s",
         **given["config"],

@@ -1,7 +1,8 @@
 """Whatever of Spark and of the brokers is killed, at random and under load: nothing is lost, and where
 exactly-once is promised nothing comes twice.
 
-COMETMQ_SPARK_KILLS says how many kills there are (default 50), COMETMQ_SPARK_SEED what is drawn.
+Three queries of one driver read the same topic: into Parquet, and into topics with each delivery of the
+sink. COMETMQ_SPARK_KILLS says how many kills there are (default 50), COMETMQ_SPARK_SEED what is drawn.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tests.spark.killing import (
     BrokerProcess,
     Driver,
     Load,
+    Place,
+    Stored,
     Victims,
     eventually,
     stored,
@@ -29,16 +32,20 @@ from tests.spark.killing import (
 )
 from tests.spark.standalone import StandaloneCluster
 
+from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("COMETMQ_SPARK_KILLS", "50"))
 SEED = int(os.environ.get("COMETMQ_SPARK_SEED", str(random.SystemRandom().randrange(10**6))))
-TOPIC = "orders"
+TOLD = f"COMETMQ_SPARK_SEED={SEED} COMETMQ_SPARK_KILLS={KILLS}"
+TOPIC, ONCE, LEAST = "orders", "orders-once", "orders-at-least-once"
+# Made together with the topics; of no interest.
+MADE = b"made"
 # Of fifty; drivers take longest to come back.
 SHARES = {"worker": 20, "planner": 10, "executor": 8, "broker": 6, "driver": 6}
-# Of these the next one waits until a batch was finished since the last one.
+# In front of these a batch is waited for.
 SLOW = ("planner", "executor", "driver")
 
 
@@ -65,8 +72,10 @@ class Progress:
             for commits in self._commits
         ]
 
-    def made(self) -> bool:
-        return all(now > then for now, then in zip(self._finished(), self._seen, strict=True))
+    def made(self, *, by_all: bool) -> bool:
+        """Whether one of them has finished a batch since the mark, or all of them."""
+        got_on = [now > then for now, then in zip(self._finished(), self._seen, strict=True)]
+        return all(got_on) if by_all else any(got_on)
 
     def mark(self) -> None:
         self._seen = self._finished()
@@ -76,22 +85,14 @@ class Plan:
     """The pipelines of the driver, all with checkpoints and outputs below `directory`."""
 
     def __init__(self, directory: Path, master: str, namesrv: str) -> None:
-        self.directory = directory
         self.finish = directory / "finish"
-        source = {
-            "namesrv": namesrv,
-            "subscribe": TOPIC,
-            "startingOffsets": "earliest",
-            "maxMessagesPerTrigger": "400",
-        }
-        self.pipelines: dict[str, dict[str, Any]] = {
-            "parquet": {
-                "source": source,
-                "columns": ["broker", "queue_id", "queue_offset", "body"],
-                "format": "parquet",
-                "sink": {"path": str(directory / "parquet")},
-                "checkpoint": str(directory / "checkpoint-parquet"),
-            }
+        self.parquet = directory / "parquet"
+        self._directory = directory
+        self._namesrv = namesrv
+        self.pipelines = {
+            "parquet": self._pipeline("parquet", "parquet", {"path": str(self.parquet)}),
+            ONCE: self._to_topic(ONCE, "exactly-once"),
+            LEAST: self._to_topic(LEAST, "at-least-once"),
         }
         self.path = directory / "plan.json"
         plan = {
@@ -105,44 +106,118 @@ class Plan:
     def checkpoints(self) -> list[Path]:
         return [Path(pipeline["checkpoint"]) for pipeline in self.pipelines.values()]
 
+    def _to_topic(self, topic: str, delivery: str) -> dict[str, Any]:
+        sink = {"namesrv": self._namesrv, "topic": topic, "delivery": delivery}
+        return self._pipeline(topic, "rocketmq", sink | {"keepOrigin": "true"})
+
+    def _pipeline(self, name: str, format_: str, sink: dict[str, str]) -> dict[str, Any]:
+        checkpoint = str(self._directory / f"checkpoint-{name}")
+        return {
+            "source": {
+                "namesrv": self._namesrv,
+                "subscribe": TOPIC,
+                "startingOffsets": "earliest",
+                "maxMessagesPerTrigger": "400",
+            },
+            "columns": ["*", "keys[0] AS sharding_key"],
+            "format": format_,
+            "sink": sink | {"checkpointLocation": checkpoint},
+            "checkpoint": checkpoint,
+        }
+
+
+def origin_of(message: Stored) -> Place:
+    found = message.properties
+    return (
+        found["ORIGIN_BROKER"],
+        int(found["ORIGIN_QUEUE_ID"]),
+        int(found["ORIGIN_QUEUE_OFFSET"]),
+    )
+
+
+def resent(namesrv: str, topic: str, wanted: dict[Place, bytes]) -> Counter[Place]:
+    """How often each message of the source has come to `topic`, with its body."""
+    counts: Counter[Place] = Counter()
+    for message in stored(namesrv, topic):
+        if message.body == MADE:
+            continue
+        place = origin_of(message)
+        assert message.body == wanted[place], TOLD
+        counts[place] += 1
+    return counts
+
+
+def check_order(namesrv: str) -> None:
+    """Messages of one key and one source queue are in one queue, in their order."""
+    last: dict[tuple[str, Any], tuple[Any, int]] = {}
+    for message in stored(namesrv, ONCE):
+        if message.body == MADE:
+            continue
+        broker, queue_id, offset = origin_of(message)
+        source = (message.properties["KEYS"], (broker, queue_id))
+        queue, before = last.get(source, (message.place[:2], -1))
+        assert queue == message.place[:2], f"a key in two queues ({TOLD})"
+        assert before < offset, f"a key out of order ({TOLD})"
+        last[source] = (queue, offset)
+
+
+def verify(plan: Plan, namesrv: str, acknowledged: dict[Place, bytes]) -> dict[str, int]:
+    """Returns what there is to be told."""
+    wanted = {message.place: message.body for message in stored(namesrv, TOPIC)}
+    assert acknowledged.items() <= wanted.items(), TOLD
+    wanted = {place: body for place, body in wanted.items() if body != MADE}
+    rows = [row for row in written(plan.parquet) if row["body"] != MADE]
+    found = {(row["broker"], row["queue_id"], row["queue_offset"]): row["body"] for row in rows}
+    assert len(rows) == len(found), f"{len(rows) - len(found)} rows twice ({TOLD})"
+    assert found == wanted, f"{len(wanted) - len(found)} rows missing ({TOLD})"
+    once = resent(namesrv, ONCE, wanted)
+    assert once.keys() == wanted.keys(), f"{len(wanted) - len(once)} not sent once ({TOLD})"
+    assert once.total() == len(wanted), f"{once.total() - len(wanted)} sent twice ({TOLD})"
+    check_order(namesrv)
+    least = resent(namesrv, LEAST, wanted)
+    assert least.keys() == wanted.keys(), f"{len(wanted) - len(least)} not sent at all ({TOLD})"
+    return {"messages": len(wanted), "sent again at least once": least.total() - len(wanted)}
+
+
+def run_kills(plan: Plan, driver: Driver, victims: Victims, rng: random.Random) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    progress = Progress(plan.checkpoints())
+    for kind in drawn(rng, KILLS):
+        if kind in SLOW:
+            made = partial(progress.made, by_all=kind == "driver")
+            eventually(made, f"a batch after {dict(counts)} ({TOLD})")
+            progress.mark()
+        time.sleep(rng.uniform(0, 0.8))
+        eventually(partial(victims.kill, kind), f"a {kind} ({TOLD})")
+        counts[kind] += 1
+    plan.finish.touch()
+    return counts
+
+
+def make_topics(namesrv: str) -> None:
+    with Producer("maker", namesrv=namesrv) as producer:
+        for topic in (TOPIC, ONCE, LEAST):
+            producer.send(Message(topic, MADE, keys=["none"]))
+
 
 def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     rng = random.Random(SEED)
-    told = f"COMETMQ_SPARK_SEED={SEED} COMETMQ_SPARK_KILLS={KILLS}"
-    counts: Counter[str] = Counter()
-    with (
-        StandaloneCluster(tmp_path) as cluster,
-        Cluster(brokers=0) as name_server,
-    ):
+    with StandaloneCluster(tmp_path) as cluster, Cluster(brokers=0) as name_server:
         namesrv = name_server.namesrv
         plan = Plan(tmp_path, cluster.url, namesrv)
         broker = BrokerProcess(tmp_path, namesrv)
         try:
-            with Load(namesrv, TOPIC, SEED) as load:
-                eventually(lambda: load.acknowledged, "the first message")
-                driver = Driver(plan.path, tmp_path / "driver.log")
-                try:
+            make_topics(namesrv)
+            driver = Driver(plan.path, tmp_path / "driver.log")
+            try:
+                with Load(namesrv, TOPIC, SEED, most=200 * KILLS) as load:
                     victims = Victims(cluster, driver, broker, rng)
-                    progress = Progress(plan.checkpoints())
-                    for kind in drawn(rng, KILLS):
-                        if kind in SLOW:
-                            eventually(progress.made, f"a batch after kills ({told})")
-                            progress.mark()
-                        time.sleep(rng.uniform(0, 0.8))
-                        eventually(partial(victims.kill, kind), f"a {kind} ({told})")
-                        counts[kind] += 1
-                    load.__exit__()
-                    plan.finish.touch()
-                    eventually(lambda: driver.ended is not None, f"the end ({told})")
-                    assert driver.ended == 0, driver.log.read_text()[-3000:]
-                finally:
-                    driver.kill()
-            wanted = {message.place: message.body for message in stored(namesrv, TOPIC)}
+                    counts = run_kills(plan, driver, victims, rng)
+                eventually(lambda: driver.ended is not None, f"the end ({TOLD})")
+                assert driver.ended == 0, driver.log.read_text()[-3000:]
+            finally:
+                driver.kill()
+            found = verify(plan, namesrv, load.acknowledged)
         finally:
             broker.kill()
-    print(f"{told}: {dict(counts)}, {len(wanted)} messages, {load.failed} sends failed")  # noqa: T201
-    assert load.acknowledged.items() <= wanted.items(), told
-    rows = written(tmp_path / "parquet")
-    found = {(row["broker"], row["queue_id"], row["queue_offset"]): row["body"] for row in rows}
-    assert len(rows) == len(found), f"{len(rows) - len(found)} rows twice ({told})"
-    assert found == wanted, f"{len(wanted) - len(found)} rows missing ({told})"
+    print(f"{TOLD}: {dict(counts)}, {load.failed} sends failed, {found}")  # noqa: T201

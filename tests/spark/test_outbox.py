@@ -38,7 +38,7 @@ def cluster() -> Iterator[Cluster]:
 def test_a_batch_is_sent_when_it_is_committed_and_leaves_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    query = OutboxQuery(cluster.namesrv, tmp_path, "plain")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "plain", quiet_s=0)
     parts = query.tasks(0, 100)
     query.check()
     query.commit(0, parts)
@@ -53,7 +53,7 @@ def test_a_batch_is_sent_when_it_is_committed_and_leaves_nothing(
 
 def test_what_is_not_decided_is_never_sent(cluster: Cluster, tmp_path: Path) -> None:
     """The driver dies while tasks run or before it decides; an attempt fails, or loses its race."""
-    query = OutboxQuery(cluster.namesrv, tmp_path, "undecided")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "undecided", quiet_s=0)
     lost = query.tasks(0, 100)
     torn = tmp_path / "checkpoint" / "rocketmq-sink" / "batch-0" / "part-0-torn.arrow"
     torn.write_bytes(b"\xff\xff\xff\xff")
@@ -75,7 +75,7 @@ def test_what_is_not_decided_is_never_sent(cluster: Cluster, tmp_path: Path) -> 
 def test_a_driver_that_dies_in_the_middle_of_a_commit(
     cluster: Cluster, tmp_path: Path, parcels: int
 ) -> None:
-    query = OutboxQuery(cluster.namesrv, tmp_path, f"middle-{parcels}")
+    query = OutboxQuery(cluster.namesrv, tmp_path, f"middle-{parcels}", quiet_s=0)
     query.die_behind(0, query.tasks(0, 100), parcels)
     sent = len(messages_of(cluster.namesrv, query.topic))
     assert (sent == 100) == (parcels == 10_000)
@@ -93,7 +93,7 @@ def test_a_driver_that_dies_in_the_middle_of_a_commit(
 
 def test_two_senders_of_one_batch(cluster: Cluster, tmp_path: Path) -> None:
     """A process of the last driver is not gone yet."""
-    query = OutboxQuery(cluster.namesrv, tmp_path, "two")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "two", quiet_s=0)
     parts = query.tasks(0, 300)
     query.die_behind(0, parts, 3)
     both = [threading.Thread(target=query.commit, args=(0, [])) for _ in range(2)]
@@ -139,7 +139,7 @@ def test_a_sender_is_killed_at_random(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_an_outbox_belongs_to_one_query(cluster: Cluster, tmp_path: Path) -> None:
-    query = OutboxQuery(cluster.namesrv, tmp_path, "foreign")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "foreign", quiet_s=0)
     query.commit(4, query.tasks(4, 10))
     for batch_id, owner in ((0, "other"), (4, "other"), (5, "other"), (3, "query")):
         with pytest.raises(IllegalArgumentError, match="holds batch 4 of query query, and this is"):
@@ -175,7 +175,7 @@ def test_a_query_that_was_away_too_long_is_told(tmp_path: Path) -> None:
             (tmp_path / "stores" / "broker-a" / "commitlog" / name).unlink()
         own.call("start_broker", 0)
         with pytest.raises(DataLossError, match="cannot be known any more"):
-            commit_unit(options, outbox, unit.name, [])
+            commit_unit(options, outbox, unit.name, [], 0)
 
 
 def test_an_outbox_that_cannot_be_used_is_said(cluster: Cluster, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_an_outbox_that_cannot_be_used_is_said(cluster: Cluster, tmp_path: Path)
     for uri in (f"{tmp_path}/file/below", "nosuch://bucket/outbox"):
         with pytest.raises(ConfigError, match=r"the outbox .* cannot be used"):
             Outbox(uri).latest()
-    query = OutboxQuery(cluster.namesrv, tmp_path, "gone")
+    query = OutboxQuery(cluster.namesrv, tmp_path, "gone", quiet_s=0)
     parts = query.tasks(0, 10)
     query.die_behind(0, parts, 0)
     for path in tmp_path.rglob("part-*"):

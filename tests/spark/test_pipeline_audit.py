@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -33,6 +34,7 @@ def send_explained(sender: Sender) -> None:
         sender.send(topic, "RESENT", 1, TAGS="paid")
     sender.ledger.pop()
     sender.send(topic, "REPLAYED", 1, in_ledger=False, REPLAY_ID="r1", TAGS="paid")
+    sender.send(topic, "REDRIVEN", 1, in_ledger=False, REDRIVE_ID="d1", TAGS="paid")
     sender.send(topic, "CHANGED", 1, KEYS="K3", TAGS="changed")
     sender.send(topic, "TOLD-FAILED", 1, in_ledger=False, TAGS="paid")
     sender.note(topic, "TOLD-FAILED", ok=False)
@@ -43,7 +45,7 @@ def send_explained(sender: Sender) -> None:
     sender.half(topic, "ROLLED-BACK", ROLLBACK)
     sender.half(topic, "UNDECIDED", None)
     # Queue 0 has ten messages and the committed one; of queue 2 there is nothing.
-    for queue_id, offset in ((0, 8), (1, 5), (3, 1)):
+    for queue_id, offset in ((0, 8), (1, 6), (3, 1)):
         sender.commit("billing", topic, queue_id, offset)
     sender.send_back("billing", sent[1], topic, -1)
     sender.send_back("billing", sent[2], topic, 18)
@@ -68,6 +70,8 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
     properties = {"recallMessageEnable": "true"}
     with Cluster(properties=properties) as cluster, Sender(cluster) as sender:
         send_explained(sender)
+        messages = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
+        messages.option("subscribe", "orders").load().write.parquet(str(tmp_path / "files"))
         send_unexplained(sender)
         with Producer("shop", namesrv=cluster.namesrv) as producer:
             sent = producer.send(Message("orders", b"x", delay_ms=3_600_000))
@@ -77,10 +81,12 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
         report = audited(
             context_of(spark, cluster),
             topics=["orders", "broken"],
-            groups=["billing"],
+            groups=["billing", "search"],
             sent=sender.write_ledger(tmp_path / "sent.jsonl"),
+            # No archive, but files with the same columns.
+            archive=str(tmp_path / "files"),
             business_key="keys[0]",
-            subscriptions={"billing": "paid || late"},
+            subscriptions={"billing": "paid || late", "search": {"sql": "TAGS = 'changed'"}},
             rules=[
                 {
                     "difference": "business key twice",
@@ -97,6 +103,7 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
         ("sent, not stored", "transaction undecided"): 1,
         ("stored, not sent", "stored before the first record of a send"): 1,
         ("stored, not sent", "replayed"): 1,
+        ("stored, not sent", "redriven"): 1,
         ("stored, not sent", "its sender was told of a failure"): 1,
         ("stored twice", "sent again by its client"): 1,
         ("business key twice", "the order changed"): 1,
@@ -104,9 +111,12 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
         (NOT_CONSUMED, "not consumed yet"): 2,
         (NOT_CONSUMED, "dead-lettered"): 1,
         (NOT_CONSUMED, "waits to be consumed again"): 1,
+        ("stored, not consumed/search", "not subscribed"): 17,
+        ("stored, not consumed/search", "not consumed yet"): 1,
     }
     # Ten, the resent one once, the changed and the committed one, and five that are not there.
-    assert balance(report, "orders") == (18, 17, None, {"billing": 10})
+    assert balance(report, "orders") == (18, 18, 18, {"billing": 11, "search": 0})
+    assert kinds(report, "broken")["stored, not archived", "not archived yet"] == 5
     assert kinds(report, "broken", explained=False) == {
         ("sent, not stored", "unexplained"): 1,
         ("stored, not sent", "unexplained"): 1,
@@ -114,7 +124,7 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
         ("business key twice", "unexplained"): 1,
     }
     assert not report.holds
-    assert "4 of 22 messages are not explained" in report.summary
+    assert "4 of 23 messages are not explained" in report.summary
     lost = [each for each in report.differences if each.examples == ["LOST"]]
     assert [each.difference for each in lost] == ["sent, not stored"]
     assert {cell.queue for cell in report.cells if cell.topic == "orders"} == {
@@ -154,26 +164,39 @@ def test_what_does_not_fit_is_said_before_a_job(spark: Any, tmp_path: Path) -> N
 
 ARCHIVED, STORED, CONSUMED = 120, 220, 200
 TOPIC = "events"
+LOG_BYTES = 64 * 1024
 
 
-def fill(spark: Any, directory: Path) -> tuple[Path, Path]:
-    """A store that its broker has left, and an archive that is behind it: three files of 40 each."""
+class Filled(NamedTuple):
+    """A store that its broker has left, and an archive that is behind it: three files of 40 each.
+
+    places: of each message in the commit log; times_ms: when they were sent.
+    """
+
+    store: Path
+    archive: Path
+    places: list[int]
+    times_ms: list[int]
+
+
+def fill(spark: Any, directory: Path) -> Filled:
     archive = directory / "archive"
-    properties = {"mappedFileSizeCommitLog": str(64 * 1024)}
+    properties = {"mappedFileSizeCommitLog": str(LOG_BYTES)}
     with (
         Cluster(directory=directory / "stores", properties=properties) as cluster,
         Sender(cluster) as sender,
     ):
-        for at in range(ARCHIVED):
-            sender.send(TOPIC, f"A{at}", body=b"x" * 1000)
+        answers = [sender.send(TOPIC, f"A{at}", body=b"x" * 1000) for at in range(ARCHIVED)]
         archives.run(
             spark, cluster.namesrv, archive, topics=[TOPIC], max_messages=40, compact_files=0
         )
         for at in range(ARCHIVED, STORED):
-            sender.send(TOPIC, f"A{at}", body=b"x" * 1000)
+            answers.append(sender.send(TOPIC, f"A{at}", body=b"x" * 1000))
         sender.create_group("billing", TOPIC)
         sender.commit("billing", TOPIC, 0, CONSUMED)
-    return directory / "stores" / "broker-a", archive
+        times_ms = [row["time"] for row in sender.ledger]
+    places = [int(answer["msgId"][-16:], 16) for answer in answers]
+    return Filled(directory / "stores" / "broker-a", archive, places, times_ms)
 
 
 def files_of(archive: Path) -> list[Path]:
@@ -197,7 +220,7 @@ def damage(archive: Path) -> None:
 
 
 def test_a_store_an_archive_and_what_consumers_noted(spark: Any, tmp_path: Path) -> None:
-    store, archive = fill(spark, tmp_path)
+    store, archive, places, times_ms = fill(spark, tmp_path)
     consumed = [f"A{at}" for at in range(STORED) if at != 7] + ["A9", "UNKNOWN"]
     parquet.write_table(pa.table({"msg_id": consumed}), tmp_path / "consumed.parquet")
     damaged = tmp_path / "damaged"
@@ -252,14 +275,27 @@ def test_a_store_an_archive_and_what_consumers_noted(spark: Any, tmp_path: Path)
     )
     assert report.holds
 
+    # What was sent is known by a table with other names, and a record of the log is damaged.
+    with (store / "commitlog" / f"{places[210] // LOG_BYTES * LOG_BYTES:020d}").open("r+b") as log:
+        log.seek(places[210] % LOG_BYTES + 4)
+        log.write(bytes(4))
+    times = [datetime.fromtimestamp(time_ms / 1000, UTC).isoformat() for time_ms in times_ms]
+    lines = [f"A{at},{time}" for at, time in enumerate(times)] + [f"LOST,{times[215]}"]
+    (tmp_path / "sent.csv").write_text("\n".join(["order,sent at", *lines, ""]))
     strict = audited(
         context_of(spark),
         topics=[TOPIC],
         stores={"broker-a": str(store)},
         archive=str(archive),
+        business_key="msg_id",
+        sent={"path": str(tmp_path / "sent.csv"), "key": "order", "time": "sent at"},
         fail_on=["expired before it was archived"],
     )
-    assert not strict.holds
     assert kinds(strict, TOPIC, explained=False) == {
-        ("gap in the offsets", "expired before it was archived"): gone
+        ("gap in the offsets", "expired before it was archived"): gone,
+        ("gap in the offsets", "the log says: damage"): 1,
+        ("sent, not stored", "expired before it was archived"): gone,
+        ("sent, not stored", "unexplained"): 2,
     }
+    assert balance(strict, TOPIC) == (STORED + 1, STORED - gone - 1, ARCHIVED, {})
+    assert not strict.holds

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from tests.integration.client_faces import WAIT_S
-from tests.interop.clients import JavaClient
-from tests.interop.conftest import need
 from tests.spark.audited import audited, balance, context_of, kinds
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, Producer, PushConsumer
@@ -69,7 +67,7 @@ def by_measure(report: Report, topic: str = TOPIC) -> dict[str, Latency]:
 def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_path: Path) -> None:
     # A failed message comes again at once, and is late for ever after the second time.
     levels = "1s 1s 1s 2h" + " 2h" * 14
-    with Cluster(properties={"messageDelayLevel": levels}, directory=tmp_path) as cluster:
+    with Cluster(properties={"messageDelayLevel": levels}) as cluster:
         run_clients(cluster.namesrv)
         context = context_of(spark, cluster)
         report = trace.run(trace.Config(topics=[TOPIC], slowest=5), context)
@@ -80,6 +78,8 @@ def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_
             trace_topic=TRACE,
             delay_levels=levels,
         )
+        traces = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
+        traces.option("subscribe", TRACE).load().write.parquet(str(tmp_path / "traces"))
         with pytest.raises(ConfigError, match="trace_topic names other, of which the brokers' log"):
             trace.run(trace.Config(trace_topic="other"), context)
     found = by_measure(report)
@@ -124,10 +124,11 @@ def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_
     assert cause in ("waits to be consumed again", "not consumed yet")
     assert audit.holds
 
-    # The files of the same broker, without the messages: what the traces alone say.
-    store = {"broker-a": str(tmp_path / "broker-a")}
+    # Archived traces without the messages: what the traces alone say.
     alone = trace.run(
-        trace.Config(stores=store, limits={"produce.p99": 1e-9, "consume.p50": 1e9}),
+        trace.Config(
+            archive=str(tmp_path / "traces"), limits={"produce.p99": 1e-9, "consume.p50": 1e9}
+        ),
         context_of(spark),
     )
     assert {name: each.count for name, each in by_measure(alone).items()} == {
@@ -137,22 +138,3 @@ def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_
     }
     (broken,) = alone.broken or ["none"]
     assert found["produce"].p99 == 0 or broken.startswith("produce.p99 of orders, shop, is ")
-
-
-@pytest.mark.interop
-def test_latencies_of_java_clients(spark: Any) -> None:
-    need("java", "mvn")
-    with Cluster() as cluster:
-        base = {"namesrv": cluster.namesrv, "topic": TOPIC, "trace": True}
-        java = JavaClient(5)
-        java.produce(**base, group="shop", count=12, tags="a,b", prefix="key")
-        java.run("consume", **base, group=GROUP, expected=12)
-        report = trace.run(trace.Config(topics=[TOPIC]), context_of(spark, cluster))
-    counts = {name: (each.group, each.count) for name, each in by_measure(report).items()}
-    assert counts == {
-        "produce": ("shop", 12),
-        "store": ("shop", 12),
-        "deliver": (GROUP, 12),
-        "consume": (GROUP, 12),
-    }
-    assert report.failures == []

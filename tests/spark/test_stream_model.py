@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark.changing_cluster import ChangingCluster
 from tests.spark.micro_batches import CrashError, MicroBatches, Place
 
 from cometmq import Message, Producer
 from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.model.queue import MessageQueue
-from cometmq.model.topic import TopicConfig
 from cometmq.spark import live_queues
 from cometmq.spark.live_options import offsets_of
-from cometmq.testing.cluster import Cluster
 
 SEQUENCES = int(os.environ.get("COMETMQ_SPARK_SEQUENCES", "40"))
 SEED = int(os.environ.get("COMETMQ_SPARK_SEED", "0"))
@@ -32,43 +31,16 @@ BROKERS = 2
 LOG_FILE_BYTES = 32 * 1024
 
 
-class Brokers(Cluster):
-    """A cluster to which something happens."""
-
-    async def set_queues(self, index: int, topic: str, count: int) -> None:
-        config = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
-        self.brokers[index].topics.put(config)
-        await self.register()
-
-    async def forget_routes(self) -> None:
-        """The name server begins anew, and brokers come back to it."""
-        await self.restart_name_server()
-        await self.register()
-
-    async def register(self) -> None:
-        for broker in self.brokers:
-            assert broker._registration is not None
-            await broker._registration.register_all()
-
-    async def expire(self, index: int) -> None:
-        """Retention takes the oldest file of the log, or more."""
-        await self.stop_broker(index)
-        logs = self.directory / f"broker-{chr(ord('a') + index)}" / "commitlog"
-        for file in sorted(logs.iterdir())[:-1][:3]:
-            file.unlink()
-        await self.start_broker(index)
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChangingCluster]:
     properties = {"mappedFileSizeCommitLog": str(LOG_FILE_BYTES)}
     directory = tmp_path_factory.mktemp("stores")
-    with Brokers(brokers=BROKERS, properties=properties, directory=directory) as cluster:
+    with ChangingCluster(brokers=BROKERS, properties=properties, directory=directory) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def producer(cluster: Brokers) -> Iterator[Producer]:
+def producer(cluster: ChangingCluster) -> Iterator[Producer]:
     with Producer("filler", namesrv=cluster.namesrv, retry_times=20) as producer:
         yield producer
 
@@ -76,7 +48,7 @@ def producer(cluster: Brokers) -> Iterator[Producer]:
 class Sequence:
     """One life of a query, with what happens around it."""
 
-    def __init__(self, seed: int, cluster: Brokers, producer: Producer, gaps: Path) -> None:
+    def __init__(self, seed: int, cluster: ChangingCluster, producer: Producer, gaps: Path) -> None:
         self.rng = random.Random(seed)
         self.name = f"s{seed}"
         self.cluster = cluster
@@ -204,7 +176,7 @@ class Sequence:
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + SEQUENCES))
 def test_any_sequence_of_triggers_and_restarts_reads_every_offset_once(
-    cluster: Brokers,
+    cluster: ChangingCluster,
     producer: Producer,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

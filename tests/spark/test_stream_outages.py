@@ -14,6 +14,7 @@ from threading import Thread
 from types import SimpleNamespace
 
 import pytest
+from tests.spark.changing_cluster import ChangingCluster
 from tests.spark.killing import BrokerProcess, eventually
 from tests.spark.micro_batches import MicroBatches, Place
 
@@ -28,16 +29,14 @@ TOPIC = "orders"
 AWAY = (RemotingError, RouteNotFoundError)
 
 
-class Always(random.Random):
-    """Nothing fails of itself."""
-
-    def random(self) -> float:
-        return 1.0
+def quiet_query() -> MicroBatches:
+    """One in which nothing fails of itself."""
+    return MicroBatches(random.Random(0), lambda: None, failures=0)
 
 
 def query_of(options: dict[str, str]) -> MicroBatches:
     """A query that has begun, at the earliest messages."""
-    query = MicroBatches(Always(0), lambda: None)
+    query = quiet_query()
     query.start(options)
     query.trigger()
     return query
@@ -58,7 +57,7 @@ def fill(cluster: Cluster, count: int, broker: str = "broker-a", size: int = 100
     with Producer("filler", namesrv=cluster.namesrv) as producer:
         for at in range(count):
             queue = MessageQueue(TOPIC, broker, at % 4)
-            result = producer.send(Message(TOPIC, bytes(size)), queue=queue)
+            result = producer.send(Message(TOPIC, random.randbytes(size)), queue=queue)
             places.append((*queue, result.queue_offset))
     return places
 
@@ -109,7 +108,9 @@ def test_while_one_broker_is_away_the_others_are_read(
 ) -> None:
     """Whether the route still names it, or not any more."""
     monkeypatch.setattr(live_queues, "LOOK_EVERY_S", look_every_s)
-    with Cluster(brokers=2, properties={"autoCreateSubscriptionGroup": "true"}) as cluster:
+    with ChangingCluster(brokers=2) as cluster:
+        for index in range(2):
+            cluster.call("set_queues", index, TOPIC, 4)
         sent = fill(cluster, 10) + fill(cluster, 6, "broker-b")
         query = query_of(options_of(cluster))
         more = fill(cluster, 4, "broker-b")
@@ -154,7 +155,7 @@ def test_a_killed_broker_in_the_middle_of_reading_costs_no_row(tmp_path: Path) -
         try:
             # Some chunks for each queue.
             sent = fill(cluster, 600, size=32_000)
-            query = MicroBatches(Always(0), lambda: None)
+            query = quiet_query()
             query.start(options_of(cluster))
             query.trigger()
 
@@ -242,7 +243,7 @@ def test_retention_that_overtakes_a_task_is_noted_once(tmp_path: Path) -> None:
                 file.unlink()
             cluster.call("start_broker")
 
-        query = MicroBatches(Always(0), lambda: None)
+        query = quiet_query()
         options = options_of(cluster, failOnDataLoss="false", gapLog=str(tmp_path / "gaps"))
         query.start(options)
         query.trigger()

@@ -80,7 +80,8 @@ def _print_table(table: Table) -> None:
     screen = Screen(title=escape(table.title), title_justify="left", title_style="bold")
     for name, cell in zip(table.columns, table.rows[0], strict=True):
         is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
-        screen.add_column(escape(name), justify="right" if is_number else "left")
+        # Folded: a name of which a part is missing is no name.
+        screen.add_column(escape(name), justify="right" if is_number else "left", overflow="fold")
     for row in table.rows[:_MOST_ROWS]:
         screen.add_row(*(escape(shown(cell)) for cell in row))
     _console.print(screen)

@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 
 from cometmq.errors import (
+    AccessDeniedError,
     CometMQError,
     ConnectError,
     RemoteError,
@@ -75,7 +76,7 @@ def outcome_of(error: CometMQError) -> Outcome:
         return Outcome.NOT_STORED
     if isinstance(error, RemotingError):
         return Outcome.UNKNOWN
-    if isinstance(error, RemoteError):
+    if isinstance(error, RemoteError) and not isinstance(error, AccessDeniedError):
         if error.code in _NOT_NOW:
             return Outcome.NOT_STORED
         if error.code == ResponseCode.SYSTEM_ERROR:

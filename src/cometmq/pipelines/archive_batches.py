@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from cometmq.errors import DataLossError
+import structlog
+
+from cometmq.errors import CometMQError, DataLossError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive_commits import Archive, Commit, batch_name
 from cometmq.pipelines.archive_figures import with_hour
@@ -17,12 +19,13 @@ from cometmq.pipelines.archive_layout import (
     QueueState,
     State,
     in_order,
-    noted_gaps,
 )
 from cometmq.pipelines.archive_log import Log
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION
 from cometmq.spark.live_admission import shared
 from cometmq.spark.live_plan import Range, lost
+
+log = structlog.get_logger(__name__)
 
 ORDER: Final = ("topic", "hour", "broker", "queue_id", "queue_offset")
 CODEC: Final = "zstd"
@@ -59,6 +62,7 @@ class Batches:
         self._log = log
         self._max_messages = max_messages
         self._note_loss = note_loss
+        self._has_told = False
 
     def waiting(
         self, target: Mapping[MessageQueue, int] | None = None, *, all_of_them: bool
@@ -82,15 +86,16 @@ class Batches:
     def write(self, waiting: Mapping[MessageQueue, Waiting]) -> Written:
         """Archive these, or as many of them as one batch takes."""
         ranges = self._admitted(waiting)
+        self._tell({queue: start for queue, (start, _) in ranges.items()})
         staged = self._archive.new_staging()
-        gaps = staged.with_name(f"{staged.name}-gaps")
+        gaps = self._archive.new_staging()
         filled = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
         if filled:
             frame = self._log.rows(self._spark, filled, gaps if self._note_loss else None)
             write_files(with_hour(frame), staged)
         commit = self._commit_of(ranges, staged, gaps)
         self._archive.commit(commit)
-        self._log.finished({queue: end for queue, (_, end) in ranges.items()})
+        self._tell({queue: end for queue, (_, end) in ranges.items()})
         number = commit.state.next_batch - 1
         files = [f for m in commit.manifests for f in m.files if f.batch == number]
         messages = sum(end - start for start, end in ranges.values())
@@ -123,6 +128,18 @@ class Batches:
             if counts[queue] or one.low == one.end
         }
 
+    def _tell(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Whoever follows the archive by its group. What is refused at the beginning (no such group)
+        would be with every batch; later failures are only logged: the truth is in the archive's state.
+        """
+        try:
+            self._log.archived(offsets)
+        except CometMQError as error:
+            if not self._has_told:
+                raise
+            log.warning("the group is not told what is archived", reason=str(error))
+        self._has_told = True
+
     def _commit_of(self, ranges: Mapping[MessageQueue, Range], staged: Path, gaps: Path) -> Commit:
         archive = self._archive
         number = archive.state.next_batch
@@ -140,7 +157,7 @@ class Batches:
                 proved_to=before_it.proved_to if before_it else start,
             )
         state = State(next_batch=number + 1, queues=in_order(queues))
-        return Commit("files", tuple(manifests), state, staged.name, None, noted_gaps(gaps))
+        return Commit("files", tuple(manifests), state, staged.name, None, archive.gaps_noted(gaps))
 
 
 def write_files(frame: Any, directory: Path) -> None:

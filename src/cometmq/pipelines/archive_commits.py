@@ -28,6 +28,7 @@ from cometmq.pipelines.archive_layout import (
     NotedGap,
     SafeRange,
     State,
+    noted_gaps,
     sync,
     write_atomically,
 )
@@ -101,6 +102,12 @@ class Archive:
         """
         self.layout.staging.mkdir(exist_ok=True)
         return self.layout.staging / uuid4().hex
+
+    def gaps_noted(self, directory: Path) -> tuple[NotedGap, ...]:
+        """Those in a directory of `new_staging`, which is taken away."""
+        gaps = noted_gaps(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+        return gaps
 
     def commit(self, commit: Commit) -> None:
         """Staged files are on the disk before anything says that they are there."""

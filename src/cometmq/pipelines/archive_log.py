@@ -36,8 +36,8 @@ class Log(Protocol):
         job instead.
         """
 
-    def finished(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Everything below these offsets is archived."""
+    def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Everything below these offsets is. Raises CometMQError."""
 
     def close(self) -> None: ...
 
@@ -61,7 +61,9 @@ class LiveLog:
         try:
             planned = LiveOptions({**self._options, **chosen}, streaming=False)
         except IllegalArgumentError as error:
-            raise ConfigError(f"topics or topic_pattern does not fit: {error}") from error
+            raise ConfigError(
+                f"topics, topic_pattern or a key of the table [cluster] does not fit: {error}"
+            ) from error
         self._queues = LiveQueues(planned)
         self._planned = planned
         self._pattern = pattern
@@ -99,7 +101,7 @@ class LiveLog:
         )
         return reader.options(**_loss_options(gaps)).load()
 
-    def finished(self, offsets: Mapping[MessageQueue, int]) -> None:
+    def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
         if self._commit_group:
             self._client().commit(self._commit_group, offsets)
 
@@ -170,7 +172,7 @@ class StoreLog:
         inside = (F.col("queue_offset") >= F.col("start")) & (F.col("queue_offset") < F.col("end"))
         return joined.where(inside).select(*frame.columns)
 
-    def finished(self, offsets: Mapping[MessageQueue, int]) -> None:
+    def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Nobody consumes from a directory."""
 
     def close(self) -> None:

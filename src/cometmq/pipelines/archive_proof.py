@@ -9,10 +9,11 @@ be held against their proof when the log has expired.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -101,7 +102,7 @@ class Proof:
             frame = with_hour(self._log.rows(self._spark, ranges, aside))
             log = summed((hour, one) for hour, _, one in figures(frame, by_file=False))
         lost = {}
-        gone_now = noted_gaps(aside)
+        gone_now = self._archive.gaps_noted(aside)
         for queue, (start, end) in spans.items():
             begin = ranges[queue][0] if queue in ranges else end
             gone = within((start, end), [(start, begin), *spans_of(gone_now, queue)])
@@ -163,32 +164,30 @@ class Proof:
         bounds = self._log.bounds({}, all_of_them=False)
         for at, (place, (wanted, there)) in enumerate(failed.items()):
             hour, queue = place
-            one = wanted or there
-            assert one is not None, "an empty place fits"
-            low = max(one.first, bounds.get(queue, (one.last + 1, 0))[0])
             found: list[Problem] = []
-            if low <= one.last and at < _MOST_COMPARED:
-                rows = with_hour(
-                    self._log.rows(
-                        self._spark, {queue: (low, one.last + 1)}, self._archive.new_staging()
-                    )
-                )
-                found = differences(
-                    self._spark,
-                    self._archive.layout.data,
-                    place,
-                    inventory.listed.get(hour, ()),
-                    rows.where(rows.hour == hour.hour),
-                    low,
-                )
+            if at < _MOST_COMPARED and queue in bounds:
+                paths = inventory.listed.get(hour, ())
+                found = self._compared(place, wanted or there, bounds[queue], paths)
             yield from found
             if not found and (hour, queue.broker_name, queue.queue_id) not in told:
-                said = (
-                    f"the log had {wanted.count if wanted else 0:,} messages, "
-                    f"the archive has {there.count if there else 0:,}"
-                )
-                of_queue = (queue.broker_name, queue.queue_id)
-                yield Problem("hour differs", *hour, None, *of_queue, one.first, one.last, said)
+                yield _hour_differs(place, wanted, there)
+
+    def _compared(
+        self, place: Place, of: Figures | None, bound: Span, paths: Sequence[Path]
+    ) -> list[Problem]:
+        """Message by message, as far as the log has them still."""
+        assert of is not None, "an hour without messages on both sides fits"
+        hour, queue = place
+        low, high = max(of.first, bound[0]), min(of.last + 1, bound[1])
+        if low >= high:
+            return []
+        aside = self._archive.new_staging()
+        rows = with_hour(self._log.rows(self._spark, {queue: (low, high)}, aside))
+        here = rows.where(rows.hour == hour.hour)
+        data = self._archive.layout.data
+        found = differences(self._spark, data, place, paths, here, low)
+        self._archive.gaps_noted(aside)
+        return found
 
     def _commit(self, judgement: Judgement, evidence: Evidence, gaps: tuple[NotedGap, ...]) -> None:
         archive = self._archive
@@ -204,6 +203,18 @@ class Proof:
         proved_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         safe = safe_ranges(state.queues, after.values(), gaps, proved_at)
         archive.commit(Commit("nothing", changed, state, safe=safe))
+
+
+def _hour_differs(place: Place, wanted: Figures | None, there: Figures | None) -> Problem:
+    hour, queue = place
+    one = wanted or there
+    assert one is not None, "an hour without messages on both sides fits"
+    said = (
+        f"the log had {wanted.count if wanted else 0:,} messages, "
+        f"the archive has {there.count if there else 0:,}"
+    )
+    of_queue = (queue.broker_name, queue.queue_id)
+    return Problem("hour differs", *hour, None, *of_queue, one.first, one.last, said)
 
 
 def _lost_problems(evidence: Evidence) -> Iterable[Problem]:

@@ -91,15 +91,13 @@ class Report(report.Report):
     # Inside
 
     def _problem_table(self) -> Table:
-        columns = ("problem", "topic", "hour", "queue", "from", "to", "file", "")
+        columns = ("problem", "queue", "offsets", "hour", "file", "")
         rows = [
             (
                 one.kind,
-                one.topic,
+                one.topic if one.broker is None else f"{one.topic}@{one.broker}:{one.queue_id}",
+                None if one.first is None else f"{one.first:,} to {one.last:,}",
                 one.hour,
-                None if one.broker is None else f"{one.broker}:{one.queue_id}",
-                one.first,
-                one.last,
                 one.file,
                 one.detail,
             )
@@ -125,7 +123,7 @@ class Report(report.Report):
         return Table("Gone before they could be archived", columns, rows)
 
     def _topic_table(self) -> Table:
-        columns = ("topic", "queues", "hours", "messages", "files", "MB", "bytes/message", "proved")
+        columns = ("topic", "queues", "hours", "messages", "files", "MB", "bytes each", "proved")
         rows = [
             (
                 one.topic,
@@ -272,9 +270,10 @@ def _hours_figure(lines: Sequence[HourLine]) -> Figure:
         bottom = [low + height for low, height in zip(bottom, heights[name], strict=True)]
     step = max(1, len(hours) // 12)
     axes.set_xticks(range(0, len(hours), step), [_hour_label(hour) for hour in hours[::step]])
+    axes.margins(x=0.01, y=0.15)  # above is room for the legend
     axes.set_ylabel("messages")
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.legend(frameon=False, ncols=3)
+    axes.legend(frameon=False, ncols=3, loc="upper left")
     return Figure("Messages by hour", svg_of(plot), "by the time of storing, UTC")
 
 

@@ -208,7 +208,7 @@ class Differences:
         sent_ms = f.col("sent_ms")
         known = (f.col("sent") > 0) | (f.col("send_failed") > 0)
         is_due = f.col("due_ms") < told.settled_ms
-        expired = sent_ms < _by_topic(told.expired_ms)
+        expired = sent_ms <= _by_topic(told.expired_ms)
         return self._struct(
             a.NOT_STORED,
             self._numbers.only_evidence & known,

@@ -36,10 +36,25 @@ class ClusterConfig(Settings, frozen=True):
     """namesrv: name-server addresses, host:port, separated by semicolons.
 
     namespace: in front of topics and groups, as clients have it.
+    access_key and what follows: the options of the source `rocketmq` of these names, see
+        `cometmq.spark.connecting`. Secrets are named by their file or environment variable.
     """
 
     namesrv: str | None = None
     namespace: str | None = None
+    access_key: str | None = None
+    secret_key_file: str | None = None
+    secret_key_env: str | None = None
+    security_token_file: str | None = None
+    security_token_env: str | None = None
+    tls: bool | None = None
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    tls_key_password_file: str | None = None
+    tls_key_password_env: str | None = None
+    tls_verify: bool | None = None
+    tls_check_hostname: bool | None = None
 
     def options(self) -> dict[str, str]:
         """The options of the source and sink `rocketmq` for this cluster. Raises ConfigError."""
@@ -48,10 +63,17 @@ class ClusterConfig(Settings, frozen=True):
                 "no name server is given: set namesrv in the table [cluster], "
                 'for example namesrv = "127.0.0.1:9876"'
             )
-        options = {"namesrv": self.namesrv}
-        if self.namespace:
-            options["namespace"] = self.namespace
-        return options
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {
+            _option(name): str(value).lower() if isinstance(value, bool) else value
+            for name, value in given.items()
+            if value not in (None, "")
+        }
+
+
+def _option(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 class SparkConfig(Settings, frozen=True):

@@ -19,6 +19,7 @@ from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
+from cometmq.pipelines.targets import connecting_to
 from cometmq.protocol.json_dialect import decode_body
 from cometmq.runtime.loop import run
 from cometmq.spark.live_options import LiveOptions, table_of
@@ -119,7 +120,10 @@ class LiveLog:
     async def _committed(self, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
         namespace = Namespace(self._cluster.namespace)
         found = {}
-        async with OffsetsAdmin(self._options["namesrv"]) as admin:
+        access = connecting_to(self._cluster).parameters()
+        async with OffsetsAdmin(
+            access["namesrv"], credentials=access["credentials"], tls=access["tls"]
+        ) as admin:
             for topic in topics:
                 try:
                     queues = await admin.topic_offsets(namespace.wrap(topic), namespace.wrap(group))

@@ -40,11 +40,17 @@ class KeptPart:
     skipped: bool = False
 
 
-def commit_unit(options: SinkOptions, outbox: Outbox, name: str, parts: Sequence[KeptPart]) -> None:
+def commit_unit(
+    options: SinkOptions,
+    outbox: Outbox,
+    name: str,
+    parts: Sequence[KeptPart],
+    quiet_s: float = QUIET_S,
+) -> None:
     """Decide that these parts make up the unit, unless it is decided, and send what is not sent.
 
-    May be called any number of times, by several processes. Raises what keeps the messages from
-    their topics.
+    `quiet_s` is for how long a broker must have answered before it is asked what is there. May be
+    called any number of times, by several processes. Raises what keeps the messages from their topics.
     """
     with outbox.lock():
         unit = outbox.unit(name)
@@ -60,7 +66,7 @@ def commit_unit(options: SinkOptions, outbox: Outbox, name: str, parts: Sequence
         with options.new_producer() as producer:
             if decision is None:
                 decision = decide(options, producer, unit, parts)
-            OutboxSending(options, producer).run(unit, decision, resumed=resumed)
+            OutboxSending(options, producer, quiet_s).run(unit, decision, resumed=resumed)
         unit.finish()
 
 
@@ -89,10 +95,7 @@ def marks_of(producer: BlockingBulkProducer, topics: Iterable[str]) -> list[Mark
 
 
 class OutboxSending:
-    """Sends a decided unit, of which something may be in the topics already.
-
-    `quiet_s` is for how long a broker must have answered before it is asked what is there.
-    """
+    """Sends a decided unit, of which something may be in the topics already; `quiet_s` as above."""
 
     def __init__(
         self, options: SinkOptions, producer: BlockingBulkProducer, quiet_s: float = QUIET_S

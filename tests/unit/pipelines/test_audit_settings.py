@@ -14,7 +14,6 @@ from cometmq.pipelines.audit_settings import (
     Rule,
     SqlSubscription,
     level_delays_ms,
-    mentioned,
 )
 from cometmq.pipelines.configuration import ConfigFile
 
@@ -112,19 +111,6 @@ def test_a_ledger_is_what_its_path_says(path: str, kind: str) -> None:
 def test_a_ledger_of_another_format() -> None:
     with pytest.raises(ConfigError, match="format is 'orc' for /data/x; it is one of parquet"):
         Ledger(path="/data/x", format="orc")
-
-
-def test_a_business_key_is_a_property_or_an_expression() -> None:
-    pytest.importorskip("pyspark")
-
-    def key(text: str | None) -> str:
-        return Config(topics=["orders"], business_key=text).key_expression()
-
-    assert key(None) == "cast(null as string)"
-    assert key("eventId") == "properties['eventId']"
-    assert key("keys[0]") == "cast(get(keys, 0) as string)"
-    assert key("msg_id") == "cast(msg_id as string)"
-    assert mentioned(key("keys[0]")) >= {"keys"}
 
 
 def test_levels() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.configuration import ClusterConfig, ConfigFile, Settings
+from cometmq.spark.connecting import CONNECTING
 
 WHOLE = """
 [cluster]
@@ -84,3 +85,22 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_cluster_needs_a_name_server() -> None:
     with pytest.raises(ConfigError, match=r"set namesrv in the table \[cluster\]"):
         ClusterConfig().options()
+
+
+def test_access_is_told_by_the_names_of_the_sources_options(tmp_path: Path) -> None:
+    keys = [name for name in ClusterConfig.__struct_fields__ if name != "namesrv"]
+    flags = {"tls": "true", "tls_verify": "false", "tls_check_hostname": "true"}
+    lines = "\n".join(f"{key} = {flags.get(key, repr(key))}" for key in keys)
+    options = file_of(tmp_path, f"[cluster]\nnamesrv = 'a:1'\n{lines}").cluster().options()
+    assert set(options) == set(CONNECTING)
+    assert options["secretKeyFile"] == "secret_key_file"
+    assert options["tlsKeyPasswordEnv"] == "tls_key_password_env"
+    assert (options["tls"], options["tlsVerify"], options["tlsCheckHostname"]) == tuple(
+        flags.values()
+    )
+
+
+def test_a_secret_in_the_file_is_refused_without_showing_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="secret_key") as error:
+        _read(tmp_path, "[cluster]\nsecret_key = 'the-secret-itself'")
+    assert "the-secret-itself" not in str(error.value)
