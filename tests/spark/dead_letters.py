@@ -12,7 +12,7 @@ from cometmq import ConsumeFromWhere, ConsumeResult, Message, Producer, PushCons
 from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.errors import RouteNotFoundError
 
-DEADLINE_S = 240.0
+DEADLINE_S = 600.0
 REASONS = ("timeout", "no such customer", None)
 Row = dict[str, Any]
 

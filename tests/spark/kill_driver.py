@@ -40,6 +40,11 @@ class Pipeline:
         report(self._name, str(failure)[-1500:])
         return False
 
+    @property
+    def starting(self) -> bool:
+        """Whether its planner is not up yet."""
+        return self._query is not None and self._query.lastProgress is None
+
     def stop(self) -> None:
         if self._query is not None:
             self._query.stop()
@@ -68,7 +73,9 @@ def main(path: str) -> None:
     finish = Path(plan["finish"])
     while not finish.exists():
         for pipeline in pipelines:
-            pipeline.keep_running({"processingTime": "0 seconds"})
+            # One after the other: Spark waits ten seconds for a planner, and not longer.
+            if not any(other.starting for other in pipelines if other is not pipeline):
+                pipeline.keep_running({"processingTime": "0 seconds"})
         time.sleep(0.1)
     for pipeline in pipelines:
         pipeline.stop()

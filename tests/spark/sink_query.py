@@ -19,6 +19,7 @@ from typing import Any
 from tests.spark.processes import QUICK_JAVA, below, kill
 
 HOST = "127.0.0.1"
+ROOT = Path(__file__).parents[2]
 # How often a query is started that Spark gives up because it is starved; see `is_starved`.
 TRIES = 5
 
@@ -56,7 +57,8 @@ class SinkQuery:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, json.dumps(self._given)],
+                [sys.executable, "-m", "tests.spark.sink_query", json.dumps(self._given)],
+                cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,

@@ -11,14 +11,16 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.spark.outbox_query import OutboxQuery
-from tests.spark.sink_rows import make_topic, messages_of, wait_for
+from tests.spark.sink_rows import eventually, make_topic, messages_of, wait_for
 
+from cometmq.client.bulk_producer import BlockingBulkProducer
 from cometmq.errors import ConfigError, DataLossError, IllegalArgumentError
 from cometmq.spark.outbox import Decision, Mark, Outbox, batch_unit
 from cometmq.spark.outbox_sending import commit_unit
@@ -115,6 +117,39 @@ def test_brokers_restart_while_a_batch_is_sent(cluster: Cluster, tmp_path: Path)
     sender.join()
     assert query.outbox.unit(batch_unit(0)).is_done
     query.check((0, 3000))
+
+
+def test_keys_wait_for_a_broker_that_is_away(cluster: Cluster, tmp_path: Path) -> None:
+    query = OutboxQuery(cluster.namesrv, tmp_path, "away", timeoutMs=600_000)
+    query.commit(0, query.tasks(0, 50))
+    cluster.call("stop_broker", 0)
+    parts = query.tasks(1, 50)
+    sender = threading.Thread(target=query.commit, args=(1, parts))
+    sender.start()
+    try:
+        with BlockingBulkProducer("looker", namesrv=cluster.namesrv) as producer:
+            eventually(
+                lambda: {queue.broker_name for queue in producer.write_queues("away")},
+                lambda brokers: brokers == {"broker-b"},
+            )
+    finally:
+        cluster.call("start_broker", 0)
+        sender.join()
+    query.check((0, 50), (1, 50))
+    # One that stays away is done without, when timeoutMs is over.
+    hasty = OutboxQuery(cluster.namesrv, tmp_path / "hasty", "hasty", timeoutMs=3000)
+    hasty.commit(0, hasty.tasks(0, 50))
+    cluster.call("stop_broker", 0)
+    try:
+        hasty.commit(1, hasty.tasks(1, 50))
+    finally:
+        cluster.call("start_broker", 0)
+    found = eventually(
+        lambda: messages_of(cluster.namesrv, "hasty"), lambda found: len(found) >= 100
+    )
+    assert Counter(m.body.decode() for m in found) == Counter(
+        f"{batch}-{at}" for batch in (0, 1) for at in range(50)
+    )
 
 
 def ended_of(process: subprocess.Popen[bytes]) -> Callable[[], bool]:

@@ -21,7 +21,7 @@ from tests.spark.archives import archived_rows, context_of, places, run, send, s
 from tests.spark.standalone import HOST
 
 from cometmq import LitePullConsumer, MessageQueue
-from cometmq.errors import ConfigError, DataLossError
+from cometmq.errors import ConfigError, DataLossError, RemoteError
 from cometmq.pipelines import archive
 from cometmq.pipelines.archive_batches import Batches
 from cometmq.pipelines.archive_commits import Archive
@@ -116,7 +116,7 @@ def a_file(path: Path, topic: str) -> Path:
 def test_what_is_damaged_is_found_and_named(
     spark: Any, cluster: Cluster, path: Path, tmp_path: Path
 ) -> None:
-    topics = ["deleted", "doubled", "rewritten", "flipped", "sound"]
+    topics = ["deleted", "doubled", "rewritten", "torn", "sound"]
     for topic in topics:
         send(cluster.namesrv, topic, 20)
     settings: dict[str, Any] = {"topics": topics, "compact_files": 0}
@@ -131,10 +131,7 @@ def test_what_is_damaged_is_found_and_named(
     at = table.schema.get_field_index("body")
     bodies = [b"another one", *table["body"].to_pylist()[1:]]
     parquet.write_table(table.set_column(at, "body", pa.array(bodies)), files["rewritten"])
-    data = bytearray(files["flipped"].read_bytes())
-    # Behind the magic: pages of data, which have the same size afterwards.
-    data[20:200] = bytes(180)
-    files["flipped"].write_bytes(data)
+    tear(files["torn"])
 
     report = run(spark, cluster.namesrv, path, **settings, verify="all")
     assert not report.holds
@@ -142,7 +139,7 @@ def test_what_is_damaged_is_found_and_named(
     assert ("file missing", "deleted", files["deleted"].name) in found
     assert ("strange file", "doubled", "copy.parquet") in found
     assert ("file changed", "rewritten", files["rewritten"].name) in found
-    assert ("file unreadable", "flipped", files["flipped"].name) in found
+    assert ("file unreadable", "torn", files["torn"].name) in found
     assert "sound" not in {one.topic for one in report.problems}
     missing = [one for one in report.problems if one.kind == "file missing"]
     gone = [
@@ -165,28 +162,51 @@ def test_what_is_damaged_is_found_and_named(
     assert safe_ends(path) == safe
 
 
+def tear(file: Path) -> None:
+    """Zeros behind the magic, where pages of data lie; the size stays."""
+    data = bytearray(file.read_bytes())
+    data[20:200] = bytes(180)
+    file.write_bytes(data)
+
+
+@slow
 def test_files_that_are_lost_before_their_proof_are_never_marked(
     spark: Any, cluster: Cluster, path: Path
 ) -> None:
-    send(cluster.namesrv, "early", 40)
-    assert archive_unproved(spark, cluster.namesrv, path, "early") == 40
+    topics = ("early", "early-torn")
+    for topic in topics:
+        for _ in range(2):  # which gives two files at least: enough to compact them
+            send(cluster.namesrv, topic, 20)
+            assert archive_unproved(spark, cluster.namesrv, path, topic) == 20
     assert safe_ends(path) == {}
-    lost = a_file(path, "early")
-    lost_rows = parquet.ParquetFile(lost).read(["broker", "queue_id", "queue_offset"]).to_pylist()
-    lost.unlink()
-    report = run(spark, cluster.namesrv, path, topics=["early"], compact_files=2)
+    files = [a_file(path, topic) for topic in topics]
+    lost = {
+        (topic, row["broker"], row["queue_id"], row["queue_offset"])
+        for topic, file in zip(topics, files, strict=True)
+        for row in parquet.ParquetFile(file)
+        .read(["broker", "queue_id", "queue_offset"])
+        .to_pylist()
+    }
+    files[0].unlink()
+    tear(files[1])
+    report = run(spark, cluster.namesrv, path, topics=list(topics), compact_files=2)
     assert not report.holds
+    assert report.compacted_directories == 0
+    kinds = {(one.kind, one.topic, one.file) for one in report.problems}
+    assert ("file missing", "early", files[0].name) in kinds
+    assert ("file unreadable", "early-torn", files[1].name) in kinds
     named = {
-        (one.broker, one.queue_id, offset)
+        (one.topic, one.broker, one.queue_id, offset)
         for one in report.problems
         if one.kind == "messages missing" and one.first is not None and one.last is not None
         for offset in range(one.first, one.last + 1)
     }
-    assert named == {(row["broker"], row["queue_id"], row["queue_offset"]) for row in lost_rows}
+    assert named == lost
     assert set(safe_ends(path).values()) == {0}
-    queues = {(row["broker"], row["queue_id"]) for row in lost_rows}
+    queues = {place[:3] for place in lost}
     for state in Layout(path).load_state().queues:
-        assert (state.proved_to == 0) == ((state.broker, state.queue_id) in queues)
+        place = (state.topic, state.broker, state.queue_id)
+        assert (state.proved_to == 0) == (place in queues)
 
 
 @slow
@@ -204,6 +224,8 @@ def test_what_retention_took_is_listed(spark: Any, path: Path, tmp_path: Path) -
     settings: dict[str, Any] = {"topics": ["orders"]}
     with Cluster(directory=stores, properties=properties) as own:
         sent = send(own.namesrv, "orders", 20)
+        with pytest.raises(RemoteError, match=r"group \[nobody\] does not exist"):
+            run(spark, own.namesrv, path, **settings, commit_group="nobody")
         assert run(spark, own.namesrv, path, **settings).holds
         sent += send(own.namesrv, "orders", 150)
         expire(own, range(2))

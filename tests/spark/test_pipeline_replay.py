@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from examples.order_events import load_events, to_message
 from tests.spark.archives import archived_rows, context_of
 from tests.spark.archives import run as run_archive
+from tests.spark.dead_letters import stored_count, wait_until
 from tests.spark.processes import below, kill
 
 from cometmq import Message, MessageQueue, Producer
@@ -28,7 +28,6 @@ from cometmq.pipelines.marks import LEFT_OUT
 from cometmq.pipelines.page import write_page
 from cometmq.testing.cluster import Cluster
 
-DEADLINE_S = 240.0
 OURS = {"REPLAY_ID", "UNIQ_KEY"} | LEFT_OUT
 Row = dict[str, Any]
 
@@ -53,7 +52,7 @@ def archive_path(spark: Any, cluster: Cluster, tmp_path_factory: pytest.TempPath
                 producer.send(Message(topic, b"makes the topic", tags="first"), queue=queue)
         for message in messages:
             producer.send(message, key=message.properties.get("__SHARDINGKEY", message.keys[:1]))
-    wait_until(lambda: stored_count(cluster, "orders") == len(messages) + 2)
+    wait_until(lambda: stored_count(cluster.namesrv, "orders") == len(messages) + 2)
     run_archive(spark, cluster.namesrv, path, topics=["orders"])
     return path
 
@@ -76,19 +75,6 @@ def all_kinds() -> Iterator[Message]:
     for at in range(3):
         yield Message("orders", bytes([at]) * 3_000_000, tags="big")
         yield Message("orders", dice.randbytes(1_000_000), tags="big", keys=f"big-{at}")
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def stored_count(cluster: Cluster, topic: str) -> int:
-    with BlockingRangeReader(namesrv=cluster.namesrv) as reader:
-        bounds = reader.offsets(reader.queues(topic))
-    return sum(high - low for low, high in bounds.values())
 
 
 def run(spark: Any, cluster: Cluster, **settings: Any) -> replay.Report:
@@ -167,7 +153,9 @@ def test_what_is_archived_again_is_what_was_archived_first(
         assert (row["delay_level"], row["deliver_time"], row["reconsume_times"]) == (None, None, 0)
     check_order(after)
     # A queue went to its namesake, unless a sharding key knew better.
-    queues = sorted({(row["broker"], row["queue_id"]) for row in before})
+    with BlockingRangeReader(namesrv=cluster.namesrv) as reader:
+        queues = sorted(queue[1:] for queue in reader.queues("copy"))
+    assert len(queues) == 8
     for row in after:
         key = properties(row).get("__SHARDINGKEY")
         to = (row["broker"], row["queue_id"])
@@ -234,17 +222,17 @@ def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(
         "archive": str(archive_path), "topics": ["orders"], "to": "slow", "id": "killed",
         "state": str(tmp_path / "state"), "tags": ["created"],
     }  # fmt: skip
-    begin = stored_count(cluster, "slow")
+    begin = stored_count(cluster.namesrv, "slow")
 
     def kill() -> None:
-        wait_until(lambda: stored_count(cluster, "slow") >= begin + len(rows) // 3)
+        wait_until(lambda: stored_count(cluster.namesrv, "slow") >= begin + 20)
         kill_workers(spark)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    # So slow that it cannot be done before it is killed.
+    # So slow that it is not done before it is killed, on the slowest machine.
     with pytest.raises(Exception, match="worker"):
-        run(spark, cluster, **settings, rate=len(rows) / 20)
+        run(spark, cluster, **settings, rate=4.0)
     killer.join()
     with pytest.raises(ConfigError, match="tags: the id killed was begun with"):
         run(spark, cluster, **{**settings, "tags": ["paid"]})
@@ -254,7 +242,7 @@ def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(
     report = run(spark, cluster, **settings)
     assert report.holds, report.summary
     assert report.sent + report.already_there == len(rows)
-    assert report.already_there >= len(rows) // 3
+    assert report.already_there >= 20
     run_archive(spark, cluster.namesrv, tmp_path / "archive", topics=["slow"])
     after = replayed(spark, tmp_path / "archive", "killed")
     assert Counter(map(origin, after)) == Counter(map(place, rows))

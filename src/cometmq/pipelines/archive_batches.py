@@ -67,7 +67,10 @@ class Batches:
     def waiting(
         self, target: Mapping[MessageQueue, int] | None = None, *, all_of_them: bool
     ) -> dict[MessageQueue, Waiting]:
-        """What is there and not archived, to below `target` where that is given. Raises DataLossError for what is gone, unless that may be noted."""
+        """What is there and not archived, to below `target` where that is given.
+
+        Raises DataLossError for what is gone, unless that may be noted.
+        """
         known = self._archive.state.by_queue()
         bounds = self._log.bounds(
             {queue: state.to for queue, state in known.items()}, all_of_them=all_of_them
@@ -86,7 +89,8 @@ class Batches:
     def write(self, waiting: Mapping[MessageQueue, Waiting]) -> Written:
         """Archive these, or as many of them as one batch takes."""
         ranges = self._admitted(waiting)
-        self._tell({queue: start for queue, (start, _) in ranges.items()})
+        if not self._has_told:
+            self._tell({queue: start for queue, (start, _) in ranges.items()})
         staged = self._archive.new_staging()
         gaps = self._archive.new_staging()
         filled = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}

@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple
 from cometmq.errors import StoreCorruptError
 from cometmq.pipelines.archive_batches import staged_files, write_files
 from cometmq.pipelines.archive_commits import Archive, Commit
-from cometmq.pipelines.archive_figures import figures, summed
-from cometmq.pipelines.archive_layout import DataFile, Hour, Manifest, State, read_files
+from cometmq.pipelines.archive_figures import Found, figures, summed
+from cometmq.pipelines.archive_inventory import unreadable
+from cometmq.pipelines.archive_layout import DataFile, Figures, Hour, Manifest, State, read_files
 
 # Of one job. Between them the archive can be stopped without losing more than one of them.
 _DIRECTORIES_AT_ONCE: Final = 64
@@ -84,34 +85,18 @@ class Compaction:
             yield group
 
     def _compact(self, group: list[Manifest]) -> Compacted:
-        suspects = frozenset(one.key for one in group if not self._is_there(one))
+        before, suspects = self._looked_at(group)
         group = [one for one in group if one.key not in suspects]
         if not group:
             return Compacted(suspects=suspects)
-        before = figures(self._read(group), by_file=True)
-        recorded = {
-            (file.name, one.broker, one.queue_id): one
-            for manifest in group
-            for file in manifest.files
-            for one in file.queues
-        }
-        wrong = {
-            hour
-            for hour, name, one in before
-            if recorded.get((str(name), one.broker, one.queue_id), one) != one
-        }
-        if wrong:
-            left = self._compact([one for one in group if one.key not in wrong])
-            return left.plus(Compacted(suspects=suspects | wrong))
         staged = self._archive.new_staging()
         write_files(self._by_bins(group), staged)
         number = self._archive.state.next_batch
         written = staged_files(staged, f"c{number:08d}", number)
         paths = [staged / hour.directory / file.name for hour in written for file in written[hour]]
         after = figures(read_files(self._spark, staged, paths), by_file=False)
-        if summed((hour, one) for hour, _, one in before) != summed(
-            (hour, one) for hour, _, one in after
-        ):
+        kept = ((hour, one) for hour, _, one in before if hour not in suspects)
+        if summed(kept) != summed((hour, one) for hour, _, one in after):
             raise StoreCorruptError(
                 f"compacted files of {self._archive.layout.data} are not what they were made of; "
                 "nothing was changed. See that disk and memory of the workers are sound"
@@ -126,15 +111,43 @@ class Compaction:
             suspects,
         )
 
+    def _looked_at(self, group: list[Manifest]) -> tuple[Found, frozenset[Hour]]:
+        """The figures of all small files, and the hours of those that are not as they should be."""
+        suspects = {one.key for one in group if not self._is_there(one)}
+        there = [one for one in group if one.key not in suspects]
+        if not there:
+            return [], frozenset(suspects)
+        try:
+            found = figures(self._read(there), by_file=True)
+        except Exception:  # which one Spark makes of a torn file is nowhere written
+            torn = {path.parent for path in unreadable(self._paths(there))}
+            if not torn:
+                raise
+            hours = {Hour.of(path) for path in torn}
+            found, more = self._looked_at([one for one in there if one.key not in hours])
+            return found, frozenset(suspects | hours | more)
+        by_file: dict[str, set[Figures]] = {}
+        for _, name, one in found:
+            by_file.setdefault(str(name), set()).add(one)
+        suspects |= {
+            one.key
+            for one in there
+            for file in self._small(one)
+            if file.queues and set(file.queues) != by_file.get(file.name)
+        }
+        return found, frozenset(suspects)
+
     def _is_there(self, manifest: Manifest) -> bool:
         directory = self._archive.layout.data_of(manifest.key)
-        names = {path.name for path in directory.glob("*.parquet")}
-        return names == {file.name for file in manifest.files}
+        sizes = {path.name: path.stat().st_size for path in directory.glob("*.parquet")}
+        return sizes == {file.name: file.bytes for file in manifest.files}
 
     def _read(self, group: Iterable[Manifest]) -> Any:
+        return read_files(self._spark, self._archive.layout.data, self._paths(group))
+
+    def _paths(self, group: Iterable[Manifest]) -> list[Path]:
         layout = self._archive.layout
-        paths = [layout.data_of(one.key) / file.name for one in group for file in self._small(one)]
-        return read_files(self._spark, layout.data, paths)
+        return [layout.data_of(one.key) / file.name for one in group for file in self._small(one)]
 
     def _by_bins(self, group: Iterable[Manifest]) -> Any:
         """The rows, those of a new file next to each other."""

@@ -33,6 +33,7 @@ from cometmq.spark.gaps import Gap
 
 __all__ = ["Config", "Report", "run"]
 
+_HOUR_MS: Final = 3_600_000
 _WHERE: Final = (*rows.QUEUE, "hour")
 _WHAT: Final = ("difference", "grp", "cause", "explained")
 
@@ -327,7 +328,8 @@ def _grouped(joined: Any, told: Told) -> Any:
     )
     each = joined.select(
         *rows.QUEUE,
-        f.date_trunc("hour", time).alias("hour"),
+        # Not as a timestamp, which Python would give in the driver's own time zone.
+        f.floor(f.unix_millis(time) / _HOUR_MS).alias("hour"),
         *(column.cast("bigint").alias(f"n_{name}") for name, column in counted.items()),
         f.struct(time.alias("time"), example.alias("text")).alias("example"),
         f.explode(f.concat(f.array(nothing), Differences(told).column())).alias("found"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,13 +22,14 @@ _MOST_ROWS: Final = 500
 
 class Found(NamedTuple):
     """A row of the comparison. Without a difference, `numbers` are sent, stored, archived and consumed
-    by each group; else `count` is how often it is there. `hour` is in UTC, None where no time is known.
+    by each group; else `count` is how often it is there. `hour` is counted from the epoch, None where
+    no time is known.
     """
 
     topic: str
     broker: str | None
     queue_id: int | None
-    hour: datetime | None
+    hour: int | None
     difference: str | None
     group: str | None
     cause: str | None
@@ -162,9 +163,7 @@ def make_report(
         cells=cells,
         differences=differences,
         evidence=dict(evidence),
-        cut_at=datetime.fromtimestamp(told.cut_ms / 1000, started.tzinfo).isoformat(
-            timespec="milliseconds"
-        ),
+        cut_at=datetime.fromtimestamp(told.cut_ms / 1000, UTC).isoformat(timespec="milliseconds"),
         cut=_cut(config, cut),
     )
 
@@ -188,7 +187,9 @@ def _summary(differences: Sequence[Difference], topics: Sequence[Cell], config: 
 def _cells(config: Config, found: Iterable[Found]) -> list[Cell]:
     cells: dict[tuple[Any, ...], Cell] = {}
     for each in found:
-        hour = None if each.hour is None else f"{each.hour:%Y-%m-%dT%H}"
+        hour = None
+        if each.hour is not None:
+            hour = f"{datetime.fromtimestamp(each.hour * 3600, UTC):%Y-%m-%dT%H}"
         where = (each.topic, each.broker, each.queue_id, hour)
         cell = cells.setdefault(where, Cell(*where))
         if each.difference is None:
@@ -220,7 +221,7 @@ def _counts(cell: Cell) -> bool:
 
 def _differences(found: Iterable[Found]) -> list[Difference]:
     kinds: dict[tuple[Any, ...], Difference] = {}
-    examples: dict[tuple[Any, ...], list[tuple[str, str]]] = defaultdict(list)
+    examples: dict[tuple[Any, ...], list[tuple[int, str]]] = defaultdict(list)
     for each in found:
         if each.difference is None:
             continue
@@ -228,7 +229,7 @@ def _differences(found: Iterable[Found]) -> list[Difference]:
         into = kinds.setdefault(kind, Difference(*kind, count=0, examples=[]))  # type: ignore[arg-type]
         into.count += each.count or 0
         if each.example is not None:
-            examples[kind].append((str(each.hour or ""), each.example))
+            examples[kind].append((each.hour or 0, each.example))
     for kind, difference in kinds.items():
         difference.examples = [text for _, text in sorted(examples[kind])[:_MOST_EXAMPLES]]
     return sorted(kinds.values(), key=lambda each: (each.explained, -each.count, each.difference))

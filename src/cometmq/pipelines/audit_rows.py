@@ -143,7 +143,8 @@ def _wanted(config: Config, group: str) -> Any:
         def selected(properties: dict[str, str] | None) -> bool:
             return compile_sql(sql)(properties or {}) is True
 
-        return f.udf(selected, "boolean")(f.col("properties"))
+        # Told, since Spark would look for pandas otherwise, and warn that there is none.
+        return f.udf(selected, "boolean", useArrow=False)(f.col("properties"))
     return f.lit(True) if tags is None else f.coalesce(f.col("tags").isin(tags), f.lit(False))
 
 

@@ -34,8 +34,10 @@ SIGNATURE: Final = "Signature"
 _DENIALS: Final = (
     (
         re.compile(r"no accesskey is configured|username cannot be null", re.IGNORECASE),
-        "it wants requests to be signed: pass credentials=Credentials(access_key, secret_key) "
-        + "(in Spark the options accessKey and secretKeyFile)",
+        (
+            "it wants requests to be signed: pass credentials=Credentials(access_key, secret_key) "
+            "(in Spark the options accessKey and secretKeyFile)"
+        ),
     ),
     (
         re.compile(r"check signature failed", re.IGNORECASE),

@@ -125,6 +125,14 @@ class Outbox:
                 return Decided(decision.owner, number, unit.is_done)
         return None
 
+    def latest_marks(self) -> list[Mark]:
+        """The queues of the latest batch that is decided; of jobs, which are not in order, none."""
+        latest = self.latest()
+        if latest is None or latest.batch_id is None:
+            return []
+        decision = self.unit(batch_unit(latest.batch_id)).decision()
+        return [] if decision is None else decision.marks
+
     def job(self, transaction_id: str) -> Decided | None:
         """The job of that id, if it is decided."""
         unit = self.unit(job_unit(transaction_id))

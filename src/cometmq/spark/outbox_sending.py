@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import structlog
 
 from cometmq.client.bulk_producer import BlockingBulkProducer
-from cometmq.errors import CometMQError, DataLossError, RequestTimeoutError
+from cometmq.errors import CometMQError, DataLossError, RequestTimeoutError, RouteNotFoundError
 from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
@@ -65,29 +65,56 @@ def commit_unit(
             return
         with options.new_producer() as producer:
             if decision is None:
-                decision = decide(options, producer, unit, parts)
+                decision = decide(options, producer, unit, parts, outbox.latest_marks())
             OutboxSending(options, producer, quiet_s).run(unit, decision, resumed=resumed)
         unit.finish()
 
 
 def decide(
-    options: SinkOptions, producer: BlockingBulkProducer, unit: Unit, parts: Sequence[KeptPart]
+    options: SinkOptions,
+    producer: BlockingBulkProducer,
+    unit: Unit,
+    parts: Sequence[KeptPart],
+    before: Sequence[Mark] = (),
 ) -> Decision:
+    """`before` are the marks of the batch before: keys choose among its queues too, and a broker of
+    them that is away is waited for, until `timeoutMs` is over.
+    """
     topics = {topic for part in parts for topic in part.topics}
+    patience_s = options.timeout_ms / 1000
+    try:
+        marks = patiently(lambda: marks_of(producer, topics, before), patience_s)
+    except RouteNotFoundError as error:
+        log.warning("keys go to other queues", reason=str(error))
+        marks = patiently(lambda: marks_of(producer, topics), patience_s)
     decision = Decision(
         owner=parts[0].owner,
         unit=unit.name,
         parts=[part.name for part in parts if part.name is not None],
         rows=sum(part.rows for part in parts),
-        marks=patiently(lambda: marks_of(producer, topics), options.timeout_ms / 1000),
+        marks=marks,
     )
     unit.decide(decision)
     return decision
 
 
-def marks_of(producer: BlockingBulkProducer, topics: Iterable[str]) -> list[Mark]:
-    """The ends of all queues that the topics have. Raises RouteNotFoundError, RemotingError."""
-    queues = [queue for topic in sorted(topics) for queue in producer.write_queues(topic)]
+def marks_of(
+    producer: BlockingBulkProducer, topics: Iterable[str], before: Sequence[Mark] = ()
+) -> list[Mark]:
+    """The ends of all queues that the topics have.
+
+    Raises RouteNotFoundError, also when a broker is away that `before` names; RemotingError.
+    """
+    queues = []
+    for topic in sorted(topics):
+        found = producer.write_queues(topic)
+        here = {queue.broker_name for queue in found}
+        away = {mark.broker for mark in before if mark.topic == topic} - here
+        if away:
+            raise RouteNotFoundError(
+                f"of the brokers of topic {topic} {', '.join(sorted(away))} is away"
+            )
+        queues += found
     return [
         Mark(queue.topic, queue.broker_name, queue.queue_id, end)
         for queue, (_, end) in producer.bounds(queues).items()

@@ -1,0 +1,127 @@
+"""A pytest plugin that finds tests which assume that something is prompt: it makes it late, at random.
+
+    .venv/bin/python -m pytest -p tests.delays -n 3 tests/integration
+
+What is late is what the protocol promises only for some time: a call's answer, the registration of a
+topic, a rebalance, a state file, the end of a listener, a thread's beginning. COMETMQ_DELAYS names some
+of them (`calls,listeners,…`), else all are; `stalls` stops the whole process now and then, and is for
+whoever asks for it. A test that fails under these delays fails in CI some day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import functools
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+_CHANCE = random.Random()
+
+
+def pytest_configure() -> None:
+    wanted = os.environ.get("COMETMQ_DELAYS")
+    kinds = wanted.split(",") if wanted else [kind for kind in DELAYS if kind != "stalls"]
+    for kind in kinds:
+        DELAYS[kind]()
+
+
+def _wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
+    before = getattr(owner, name)
+    setattr(owner, name, functools.wraps(before)(wrap(before)))
+
+
+def _soon(owner: type, name: str, *delays_s: float) -> None:
+    """A method of the loop's thread that returns nothing is called later."""
+
+    def wrap(method: Callable[..., None]) -> Callable[..., None]:
+        def later(*arguments: Any) -> None:
+            asyncio.get_running_loop().call_later(_CHANCE.choice(delays_s), method, *arguments)
+
+        return later
+
+    _wrapped(owner, name, wrap)
+
+
+def _blocking(owner: type, name: str, *delays_s: float, after: bool = False) -> None:
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        def late(*arguments: Any) -> Any:
+            if not after:
+                time.sleep(_CHANCE.choice(delays_s))
+            outcome = method(*arguments)
+            if after:
+                time.sleep(_CHANCE.choice(delays_s))
+            return outcome
+
+        return late
+
+    _wrapped(owner, name, wrap)
+
+
+def _calls() -> None:
+    from cometmq.remoting.client import RemotingClient
+
+    def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
+        async def late(*arguments: Any, **named: Any) -> Any:
+            if _CHANCE.random() < 0.3:
+                await asyncio.sleep(_CHANCE.uniform(0, 0.15))
+            return await call(*arguments, **named)
+
+        return late
+
+    _wrapped(RemotingClient, "call", wrap)
+
+
+def _registrations() -> None:
+    from cometmq.broker.registration import Registration
+
+    _soon(Registration, "topics_changed", 0, 0.1, 0.5)
+
+
+def _rebalances() -> None:
+    from cometmq.client.rebalance import Rebalancer
+
+    _soon(Rebalancer, "soon", 0, 0.1, 0.6)
+
+
+def _files() -> None:
+    from cometmq.runtime.json_file import JsonFile
+
+    _blocking(JsonFile, "write", 0, 0.05, 0.2)
+
+
+def _listeners() -> None:
+    from tests.integration.client_faces import Received
+
+    _blocking(Received, "handle", 0, 0, 0, 0.02, 0.1, after=True)
+
+
+def _threads() -> None:
+    _blocking(threading.Thread, "run", 0, 0, 0.05)
+
+
+def _stalls() -> None:
+    # Called so, a function of C keeps the interpreter lock.
+    pause_us = ctypes.PyDLL(None).usleep
+
+    def stall() -> None:
+        while True:
+            time.sleep(_CHANCE.uniform(0, 0.4))
+            pause_us(_CHANCE.choice((20_000, 80_000, 250_000)))
+
+    threading.Thread(target=stall, daemon=True).start()
+
+
+DELAYS = {
+    "calls": _calls,
+    "registrations": _registrations,
+    "rebalances": _rebalances,
+    "files": _files,
+    "listeners": _listeners,
+    "threads": _threads,
+    "stalls": _stalls,
+}
