@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
-from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
+from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
 
 from cometmq.pipelines import audit
 from cometmq.pipelines.audit_report import Report
@@ -27,17 +27,16 @@ DEADLINE_S: Final = 120.0
 
 
 class Sender:
-    """One connection to the first broker; `ledger` are the rows of what was sent."""
+    """Talks to the first broker; `ledger` are the rows of what was sent."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._client = RawClient(cluster.brokers[0].address)
+        self._address = cluster.brokers[0].address
         self.ledger: list[dict[str, Any]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.socket.close()
+    def _ask(self, code: int, ext: dict[str, Any], body: bytes = b"") -> Command:
+        # Each on a connection of its own: brokers close one that rests while Spark works.
+        with RawClient(self._address) as client:
+            return client.ask(code, ext, body)
 
     def send(
         self,
@@ -56,7 +55,7 @@ class Sender:
         ext = send_ext(
             topic, queueId=queue_id, properties=text, bornTimestamp=now_ms, sysFlag=sys_flag
         )
-        answer = self._client.ask(_SEND, ext, body)
+        answer = self._ask(_SEND, ext, body)
         assert answer.code == 0, answer.remark
         if in_ledger:
             self.note(topic, msg_id, now_ms)
@@ -72,7 +71,7 @@ class Sender:
         answer = self.send(topic, msg_id, sys_flag=4, TRAN_MSG="true", PGROUP="raw-producer")
         if verdict is None:
             return
-        ended = self._client.ask(
+        ended = self._ask(
             _END_TRANSACTION,
             {
                 "producerGroup": "raw-producer",
@@ -88,7 +87,7 @@ class Sender:
 
     def create_group(self, group: str, topic: str) -> None:
         """Brokers make a group when somebody pulls for it."""
-        answer = self._client.ask(_PULL, pull_ext(topic, consumerGroup=group))
+        answer = self._ask(_PULL, pull_ext(topic, consumerGroup=group))
         assert answer.code == 0, answer.remark
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -99,7 +98,7 @@ class Sender:
             "queueId": queue_id,
             "commitOffset": offset,
         }
-        answer = self._client.ask(_UPDATE_OFFSET, ext)
+        answer = self._ask(_UPDATE_OFFSET, ext)
         assert answer.code == 0, answer.remark
 
     def send_back(self, group: str, sent: dict[str, str], topic: str, delay_level: int) -> None:
@@ -113,14 +112,14 @@ class Sender:
             "unitMode": "false",
             "maxReconsumeTimes": 16,
         }
-        answer = self._client.ask(_SEND_BACK, ext)
+        answer = self._ask(_SEND_BACK, ext)
         assert answer.code == 0, answer.remark
 
     def wait_for(self, topic: str, count: int) -> None:
         """Wait until queue 0 of a topic has so many messages."""
         deadline = time.monotonic() + DEADLINE_S
         queue = {"topic": topic, "queueId": 0}
-        while int(self._client.ask(_MAX_OFFSET, queue).ext.get("offset", 0)) < count:
+        while int(self._ask(_MAX_OFFSET, queue).ext.get("offset", 0)) < count:
             assert time.monotonic() < deadline, f"{topic} does not get {count} messages"
             time.sleep(0.05)
 

@@ -17,6 +17,8 @@ from cometmq.spark.session import spark_session
 
 # Of a row on its way through a task, so that kills find tasks at work.
 _ROW_MS = 1
+# Behind a failure.
+_PAUSE_S = 0.5
 
 
 class Pipeline:
@@ -25,11 +27,13 @@ class Pipeline:
         self._name = name
         self._plan = plan
         self._query: Any = None
+        self._not_before_s = 0.0
 
     def keep_running(self, trigger: dict[str, Any]) -> bool:
         """Start the query if it does not run; whether it ended by itself, without a failure."""
         if self._query is None:
-            self._query = self._start(trigger)
+            if time.monotonic() > self._not_before_s:
+                self._query = self._start(trigger)
             return False
         if self._query.isActive:
             return False
@@ -37,6 +41,7 @@ class Pipeline:
         self._query = None
         if failure is None:
             return True
+        self._not_before_s = time.monotonic() + _PAUSE_S
         report(self._name, str(failure)[-1500:])
         return False
 

@@ -15,6 +15,7 @@ from cometmq.testing.cluster import Cluster
 pytestmark = pytest.mark.interop
 
 
+@pytest.mark.timeout(1200)  # on a machine that is ten times slower, too
 def test_topics_of_a_java_broker_are_archived_and_proved(spark: Any, tmp_path: Path) -> None:
     need("java", "mvn")
     store = tmp_path / "store"

@@ -68,7 +68,8 @@ def send_unexplained(sender: Sender) -> None:
 
 def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: Path) -> None:
     properties = {"recallMessageEnable": "true"}
-    with Cluster(properties=properties) as cluster, Sender(cluster) as sender:
+    with Cluster(properties=properties) as cluster:
+        sender = Sender(cluster)
         send_explained(sender)
         messages = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
         messages.option("subscribe", "orders").load().write.parquet(str(tmp_path / "files"))
@@ -140,8 +141,8 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
 
 
 def test_what_does_not_fit_is_said_before_a_job(spark: Any, tmp_path: Path) -> None:
-    with Cluster() as cluster, Sender(cluster) as sender:
-        sender.send("orders", "A")
+    with Cluster() as cluster:
+        Sender(cluster).send("orders", "A")
         context = context_of(spark, cluster)
         for settings, text in (
             ({"topics": ["refunds"]}, "topics names refunds, of which the brokers' log has no"),
@@ -182,10 +183,8 @@ class Filled(NamedTuple):
 def fill(spark: Any, directory: Path) -> Filled:
     archive = directory / "archive"
     properties = {"mappedFileSizeCommitLog": str(LOG_BYTES)}
-    with (
-        Cluster(directory=directory / "stores", properties=properties) as cluster,
-        Sender(cluster) as sender,
-    ):
+    with Cluster(directory=directory / "stores", properties=properties) as cluster:
+        sender = Sender(cluster)
         answers = [sender.send(TOPIC, f"A{at}", body=b"x" * 1000) for at in range(ARCHIVED)]
         archives.run(
             spark, cluster.namesrv, archive, topics=[TOPIC], max_messages=40, compact_files=0

@@ -94,6 +94,8 @@ def test_kills_of_tasks_and_executors_cost_no_row_and_double_none(
     assert kills
 
 
+# Two drivers, and what they start.
+@pytest.mark.timeout(1800)
 def test_an_archive_and_its_replay_run_on_the_workers(
     spark_cluster: StandaloneCluster, brokers: Cluster, sent: list[Place], directory: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """Any sequence of triggers, restarts and misfortunes reads every offset once.
 
-Sequences are drawn from a seed: COMETMQ_SPARK_SEQUENCES says how many (default 40),
+Sequences are drawn from a seed: COMETMQ_SPARK_SEQUENCES says how many (default 20),
 COMETMQ_SPARK_SEED the first of them. Reader objects are real, and so are brokers; only Spark's JVM is a
 model, `tests.spark.micro_batches`.
 """
@@ -25,7 +25,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.spark import live_queues
 from cometmq.spark.live_options import offsets_of
 
-SEQUENCES = int(os.environ.get("COMETMQ_SPARK_SEQUENCES", "40"))
+SEQUENCES = int(os.environ.get("COMETMQ_SPARK_SEQUENCES", "20"))
 SEED = int(os.environ.get("COMETMQ_SPARK_SEED", "0"))
 BROKERS = 2
 LOG_FILE_BYTES = 32 * 1024

@@ -14,6 +14,7 @@ from threading import Thread
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.changing_cluster import ChangingCluster
 from tests.spark.killing import BrokerProcess, eventually
 from tests.spark.micro_batches import MicroBatches, Place
@@ -23,6 +24,8 @@ from cometmq.errors import DataLossError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark import live_queues
 from cometmq.spark.live_admission import within_bytes
+from cometmq.spark.live_options import offsets_of
+from cometmq.spark.live_source import RocketMQSource
 from cometmq.testing.cluster import Cluster
 
 TOPIC = "orders"
@@ -169,6 +172,18 @@ def test_a_killed_broker_in_the_middle_of_reading_costs_no_row(tmp_path: Path) -
         finally:
             broker.kill()
     assert read(query) == sorted(sent)
+
+
+def test_the_first_batch_only_says_where_the_query_began_but_once_takes_all() -> None:
+    with Cluster() as cluster:
+        fill(cluster, 8)
+        source = RocketMQSource(options_of(cluster))
+        for limit, count in ((None, 0), (ReadAllAvailable(), 8)):
+            reader = source.streamReader(source.schema())
+            start = reader.initialOffset()
+            end = reader.latestOffset(start, limit or reader.getDefaultReadLimit())
+            reader.stop()
+            assert sum(offsets_of(end).values()) == count
 
 
 # Queues that are shorter than they were
