@@ -58,6 +58,7 @@ STOCK_JAVA_CONF = {
     "maxHashSlotNum": "5000000",
     "maxIndexNum": "20000000",
     "timerWheelEnable": "true",
+    "brokerFastFailureEnable": "true",
 }
 """The broker's own defaults again: the interop suite's JavaBroker makes these small."""
 

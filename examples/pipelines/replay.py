@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from examples.pipelines.orders import TOPIC, send_events, shop, show, spark_for
+from examples.pipelines.orders import QUEUE_COUNT, TOPIC, shop, show, spark_for
 
+from cometmq import Message, Producer
 from cometmq.pipelines import archive, replay
 
 _AGAIN: Final = "WestAgain"
@@ -26,7 +27,10 @@ def main() -> None:
     with shop() as cluster, spark_for(cluster) as context:
         path = str(directory / "archive")
         archive.run(archive.Config(topics=[TOPIC], path=path), context)
-        send_events(cluster.namesrv, [], _AGAIN)
+        with Producer(
+            "operator", namesrv=cluster.namesrv, default_topic_queue_nums=QUEUE_COUNT
+        ) as producer:
+            producer.send(Message(_AGAIN, b"makes the topic"))
         choice: dict[str, Any] = {
             "archive": path,
             "topics": [TOPIC],

@@ -115,7 +115,8 @@ def test_what_is_unknown_is_asked_for_until_somebody_knows(
     assert asked.msg_id == asked.transaction_id == result.msg_id
     assert asked.properties["order"] == "7"
     times = [int(message.properties["TRANSACTION_CHECK_TIMES"]) for message in listener.checked]
-    assert times == list(range(1, len(times) + 1))
+    # What the broker asked before it had heard of the producer counts too.
+    assert times == list(range(times[0], times[0] + len(times)))
     eventually(resolved)
     assert len(received.messages) == 1
 

@@ -496,6 +496,8 @@ class JavaBroker(JavaServer):
             # refuses to write, which would say nothing about interoperation.
             "diskSpaceWarningLevelRatio": "98",
             "diskMaxUsedSpaceRatio": "95",
+            # Nor would one that refuses a request because it had to wait for 200 ms.
+            "brokerFastFailureEnable": "false",
             **self.extra_conf,
         }
 

@@ -112,7 +112,8 @@ def test_commit_rollback_and_unknown(
         times[index].append(event["properties"]["TRANSACTION_CHECK_TIMES"])
     for found in times.values():
         assert found
-        assert found == [str(number + 1) for number in range(len(found))]
+        # What a broker asked before it had heard of the producer counts too.
+        assert found == [str(int(found[0]) + number) for number in range(len(found))]
     for event in received:
         assert event["msgId"] == sent[int(event["properties"]["index"])]["msgId"]
         assert event["sysFlag"] & 0xC == 0x8

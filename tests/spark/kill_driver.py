@@ -1,8 +1,8 @@
 """A driver of its own: queries that are started again when they fail, until the work is to end.
 
 python -m tests.spark.kill_driver plan.json. The plan names the master and the pipelines; each has a
-source's options, a sink with options, and a checkpoint. As soon as the file `finish` is there,
-everything available is moved, and the program ends with 0.
+source's options and a sink with its own. The file `turn` says which of them runs. As soon as the file
+`finish` is there, all of them move what is available, and the program ends with 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAUSE_S = 0.5
 class Pipeline:
     def __init__(self, spark: Any, name: str, plan: dict[str, Any]) -> None:
         self._spark = spark
-        self._name = name
+        self.name = name
         self._plan = plan
         self._query: Any = None
         self._not_before_s = 0.0
@@ -42,13 +42,8 @@ class Pipeline:
         if failure is None:
             return True
         self._not_before_s = time.monotonic() + _PAUSE_S
-        report(self._name, str(failure)[-1500:])
+        report(self.name, str(failure)[-1500:])
         return False
-
-    @property
-    def starting(self) -> bool:
-        """Whether its planner is not up yet."""
-        return self._query is not None and self._query.lastProgress is None
 
     def stop(self) -> None:
         if self._query is not None:
@@ -60,7 +55,7 @@ class Pipeline:
         rows = self._spark.readStream.format("rocketmq").options(**plan["source"]).load()
         slowly = f"length(coalesce(reflect('java.lang.Thread', 'sleep', {_ROW_MS}L), '')) >= 0"
         rows = rows.where(slowly).selectExpr(*plan["columns"])
-        writer = rows.writeStream.queryName(self._name).format(plan["format"])
+        writer = rows.writeStream.queryName(self.name).format(plan["format"])
         writer = writer.options(**plan["sink"])
         return writer.trigger(**trigger).start()
 
@@ -75,12 +70,14 @@ def main(path: str) -> None:
     spark = spark_session(plan["master"], app_name="kills", config=plan["config"])
     spark.sparkContext.setLogLevel("FATAL")
     pipelines = [Pipeline(spark, name, one) for name, one in plan["pipelines"].items()]
-    finish = Path(plan["finish"])
+    finish, turn = Path(plan["finish"]), Path(plan["turn"])
     while not finish.exists():
+        now = turn.read_text()
         for pipeline in pipelines:
-            # One after the other: Spark waits ten seconds for a planner, and not longer.
-            if not any(other.starting for other in pipelines if other is not pipeline):
+            if pipeline.name == now:
                 pipeline.keep_running({"processingTime": "0 seconds"})
+            else:
+                pipeline.stop()
         time.sleep(0.1)
     for pipeline in pipelines:
         pipeline.stop()

@@ -1,8 +1,8 @@
 """Whatever of Spark and of the brokers is killed, at random and under load: nothing is lost, and where
 exactly-once is promised nothing comes twice.
 
-Three queries of one driver read the same topic: into Parquet, and into topics with each delivery of the
-sink. COMETMQ_SPARK_KILLS says how many kills there are (default 50), COMETMQ_SPARK_SEED what is drawn.
+One driver has three queries that read the same topic, one after the other: into Parquet, and into topics
+with each delivery of the sink. COMETMQ_SPARK_KILLS says how many kills there are (default 50), COMETMQ_SPARK_SEED what is drawn.
 """
 
 from __future__ import annotations
@@ -41,11 +41,18 @@ KILLS = int(os.environ.get("COMETMQ_SPARK_KILLS", "50"))
 SEED = int(os.environ.get("COMETMQ_SPARK_SEED", str(random.SystemRandom().randrange(10**6))))
 TOLD = f"COMETMQ_SPARK_SEED={SEED} COMETMQ_SPARK_KILLS={KILLS}"
 TOPIC, ONCE, LEAST = "orders", "orders-once", "orders-at-least-once"
+# Without delays, which exactly-once refuses.
+COLUMNS = [
+    *("topic", "broker", "queue_id", "queue_offset", "msg_id", "born_time", "store_time"),
+    *("body", "keys", "tags", "properties", "keys[0] AS sharding_key"),
+]
 # Made together with the topics; of no interest.
 MADE = b"made"
+# Whose turn it is to be killed at, for a tenth of the kills each.
+TURNS = ("parquet",) * 2 + (ONCE,) * 5 + (LEAST,) * 3
 # Of fifty; drivers take longest to come back.
 SHARES = {"worker": 20, "planner": 10, "executor": 8, "broker": 6, "driver": 6}
-# In front of these a batch of one of the queries, drawn too, is waited for.
+# In front of these a batch is waited for.
 SLOW = ("planner", "executor", "driver")
 
 
@@ -59,22 +66,19 @@ def drawn(rng: random.Random, count: int) -> Iterator[str]:
 
 
 class Progress:
-    """Whether queries have got on, by their checkpoints."""
+    """Whether a query has got on, by its checkpoint."""
 
-    def __init__(self, checkpoints: list[Path]) -> None:
-        self._commits = [checkpoint / "commits" for checkpoint in checkpoints]
+    def __init__(self, checkpoint: Path) -> None:
+        self._commits = checkpoint / "commits"
         self._seen = self._finished()
 
-    def _finished(self) -> list[int]:
-        """The number of the last batch of each query."""
-        return [
-            max((int(path.name) for path in commits.glob("[0-9]*")), default=-1)
-            for commits in self._commits
-        ]
+    def _finished(self) -> int:
+        """The number of its last batch."""
+        return max((int(path.name) for path in self._commits.glob("[0-9]*")), default=-1)
 
-    def made(self, one: int) -> bool:
-        """Whether one of them has finished a batch since the mark."""
-        return self._finished()[one] > self._seen[one]
+    def made(self) -> bool:
+        """Whether it has finished a batch since the mark."""
+        return self._finished() > self._seen
 
     def mark(self) -> None:
         self._seen = self._finished()
@@ -86,6 +90,7 @@ class Plan:
     def __init__(self, directory: Path, master: str, namesrv: str) -> None:
         self.finish = directory / "finish"
         self.parquet = directory / "parquet"
+        self._turn = directory / "turn"
         self._directory = directory
         self._namesrv = namesrv
         self.pipelines = {
@@ -98,19 +103,27 @@ class Plan:
             "master": master,
             "config": CONFIG,
             "finish": str(self.finish),
+            "turn": str(self._turn),
             "pipelines": self.pipelines,
         }
         self.path.write_text(json.dumps(plan))
+        self.choose("parquet")
 
-    def checkpoints(self) -> list[Path]:
-        return [Path(pipeline["checkpoint"]) for pipeline in self.pipelines.values()]
+    def choose(self, name: str) -> Progress:
+        """Have this one run; returns what it has got on with."""
+        aside = self._turn.with_suffix(".new")
+        aside.write_text(name)
+        aside.replace(self._turn)
+        return Progress(self._checkpoint(name))
+
+    def _checkpoint(self, name: str) -> Path:
+        return self._directory / f"checkpoint-{name}"
 
     def _to_topic(self, topic: str, delivery: str) -> dict[str, Any]:
         sink = {"namesrv": self._namesrv, "topic": topic, "delivery": delivery}
         return self._pipeline(topic, "rocketmq", sink | {"keepOrigin": "true"})
 
     def _pipeline(self, name: str, format_: str, sink: dict[str, str]) -> dict[str, Any]:
-        checkpoint = str(self._directory / f"checkpoint-{name}")
         return {
             "source": {
                 "namesrv": self._namesrv,
@@ -118,10 +131,9 @@ class Plan:
                 "startingOffsets": "earliest",
                 "maxMessagesPerTrigger": "400",
             },
-            "columns": ["*", "keys[0] AS sharding_key"],
+            "columns": COLUMNS,
             "format": format_,
-            "sink": sink | {"checkpointLocation": checkpoint},
-            "checkpoint": checkpoint,
+            "sink": sink | {"checkpointLocation": str(self._checkpoint(name))},
         }
 
 
@@ -180,11 +192,13 @@ def verify(plan: Plan, namesrv: str, acknowledged: dict[Place, bytes]) -> dict[s
 
 def run_kills(plan: Plan, driver: Driver, victims: Victims, rng: random.Random) -> Counter[str]:
     counts: Counter[str] = Counter()
-    progress = Progress(plan.checkpoints())
-    for kind in drawn(rng, KILLS):
+    turn = ""
+    for at, kind in enumerate(drawn(rng, KILLS)):
+        if TURNS[at * len(TURNS) // KILLS] != turn:
+            turn = TURNS[at * len(TURNS) // KILLS]
+            progress = plan.choose(turn)
         if kind in SLOW:
-            made = partial(progress.made, rng.randrange(len(plan.pipelines)))
-            eventually(made, f"a batch after {dict(counts)} ({TOLD})")
+            eventually(progress.made, f"a batch of {turn} after {dict(counts)} ({TOLD})")
             progress.mark()
         time.sleep(rng.uniform(0, 0.8))
         eventually(partial(victims.kill, kind), f"a {kind} ({TOLD})")

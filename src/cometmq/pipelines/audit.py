@@ -92,11 +92,14 @@ class _Audit:
             self.cut = self._take_cut()
             step.outcome = f"{len(self.cut.log):,} queues"
         with context.progress.step("Log and archive") as step, step.spark_jobs(self._spark):
+            ranges = log.ranges(ev.asked_topics(config))
+            waiting = log.frame(ev.waiting_ranges(ranges, config), ev.WAITING_COLUMNS)
             self._evidence = ev.Evidence(
                 self._spark,
                 config,
                 log,
-                log.ranges(ev.asked_topics(config)),
+                ranges,
+                self._keep(waiting),
                 Namespace(None if config.stores else context.cluster.namespace),
             )
             self._sources = self._open()

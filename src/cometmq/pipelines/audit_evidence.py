@@ -42,7 +42,8 @@ RETRY_DELAYED: Final = "retry delayed"
 
 _SCHEMA: Final = "topic string, msg_id string, what string, time_ms bigint"
 _WORDS_FOR_YES: Final = ("true", "1", "yes", "ok", "send_ok", "success", "consume_success")
-_WAITING: Final = (
+# What is looked at of messages that wait somewhere.
+WAITING_COLUMNS: Final = (
     "broker",
     "topic",
     "queue_id",
@@ -61,12 +62,18 @@ def of_group(what: str, at: int) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Reads what there is. `ranges` are those of the topics in `asked_topics`, taken after the cut."""
+    """Reads what there is.
+
+    ranges: those of the topics in `asked_topics`, taken after the cut.
+    waiting: the messages of `waiting_ranges` with WAITING_COLUMNS, read at once: a read of its own for
+        each topic would cost a process each.
+    """
 
     spark: Any
     config: Config
     log: MessageLog
     ranges: Ranges
+    waiting: Any
     namespace: Namespace
 
     def of_topics(self, *topics: str) -> Ranges:
@@ -78,8 +85,7 @@ class Evidence:
         """Messages of the audited topics, and retries of the groups, that had a delay."""
         from pyspark.sql import functions as f
 
-        ranges = self.of_topics(names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
-        messages = self.log.frame(ranges, _WAITING)
+        messages = self._of(names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
         delays = f.array(*map(f.lit, level_delays_ms(self.config.delay_levels)))
         by_level = f.unix_millis("store_time") + f.get(delays, f.col("delay_level") - 1)
         due = f.coalesce(f.unix_millis("deliver_time"), by_level)
@@ -109,8 +115,7 @@ class Evidence:
         """Messages of transactions, and whether these have ended."""
         from pyspark.sql import functions as f
 
-        columns = ("broker", "queue_offset", "msg_id", "properties")
-        halves = self.log.frame(self.of_topics(names.TRANS_HALF_TOPIC), columns)
+        halves = self._of(names.TRANS_HALF_TOPIC)
         ops = self.log.frame(self.of_topics(names.TRANS_OP_HALF_TOPIC), ("broker", "body"))
         offsets = f.split(f.decode("body", "UTF-8"), ",")
         ended = ops.select("broker", f.explode(offsets).alias("text")).select(
@@ -119,7 +124,7 @@ class Evidence:
         ended = ended.dropna().distinct().withColumn("ended", f.lit(True))
         what = f.when(f.col("ended"), HALF_ENDED).otherwise(HALF)
         joined = halves.join(ended, ["broker", "queue_offset"], "left")
-        given_up = self.log.frame(self.of_topics(names.TRANS_CHECK_MAX_TIME_TOPIC), columns)
+        given_up = self._of(names.TRANS_CHECK_MAX_TIME_TOPIC)
         return self._union(
             [self._by_real_topic(joined, what), self._by_real_topic(given_up, f.lit(GIVEN_UP))]
         )
@@ -136,8 +141,7 @@ class Evidence:
             "broker string, queue_id int, committed bigint",
         )
         origin = self._unwrapped(f.col("properties")[p.RETRY_TOPIC]).alias("topic")
-        columns = ("broker", "queue_id", "queue_offset", "msg_id", "properties")
-        retries = self.log.frame(self.of_topics(topic), columns)
+        retries = self._of(topic).drop("topic")
         waits = f.col("queue_offset") >= f.coalesce("committed", f.lit(0))
         redriven = f.col("properties")[REDRIVE_ID].isNotNull()
         words = f.array_compact(
@@ -150,7 +154,7 @@ class Evidence:
         told = retries.join(f.broadcast(done), ["broker", "queue_id"], "left").select(
             origin, "msg_id", f.explode(words).alias("what")
         )
-        letters = self.log.frame(self.of_topics(dead_topic), columns).select(
+        letters = self._of(dead_topic).select(
             origin, "msg_id", f.lit(of_group(DEAD, at)).alias("what")
         )
         return self._union([_timeless(told), _timeless(letters)])
@@ -226,6 +230,11 @@ class Evidence:
         return told.select("topic", "msg_id", what, "time_ms").where("what is not null")
 
     # Inside
+
+    def _of(self, *topics: str) -> Any:
+        from pyspark.sql import functions as f
+
+        return self.waiting.where(f.col("topic").isin(*topics))
 
     def _ledger(self, frame: Any, ledger: Ledger, key: str, known: Any) -> Any:
         """topic, msg_id, time_ms, ok and, where it is there, grp of a ledger's rows."""
@@ -325,6 +334,12 @@ def by_id(evidence: Any, groups: Sequence[str]) -> Any:
         f.max(f.when(f.col("what") == DELAYED, f.col("time_ms"))).alias("due_ms"),
         f.min(f.when(is_done, f.col("time_ms"))).alias("done_ms"),
     )
+
+
+def waiting_ranges(ranges: Ranges, config: Config) -> Ranges:
+    """Those of `ranges` in which messages wait: of the others the bodies are looked at."""
+    others = (names.TRANS_OP_HALF_TOPIC, config.trace_topic)
+    return {queue: bounds for queue, bounds in ranges.items() if queue.topic not in others}
 
 
 def asked_topics(config: Config) -> list[str]:

@@ -22,7 +22,7 @@ _MOST_ROWS: Final = 500
 
 class Found(NamedTuple):
     """A row of the comparison. Without a difference, `numbers` are sent, stored, archived and consumed
-    by each group; else `count` is how often it is there. `hour` is counted from the epoch, None where
+    by each group; else `times` is how often it is there. `hour` is counted from the epoch, None where
     no time is known.
     """
 
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     group: str | None
     cause: str | None
     explained: bool | None
-    count: int | None
+    times: int | None
     example: str | None
     numbers: Sequence[int | None]
 
@@ -198,9 +198,9 @@ def _cells(config: Config, found: Iterable[Found]) -> list[Cell]:
             cell.archived = archived if config.archive is not None else None
             cell.consumed = dict(zip(config.groups, consumed, strict=True))
         elif each.explained:
-            cell.explained += each.count or 0
+            cell.explained += each.times or 0
         else:
-            cell.unexplained += each.count or 0
+            cell.unexplained += each.times or 0
     order = {topic: at for at, topic in enumerate(config.topics)}
     return sorted(
         (cell for cell in cells.values() if _counts(cell)),
@@ -227,7 +227,7 @@ def _differences(found: Iterable[Found]) -> list[Difference]:
             continue
         kind = (each.topic, each.difference, each.group, each.cause, each.explained)
         into = kinds.setdefault(kind, Difference(*kind, count=0, examples=[]))  # type: ignore[arg-type]
-        into.count += each.count or 0
+        into.count += each.times or 0
         if each.example is not None:
             examples[kind].append((each.hour or 0, each.example))
     for kind, difference in kinds.items():

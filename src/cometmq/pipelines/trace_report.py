@@ -155,15 +155,15 @@ def make_report(
     for row in tables.histogram:
         of = histograms.setdefault((row.measure, row.topic, row.grp), {})
         of[upper_bound_ms(row.step)] = of.get(upper_bound_ms(row.step), 0) + row["count"]
-    latencies = [
-        Latency(
-            *(row.measure, row.topic, row.grp, row["count"]),
-            *row.quantiles,
-            row.most,
-            histograms[row.measure, row.topic, row.grp],
+    latencies = []
+    for row in tables.latencies:
+        p50, p99, p999 = row.quantiles
+        histogram = histograms[row.measure, row.topic, row.grp]
+        latencies.append(
+            Latency(
+                row.measure, row.topic, row.grp, row["count"], p50, p99, p999, row.most, histogram
+            )
         )
-        for row in tables.latencies
-    ]
     broken = _broken(latencies, limits)
     malformed = events.get(MALFORMED, 0)
     return Report(

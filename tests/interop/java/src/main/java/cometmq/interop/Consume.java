@@ -86,6 +86,8 @@ final class Consume {
                 .getProcessQueueTable().values().stream()
                 .allMatch(queue -> queue.getMsgCount().get() == 0);
             if (idle) {
+                // A message leaves its queue a moment before the offset is noted.
+                Thread.sleep(100);
                 return;
             }
             Thread.sleep(10);

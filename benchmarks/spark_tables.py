@@ -1,12 +1,13 @@
-"""Rows per second and core of the Spark sources, beside Parquet and a reader that goes row by row.
+"""Rows per second and core of Spark's sources and sink, beside Parquet and a reader that goes row by row.
 
-    python -m benchmarks.spark_sources                # 400,000 messages of 1 KiB, three rounds
-    python -m benchmarks.spark_sources --rows 50000 --rounds 1
+    python -m benchmarks.spark_tables                # 400,000 messages of 1 KiB, three rounds
+    python -m benchmarks.spark_tables --rows 50000 --rounds 1
 
-Needs the extra `spark` and a Java for it. One broker process is filled, read live, and stopped; then
-its files are read, the same rows as Parquet, and the same files by a source that yields tuples. Spark
-runs `local[1]` and throws the rows away (format `noop`). The processor time is that of the JVM and all
-Python workers, planning included, without the broker's. All columns are read.
+Needs the extra `spark` and a Java for it. A broker process is filled and read live; the same rows are
+written as Parquet, and from there into a second topic by the sink. Then the broker is stopped, its
+files are read, the Parquet, and the same files by a source that yields tuples. Spark runs `local[1]`
+and throws what it reads away (format `noop`). The processor time is that of the JVM and all Python
+processes, planning included, without the broker's. All columns are read unless it says so.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
@@ -33,6 +35,7 @@ from cometmq.spark.store_files import StoreFiles, map_file
 from cometmq.testing.cluster import Cluster
 
 TOPIC = "bench"
+SUNK = "bench-sunk"
 BATCH = 100
 _FILES = {"mappedFileSizeCommitLog": str(1 << 30), "mappedFileSizeConsumeQueue": "6000000"}
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -52,6 +55,7 @@ def serve(directory: Path, rows: int, body_bytes: int, pipe: Connection) -> None
                 if start == 0:
                     producer.send(messages.pop())
                 producer.send_batch(messages)
+            producer.send(Message(SUNK, body))
         pipe.send(cluster.namesrv)
         pipe.recv()
 
@@ -67,12 +71,13 @@ class RowByRow(DataSource):  # type: ignore[misc]  # the checker does not look i
         return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: Any) -> RowByRowReader:  # noqa: ARG002 - Spark's signature
-        return RowByRowReader(self.options["path"])
+        return RowByRowReader(self.options["path"], self.options["topic"])
 
 
 class RowByRowReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, topic: str) -> None:
         self._path = path
+        self._topic = topic
 
     def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002
         from datetime import UTC, datetime
@@ -83,6 +88,8 @@ class RowByRowReader(DataSourceReader):  # type: ignore[misc]
             while at < file.size and int.from_bytes(view[at : at + 4], "big"):
                 record = decode_record(view, at)
                 at += record.total_size
+                if record.topic != self._topic:
+                    continue
                 message = record.to_message("broker-a")
                 yield (
                     message.topic,
@@ -133,12 +140,18 @@ def processor_seconds(root: int) -> float:
     return sum(count for process, count in ticks.items() if below(process)) / _TICKS
 
 
-def measure(spark: Any, name: str, frame: Any, rows: int, body_bytes: int, rounds: int) -> None:
+def thrown_away(frame: Any) -> Callable[[], None]:
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+def measure(
+    spark: Any, name: str, work: Callable[[], None], rows: int, body_bytes: int, rounds: int
+) -> None:
     jvm = spark.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no other way to it
     walls, cores = [], []
     for _ in range(rounds + 1):
         began, used = time.perf_counter(), processor_seconds(jvm)
-        frame.write.format("noop").mode("overwrite").save()
+        work()
         walls.append(rows / (time.perf_counter() - began))
         cores.append(rows / (processor_seconds(jvm) - used))
     # The first round warms the JVM up.
@@ -149,6 +162,20 @@ def measure(spark: Any, name: str, frame: Any, rows: int, body_bytes: int, round
         f"(per core {min(cores[1:]):,.0f} to {max(cores[1:]):,.0f})",
         flush=True,
     )
+
+
+def sink(frame: Any, namesrv: str, outbox: Path | None = None) -> Callable[[], None]:
+    """Sends the rows; exactly once where there is an outbox."""
+
+    def work() -> None:
+        writer = frame.write.format("rocketmq").mode("append").options(namesrv=namesrv, topic=SUNK)
+        if outbox is not None:
+            writer = writer.options(
+                delivery="exactly-once", outbox=str(outbox), transactionId=uuid4().hex
+            )
+        writer.save()
+
+    return work
 
 
 def main() -> None:
@@ -171,22 +198,31 @@ def main() -> None:
         spark.sparkContext.setLogLevel("ERROR")
         print(f"Python {sys.version.split()[0]}, Spark {spark.version}, {rows:,} rows", flush=True)
         live = spark.read.format("rocketmq").options(namesrv=namesrv, subscribe=TOPIC).load()
-        measure(spark, "rocketmq", live, rows, body_bytes, rounds)
+
+        def show(name: str, work: Callable[[], None], rounds: int = rounds) -> None:
+            measure(spark, name, work, rows, body_bytes, rounds)
+
+        show("rocketmq", thrown_away(live))
+        parquet = str(Path(directory) / "parquet")
+        live.write.parquet(parquet)
+        sunk = spark.read.parquet(parquet).select("body", "tags", "keys", "properties")
+        show("sink, at least once", sink(sunk, namesrv))
+        outbox = Path(directory) / "outbox"
+        show("sink, exactly once", sink(sunk, namesrv, outbox))
         ours.send("stop")
         server.join()
         path = str(stores / "broker-a")
-        store = spark.read.format("rocketmq-store")
-        measure(spark, "rocketmq-store, by commit log", store.load(path), rows, body_bytes, rounds)
-        topic = spark.read.format("rocketmq-store").option("subscribe", TOPIC).load(path)
-        measure(spark, "rocketmq-store, by consume queue", topic, rows, body_bytes, rounds)
-        few = spark.read.format("rocketmq-store").schema("tags string, body binary").load(path)
-        measure(spark, "rocketmq-store, two columns", few, rows, body_bytes, rounds)
-        parquet = str(Path(directory) / "parquet")
-        topic.write.parquet(parquet)
-        measure(spark, "Parquet", spark.read.parquet(parquet), rows, body_bytes, rounds)
+        topic = spark.read.format("rocketmq-store").option("subscribe", TOPIC)
+        show("rocketmq-store, by consume queue", thrown_away(topic.load(path)))
+        few = topic.schema("tags string, body binary")
+        show("rocketmq-store, two columns", thrown_away(few.load(path)))
+        show("Parquet", thrown_away(spark.read.parquet(parquet)))
+        show(
+            "Parquet, two columns", thrown_away(spark.read.parquet(parquet).select("tags", "body"))
+        )
         spark.dataSource.register(RowByRow)
-        slow = spark.read.format("row-by-row").load(path)
-        measure(spark, "row by row", slow, rows, body_bytes, 1)
+        slow = spark.read.format("row-by-row").option("topic", TOPIC).load(path)
+        show("row by row", thrown_away(slow), rounds=1)
         spark.stop()
 
 
