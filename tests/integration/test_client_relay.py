@@ -74,6 +74,11 @@ class Desk:
         for queue_id in range(1, 4):  # as its members commit when their first pulls came back
             self.cluster.brokers[0].offsets.commit(group, "t", queue_id, 0)
 
+    async def joined(self, members: int, group: str = "g") -> None:
+        """One that starts before its topic is routed joins a moment later."""
+        clients = self.cluster.brokers[0].clients
+        await until(lambda: len(clients.consumer_ids(group)) == members)
+
     @contextmanager
     def as_version(self, version: int) -> Iterator[None]:
         """Have the broker take its group's members for clients of that version."""
@@ -247,6 +252,7 @@ async def test_pushed_resets_need_offsets_and_members(pushing: Desk) -> None:
 async def test_the_status_of_all_members_or_of_one(desk: Desk) -> None:
     one, two = desk.consumer(instance_name="one"), desk.consumer(instance_name="two")
     async with one, two:
+        await desk.joined(2)
         await desk.consumed()
         answer = await desk.ask(STATUS, GetConsumerStatusRequestHeader("t", "g"))
         table = json.loads(bytes(answer.body))["consumerTable"]
@@ -264,6 +270,7 @@ async def test_the_running_info_comes_from_the_member_named(desk: Desk) -> None:
     one = desk.consumer(instance_name="one", concurrency=7)
     two = desk.consumer(instance_name="two", concurrency=9)
     async with one, two:
+        await desk.joined(2)
         for member, concurrency in ((one, "7"), (two, "9")):
             answer = await desk.ask(
                 INFO, GetConsumerRunningInfoRequestHeader("g", member.client_id)
@@ -322,6 +329,7 @@ async def test_a_member_that_does_not_answer_in_time_is_told_of(desk: Desk) -> N
     consumer = PushConsumer("g", wait, namesrv=desk.cluster.namesrv, consume_from=FIRST)
     consumer.subscribe("t")
     async with consumer:
+        await desk.joined(1)
         # With a transient store pool it comes from its buffer first.
         while (record := broker.store.record_at(0)) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)

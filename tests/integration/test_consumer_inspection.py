@@ -49,22 +49,26 @@ class Box:
             raise self.verdict
         return self.verdict
 
-    def connection(self, group: str) -> Connection:
-        """The broker's end of the connection to the group's only member, which has been heard of."""
-        info = self.cluster.brokers[0].clients.consumer_group(group)
-        assert info is not None, f"{group} has not joined"
+    async def connection(self, group: str) -> Connection:
+        """The broker's end of the connection to the group's only member, once it has joined: one
+        that starts before its topic is routed joins a moment later."""
+        clients = self.cluster.brokers[0].clients
+        await until(lambda: clients.consumer_ids(group))
+        info = clients.consumer_group(group)
+        assert info is not None
         (member,) = info.members.values()
         return member.connection
 
     async def ask(
         self, group: str, code: int, header: Header, body: bytes = b""
     ) -> RemotingCommand:
-        return await self.connection(group).call(request(code, header, body), 60.0)
+        connection = await self.connection(group)
+        return await connection.call(request(code, header, body), 60.0)
 
     async def reset(self, group: str, body: bytes, topic: str = "t") -> None:
         header = ResetOffsetRequestHeader(group, topic, -1, True)
         command = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)
-        self.connection(group).send_oneway(command)
+        (await self.connection(group)).send_oneway(command)
 
 
 async def until(condition: Callable[[], Any], wait_s: float = 60.0) -> None:

@@ -100,9 +100,6 @@ def test_an_archive_and_its_replay_run_on_the_workers(
     spark_cluster: StandaloneCluster, brokers: Cluster, sent: list[Place], directory: Path
 ) -> None:
     """The first by spark-submit, which says the master, the second by a master in the file."""
-    with Producer("filler", namesrv=brokers.namesrv) as producer:
-        # A replay makes no topic.
-        producer.send(Message("orders-again", b"before"))
     properties = "\n".join(f'"{name}" = "{value}"' for name, value in SMALL_SPARK.items())
     cluster = f'[cluster]\nnamesrv = "{brokers.namesrv}"\n[spark.config]\n{properties}\n'
     file = directory / "pipeline.toml"
