@@ -66,10 +66,13 @@ def _calls() -> None:
     from cometmq.remoting.client import RemotingClient
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
-        async def late(*arguments: Any, **named: Any) -> Any:
-            if _CHANCE.random() < 0.3:
-                await asyncio.sleep(_CHANCE.uniform(0, 0.15))
-            return await call(*arguments, **named)
+        async def late(self: Any, address: str, *arguments: Any, **named: Any) -> Any:
+            # Calls to one address stay in their order, as on its connection.
+            turns: dict[str, asyncio.Lock] = self.__dict__.setdefault("turns", {})
+            async with turns.setdefault(address, asyncio.Lock()):
+                if _CHANCE.random() < 0.3:
+                    await asyncio.sleep(_CHANCE.uniform(0, 0.15))
+            return await call(self, address, *arguments, **named)
 
         return late
 

@@ -52,7 +52,10 @@ class Pipeline:
 
     def _start(self, trigger: dict[str, Any]) -> Any:
         plan = self._plan
-        rows = self._spark.readStream.format("rocketmq").options(**plan["source"]).load()
+        source = dict(plan["source"])
+        if "availableNow" in trigger:
+            del source["maxMessagesPerTrigger"]
+        rows = self._spark.readStream.format("rocketmq").options(**source).load()
         slowly = f"length(coalesce(reflect('java.lang.Thread', 'sleep', {_ROW_MS}L), '')) >= 0"
         rows = rows.where(slowly).selectExpr(*plan["columns"])
         writer = rows.writeStream.queryName(self.name).format(plan["format"])

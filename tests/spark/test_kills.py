@@ -223,7 +223,7 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
             make_topics(namesrv)
             driver = Driver(plan.path, tmp_path / "driver.log")
             try:
-                with Load(namesrv, TOPIC, SEED, most=200 * KILLS) as load:
+                with Load(namesrv, TOPIC, SEED, most=100 * KILLS) as load:
                     victims = Victims(cluster, driver, broker, rng)
                     counts = run_kills(plan, driver, victims, rng)
                 eventually(lambda: driver.ended is not None, f"the end ({TOLD})")
