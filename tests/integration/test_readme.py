@@ -66,7 +66,7 @@ def test_a_client_takes_credentials_and_certificates(tmp_path: Path) -> None:
 
 
 def test_there_is_no_block_that_nothing_runs() -> None:
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
 
 
 @pytest.mark.parametrize(
