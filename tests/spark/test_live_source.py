@@ -275,9 +275,20 @@ def test_what_does_not_fit_is_said_before_the_job(
 
 
 @pytest.mark.parametrize("source", ["rocketmq", "rocketmq-store"])
-def test_what_is_written_into_a_wrong_option_is_not_repeated(spark: Any, source: str) -> None:
-    reader = spark.read.format(source).option("secretKey", "hunter2").option("path", "/tmp")
-    with pytest.raises(Exception, match=r"has no option secret[kK]ey") as caught:
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("password", "has no option password"),
+        ("secretKey", r"secret[kK]ey .* give secretKeyFile"),
+    ],
+)
+def test_what_is_written_into_a_wrong_option_is_not_repeated(
+    spark: Any, source: str, option: str, text: str
+) -> None:
+    reader = spark.read.format(source).option(option, "hunter2")
+    if source == "rocketmq-store":
+        reader = reader.option("path", "/tmp")
+    with pytest.raises(Exception, match=text) as caught:
         reader.load().rdd.getNumPartitions()
     assert "hunter2" not in str(caught.value)
 
