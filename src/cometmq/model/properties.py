@@ -67,3 +67,34 @@ RESERVED: Final = frozenset(
         CLUSTER,
     }
 )
+
+# What producers, brokers and consumers note of one sending: its delay, retries, transaction, request.
+# A message that is made anew from a received one starts without.
+OF_ONE_SENDING: Final = frozenset(
+    {
+        WAIT_STORE_MSG_OK,
+        DELAY_TIME_LEVEL,
+        RECONSUME_TIME,
+        MAX_RECONSUME_TIMES,
+        INSTANCE_ID,
+        POP_CK,
+        TIMER_DELAY_SEC,
+        TIMER_DELAY_MS,
+        TIMER_DELIVER_MS,
+        TIMER_OUT_MS,
+        TIMER_ENQUEUE_MS,
+        TIMER_DEQUEUE_MS,
+        TIMER_DEL_UNIQKEY,
+        TIMER_ROLL_TIMES,
+        TRANSACTION_ID,
+        TRANSACTION_CHECK_TIMES,
+        TRANSACTION_PREPARED_QUEUE_OFFSET,
+        CHECK_IMMUNITY_TIME_IN_SECONDS,
+        REPLY_TO_CLIENT,
+        CORRELATION_ID,
+        MESSAGE_TYPE,
+        MESSAGE_TTL,
+        REPLY_ARRIVE_TIME,
+        PUSH_REPLY_TIME,
+    }
+)

@@ -66,32 +66,7 @@ OUTBOUND: Final = pa.schema(
 MAX_DELAY_LEVEL: Final = 18
 
 # Of a message that was received: what brokers and clients have written, of no use in a new one.
-_LEFT_OUT: Final = p.RESERVED | {
-    p.WAIT_STORE_MSG_OK,
-    p.DELAY_TIME_LEVEL,
-    p.RECONSUME_TIME,
-    p.MAX_RECONSUME_TIMES,
-    p.INSTANCE_ID,
-    p.POP_CK,
-    p.TIMER_DELAY_SEC,
-    p.TIMER_DELAY_MS,
-    p.TIMER_DELIVER_MS,
-    p.TIMER_OUT_MS,
-    p.TIMER_ENQUEUE_MS,
-    p.TIMER_DEQUEUE_MS,
-    p.TIMER_DEL_UNIQKEY,
-    p.TIMER_ROLL_TIMES,
-    p.TRANSACTION_ID,
-    p.TRANSACTION_CHECK_TIMES,
-    p.TRANSACTION_PREPARED_QUEUE_OFFSET,
-    p.CHECK_IMMUNITY_TIME_IN_SECONDS,
-    p.REPLY_TO_CLIENT,
-    p.CORRELATION_ID,
-    p.MESSAGE_TYPE,
-    p.MESSAGE_TTL,
-    p.REPLY_ARRIVE_TIME,
-    p.PUSH_REPLY_TIME,
-}
+_LEFT_OUT: Final = p.RESERVED | p.OF_ONE_SENDING
 _SEPARATORS: Final = "[\x01\x02]"
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
