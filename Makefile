@@ -44,7 +44,7 @@ check: $(READY) ## Format, lint, strict types, the import rule and the fast test
 	@scripts/check
 
 interop: compiled ## The official Java, Go and Node clients and the Java broker against ours
-	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 -n $(JOBS) --dist loadfile $(ARGS)
 
 # Two at a time, a Spark each; what is killed at random has the machine for itself.
 spark: $(SPARK_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
