@@ -77,7 +77,9 @@ def _print_table(table: Table) -> None:
     if not table.rows:
         _console.print(f"[bold]{escape(table.title)}[/]: {escape(table.empty)}")
         return
-    screen = Screen(title=escape(table.title), title_justify="left", title_style="bold")
+    screen = Screen(
+        title=escape(table.title), title_justify="left", title_style="bold", show_edge=False
+    )
     for name, cell in zip(table.columns, table.rows[0], strict=True):
         is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
         # Folded: a name of which a part is missing is no name.
