@@ -309,6 +309,25 @@ def test_acknowledged_messages_survive_kills(
         )
 
 
+def test_a_topic_is_known_after_a_kill_right_behind_its_first_message(tmp_path: Path) -> None:
+    conf = configuration(tmp_path, "ASYNC_FLUSH")
+    broker = Broker(conf)
+    try:
+        for number in range(10):
+            topic = f"new-{number}"
+            with RawClient(f"127.0.0.1:{broker.port}") as client:
+                assert client.ask(SEND, send_ext(topic, queueId=1), b"the first").code == 0
+                broker.kill()
+            broker = Broker(conf)
+            with RawClient(f"127.0.0.1:{broker.port}") as client:
+                answer = client.ask(PULL, pull_ext(topic, queueId=1, queueOffset=0))
+            assert (answer.code, answer.remark) == (0, "FOUND"), topic
+            (record,) = decode_records(answer.body)
+            assert record.body == b"the first"
+    finally:
+        broker.kill()
+
+
 def to_ask(acknowledged: Acknowledged, before: int, rng: random.Random) -> list[tuple[int, int]]:
     """Some of the last life's messages, its very last among them, and some of all."""
     every = list(acknowledged)

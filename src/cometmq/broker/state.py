@@ -29,6 +29,13 @@ class StateWriter:
             asyncio.get_running_loop().call_soon(self._submit)
         self._due[file] = text
 
+    def now(self, file: JsonFile, text: Callable[[], str]) -> None:
+        """Write `text()` and whatever was asked for before it, and wait: milliseconds, in which the
+        loop stands still. For what must be on disk before a request is answered.
+        """
+        self._due.pop(file, None)
+        self._executor.submit(_write, file, text()).result()
+
     def close(self) -> None:
         """Write what is due and wait for it."""
         self._submit()

@@ -55,6 +55,7 @@ class BrokerTables:
             self._topics_changed,
             on_topic_removed,
             _load(self._topics_file, TopicConfigSerializeWrapper),
+            save_now=self._save_topics_now,
         )
         self.groups = GroupManager(
             config, clock, self._save_groups, _load(self._groups_file, SubscriptionGroupWrapper)
@@ -81,6 +82,9 @@ class BrokerTables:
 
     def _save_topics(self) -> None:
         self._state.soon(self._topics_file, lambda: pretty(self.topics.table))
+
+    def _save_topics_now(self) -> None:
+        self._state.now(self._topics_file, lambda: pretty(self.topics.table))
 
     def _save_groups(self) -> None:
         self._state.soon(self._groups_file, lambda: pretty(self.groups.table))

@@ -24,7 +24,9 @@ _BENCHMARK_QUEUE_NUMS = 1024
 
 class TopicManager:
     """Topics by name. `on_change` is called with the configs that were made or changed, and without
-    any after `on_remove` was called with a topic's name.
+    any after `on_remove` was called with a topic's name. `save_now` is called before a message is
+    stored in a topic that was made for it: a broker that is killed right behind the acknowledgement
+    would not know the topic, and nobody could read the message (Java persists there, too).
 
     For the loop's thread only.
     """
@@ -36,11 +38,14 @@ class TopicManager:
         on_change: Callable[[list[TopicConfig]], None],
         on_remove: Callable[[str], None],
         table: TopicConfigSerializeWrapper | None = None,
+        *,
+        save_now: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._on_change = on_change
         self._on_remove = on_remove
+        self._save_now = save_now
         self.table = table or TopicConfigSerializeWrapper()
         self._system = self._add_system_topics()
 
@@ -107,6 +112,7 @@ class TopicManager:
             topic_sys_flag=model.topic_sys_flag,
         )
         self.put(created)
+        self._save_now()
         return created
 
     def create_for_group(self, topic: str, queue_nums: int, perm: int = PERM_RW) -> TopicConfig:
@@ -117,6 +123,7 @@ class TopicManager:
             topic_name=topic, perm=perm, read_queue_nums=queue_nums, write_queue_nums=queue_nums
         )
         self.put(created)
+        self._save_now()
         return created
 
     def registered(self, topic: TopicConfig) -> TopicConfig:
