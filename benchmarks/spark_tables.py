@@ -28,7 +28,7 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from cometmq import Message, Producer
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, decode_record
 from cometmq.spark.schema import COLUMNS
 from cometmq.spark.session import spark_session
 from cometmq.spark.store_files import StoreFiles, map_file
@@ -38,6 +38,7 @@ TOPIC = "bench"
 SUNK = "bench-sunk"
 BATCH = 100
 _FILES = {"mappedFileSizeCommitLog": str(1 << 30), "mappedFileSizeConsumeQueue": "6000000"}
+_MAGICS = (MAGIC_V1, MAGIC_V2)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -85,7 +86,7 @@ class RowByRowReader(DataSourceReader):  # type: ignore[misc]
         for file in StoreFiles(self._path).log_files():
             view = memoryview(map_file(file.path))
             at = 0
-            while at < file.size and int.from_bytes(view[at : at + 4], "big"):
+            while at < file.size and int.from_bytes(view[at + 4 : at + 8], "big") in _MAGICS:
                 record = decode_record(view, at)
                 at += record.total_size
                 if record.topic != self._topic:
