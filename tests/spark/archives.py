@@ -13,7 +13,7 @@ from tests.spark.rows import pulled_rows, rows_of
 from cometmq import Message, MessageQueue, Producer
 from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.pipelines import archive
-from cometmq.pipelines.archive_layout import Layout
+from cometmq.pipelines.archive.layout import Layout
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Progress

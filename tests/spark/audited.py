@@ -10,7 +10,7 @@ import msgspec
 from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
 
 from cometmq.pipelines import audit
-from cometmq.pipelines.audit_report import Report
+from cometmq.pipelines.audit.report import Report
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Progress

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.audit_rows import Bounds, disjoint
-from cometmq.pipelines.audit_settings import Config, mentioned
-from cometmq.pipelines.trace_report import upper_bound_ms
+from cometmq.pipelines.audit.rows import Bounds, disjoint
+from cometmq.pipelines.audit.settings import Config, mentioned
+from cometmq.pipelines.trace.report import upper_bound_ms
 from cometmq.spark.gaps import Gap
 
 

@@ -14,9 +14,9 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
 from cometmq.pipelines.configuration import ClusterConfig
-from cometmq.pipelines.lane_client import LaneClient, Parcel, Tally
-from cometmq.pipelines.marks import REPLAY, Marks, Place
-from cometmq.pipelines.pacing import Pacer
+from cometmq.pipelines.resending.client import LaneClient, Parcel, Tally
+from cometmq.pipelines.resending.marks import REPLAY, Marks, Place
+from cometmq.pipelines.resending.pacing import Pacer
 from cometmq.pipelines.targets import TargetReader, connecting_to
 from cometmq.testing import Cluster
 
@@ -209,7 +209,7 @@ async def test_a_log_that_lost_its_beginning_tells_nobody_what_was_sent(cluster:
 async def test_somebody_else_holds_the_lock_for_ever(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cometmq.pipelines.lane_client.PATIENCE_S", 1.0)
+    monkeypatch.setattr("cometmq.pipelines.resending.client.PATIENCE_S", 1.0)
     queues, bases = await targets_of(cluster)
     async with lane(cluster, queues, bases) as holder:
         await holder.send(0, parcels(1))

@@ -23,10 +23,10 @@ from tests.spark.standalone import HOST
 from cometmq import LitePullConsumer, MessageQueue
 from cometmq.errors import ConfigError, DataLossError, RemoteError
 from cometmq.pipelines import archive
-from cometmq.pipelines.archive_batches import Batches
-from cometmq.pipelines.archive_commits import Archive
-from cometmq.pipelines.archive_layout import Layout, session_for
-from cometmq.pipelines.archive_log import LiveLog
+from cometmq.pipelines.archive.batches import Batches
+from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.layout import Layout, session_for
+from cometmq.pipelines.archive.log import LiveLog
 from cometmq.pipelines.page import write_page
 from cometmq.testing.cluster import Cluster
 

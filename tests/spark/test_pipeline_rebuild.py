@@ -19,7 +19,7 @@ from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.page import write_page
 from cometmq.pipelines.progress import Progress
-from cometmq.pipelines.rebuild_work import BUILT
+from cometmq.pipelines.rebuild.work import BUILT
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.store import MessageStore
 from cometmq.testing.cluster import Cluster

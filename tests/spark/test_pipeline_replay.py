@@ -24,8 +24,8 @@ from cometmq.errors import ConfigError
 from cometmq.model.hashing import java_hash
 from cometmq.pipelines import replay
 from cometmq.pipelines.configuration import ConfigFile
-from cometmq.pipelines.marks import LEFT_OUT
 from cometmq.pipelines.page import write_page
+from cometmq.pipelines.resending.marks import LEFT_OUT
 from cometmq.testing.cluster import Cluster
 
 OURS = {"REPLAY_ID", "UNIQ_KEY"} | LEFT_OUT

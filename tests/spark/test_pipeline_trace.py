@@ -15,7 +15,7 @@ from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, Produc
 from cometmq.errors import ConfigError
 from cometmq.pipelines import trace
 from cometmq.pipelines.page import write_page
-from cometmq.pipelines.trace_report import Latency, Report
+from cometmq.pipelines.trace.report import Latency, Report
 from cometmq.testing import Cluster
 
 TOPIC, GROUP = "orders", "billing"

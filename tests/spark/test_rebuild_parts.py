@@ -17,11 +17,11 @@ from tests.unit.store.store_box import ManualClock
 from tests.unit.store.test_store_batch_scan import FILE, MESSAGES, TOPICS, Message, write_log
 
 from cometmq.errors import StoreLockedError, StoreUnusableError
-from cometmq.pipelines.rebuild_compare import compare_index_file, compare_queue
-from cometmq.pipelines.rebuild_index import build_index_file, plan_index
-from cometmq.pipelines.rebuild_queues import build_queues, queue_directories
-from cometmq.pipelines.rebuild_scan import Part, read_part, scan_part
-from cometmq.pipelines.rebuild_work import BUILT, QUEUES, Work, work_on
+from cometmq.pipelines.rebuild.compare import compare_index_file, compare_queue
+from cometmq.pipelines.rebuild.index import build_index_file, plan_index
+from cometmq.pipelines.rebuild.queues import build_queues, queue_directories
+from cometmq.pipelines.rebuild.scan import Part, read_part, scan_part
+from cometmq.pipelines.rebuild.work import BUILT, QUEUES, Work, work_on
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk

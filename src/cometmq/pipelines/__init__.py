@@ -1,6 +1,6 @@
 """Bulk work on messages by Spark: archive, replay, redrive, audit, trace, rebuild.
 
-Each is a module of its name with a `Config`, a `Report` and `run(config, context) -> Report`:
+Each is a package of its name with a `Config`, a `Report` and `run(config, context) -> Report`:
 
     from cometmq.pipelines import archive
     from cometmq.pipelines.configuration import ClusterConfig

@@ -21,7 +21,7 @@ PIPELINES: Final = {
 
 
 class Pipeline(Protocol):
-    """A module of this package.
+    """A package beside this module.
 
     Config: the class of its table in the file; run: does the work and says what came of it.
     """
@@ -32,6 +32,6 @@ class Pipeline(Protocol):
 
 
 def pipeline(name: str) -> Pipeline:
-    """The module of a pipeline."""
+    """The package of a pipeline."""
     assert name in PIPELINES, name
     return cast(Pipeline, import_module(f"cometmq.pipelines.{name}"))

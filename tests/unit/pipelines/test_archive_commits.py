@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from cometmq.errors import ConfigError
-from cometmq.pipelines.archive_commits import Archive, Commit, exchange
-from cometmq.pipelines.archive_layout import (
+from cometmq.pipelines.archive.commits import Archive, Commit, exchange
+from cometmq.pipelines.archive.layout import (
     DataFile,
     Hour,
     Layout,

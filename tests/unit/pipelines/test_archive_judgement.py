@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive_inventory import Inventory, take_inventory
-from cometmq.pipelines.archive_judgement import Evidence, Judgement, safe_ranges
-from cometmq.pipelines.archive_layout import (
+from cometmq.pipelines.archive.inventory import Inventory, take_inventory
+from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges
+from cometmq.pipelines.archive.layout import (
     DataFile,
     Figures,
     Hour,
@@ -19,7 +19,7 @@ from cometmq.pipelines.archive_layout import (
     NotedGap,
     QueueState,
 )
-from cometmq.pipelines.archive_spans import length, runs, within, without
+from cometmq.pipelines.archive.spans import length, runs, within, without
 
 HOUR = Hour("orders", "2026-11-20T16")
 NEXT = Hour("orders", "2026-11-20T17")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cometmq.errors import ConfigError
-from cometmq.pipelines.audit_settings import (
+from cometmq.pipelines.audit.settings import (
     Config,
     Ledger,
     Rule,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.errors import ConfigError
-from cometmq.pipelines.ledger import Ledger, Plan, Progress
+from cometmq.pipelines.resending.ledger import Ledger, Plan, Progress
 
 
 class Small(Plan):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.pipelines.pacing import Pacer
+from cometmq.pipelines.resending.pacing import Pacer
 
 
 class Clock:

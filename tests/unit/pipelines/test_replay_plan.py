@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.replay_plan import (
+from cometmq.pipelines.replay.plan import (
     Chunk,
     Found,
     Origin,
     cut_chunks,
     share_lanes,
-    share_rate,
     target_of,
 )
+from cometmq.pipelines.resending.pacing import share_rate
 
 A0, A1 = Origin("orders", "broker-a", 0), Origin("orders", "broker-a", 1)
 

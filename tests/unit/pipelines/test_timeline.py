@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.pipelines.timeline import Bar, fold
+from cometmq.pipelines.resending.timeline import Bar, fold
 
 
 def test_a_minute_is_shown_by_seconds_and_a_year_by_weeks() -> None:

@@ -12,7 +12,7 @@ from cometmq.client.trace_codec import (
     TraceType,
     encode_trace,
 )
-from cometmq.pipelines.trace_events import EVENT_SCHEMA, MALFORMED, event_rows
+from cometmq.pipelines.trace.events import EVENT_SCHEMA, MALFORMED, event_rows
 
 NAMES = [field.split()[0] for field in EVENT_SCHEMA.split(", ")]
 

@@ -1,0 +1,182 @@
+"""Batches: what came since the last one goes from the log into files of the archive, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from cometmq.errors import CometMQError, DataLossError
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.commits import Archive, Commit, batch_name
+from cometmq.pipelines.archive.figures import with_hour
+from cometmq.pipelines.archive.layout import (
+    DataFile,
+    Hour,
+    Manifest,
+    QueueState,
+    State,
+    in_order,
+)
+from cometmq.pipelines.archive.log import Log
+from cometmq.spark.gaps import BEYOND_THE_END, RETENTION
+from cometmq.spark.live_admission import shared
+from cometmq.spark.live_plan import Range, lost
+
+log = structlog.get_logger(__name__)
+
+ORDER: Final = ("topic", "hour", "broker", "queue_id", "queue_offset")
+CODEC: Final = "zstd"
+
+
+class Waiting(NamedTuple):
+    """Of a queue: archived to below `start`, there from `low` on, to be archived to below `end`."""
+
+    start: int
+    low: int
+    end: int
+
+
+class Written(NamedTuple):
+    messages: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def plus(self, other: Written) -> Written:
+        return Written(*map(sum, zip(self, other, strict=True)))
+
+
+class Batches:
+    """Takes the archive from offset to offset, `max_messages` at a time.
+
+    note_loss: go on behind messages that the log does not have any more, and note them.
+    """
+
+    def __init__(
+        self, spark: Any, archive: Archive, log: Log, *, max_messages: int, note_loss: bool
+    ) -> None:
+        self._spark = spark
+        self._archive = archive
+        self._log = log
+        self._max_messages = max_messages
+        self._note_loss = note_loss
+        self._has_told = False
+
+    def waiting(
+        self, target: Mapping[MessageQueue, int] | None = None, *, all_of_them: bool
+    ) -> dict[MessageQueue, Waiting]:
+        """What is there and not archived, to below `target` where that is given.
+
+        Raises DataLossError for what is gone, unless that may be noted.
+        """
+        known = self._archive.state.by_queue()
+        bounds = self._log.bounds(
+            {queue: state.to for queue, state in known.items()}, all_of_them=all_of_them
+        )
+        waiting = {}
+        for queue, (low, high) in bounds.items():
+            start = known[queue].to if queue in known else low
+            end = high if target is None else min(high, target.get(queue, start))
+            self._check(queue, start, (low, high))
+            # Queues that are new are noted while they are still empty: what retention takes of them
+            # from now on is a gap.
+            if start < end or start < low or queue not in known:
+                waiting[queue] = Waiting(start, max(start, low), max(start, low, end))
+        return waiting
+
+    def write(self, waiting: Mapping[MessageQueue, Waiting]) -> Written:
+        """Archive these, or as many of them as one batch takes."""
+        ranges = self._admitted(waiting)
+        if not self._has_told:
+            self._tell({queue: start for queue, (start, _) in ranges.items()})
+        staged = self._archive.new_staging()
+        gaps = self._archive.new_staging()
+        filled = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
+        if filled:
+            frame = self._log.rows(self._spark, filled, gaps if self._note_loss else None)
+            write_files(with_hour(frame), staged)
+        commit = self._commit_of(ranges, staged, gaps)
+        self._archive.commit(commit)
+        self._tell({queue: end for queue, (_, end) in ranges.items()})
+        number = commit.state.next_batch - 1
+        files = [f for m in commit.manifests for f in m.files if f.batch == number]
+        messages = sum(end - start for start, end in ranges.values())
+        missing = sum(gap.end - gap.start for gap in commit.gaps if gap.queue is not None)
+        return Written(messages - missing, len(files), sum(file.bytes for file in files))
+
+    # Inside
+
+    def _check(self, queue: MessageQueue, start: int, bound: Range) -> None:
+        low, high = bound
+        if start > high:
+            raise DataLossError(
+                f"{lost(queue, high, start, BEYOND_THE_END)} are archived, and the queue ends before "
+                "them: its topic was deleted and made again, or its broker lost messages. Archive "
+                "the new topic under another path"
+            )
+        if start < low and not self._note_loss:
+            raise DataLossError(
+                f"{lost(queue, start, low, RETENTION)} are gone before they were archived. Set "
+                "fail_on_data_loss = false in the table [archive] to go on behind them; they are "
+                "then listed in _gaps and in the report"
+            )
+
+    def _admitted(self, waiting: Mapping[MessageQueue, Waiting]) -> dict[MessageQueue, Range]:
+        """Long queues share what a batch takes by their length."""
+        counts = shared({q: one.end - one.low for q, one in waiting.items()}, self._max_messages)
+        return {
+            queue: (one.start, one.low + counts[queue])
+            for queue, one in waiting.items()
+            if counts[queue] or one.low == one.end
+        }
+
+    def _tell(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Whoever follows the archive by its group. What is refused at the beginning (no such group)
+        would be with every batch; later failures are only logged: the truth is in the archive's state.
+        """
+        try:
+            self._log.archived(offsets)
+        except CometMQError as error:
+            if not self._has_told:
+                raise
+            log.warning("the group is not told what is archived", reason=str(error))
+        self._has_told = True
+
+    def _commit_of(self, ranges: Mapping[MessageQueue, Range], staged: Path, gaps: Path) -> Commit:
+        archive = self._archive
+        number = archive.state.next_batch
+        manifests = []
+        for hour, files in staged_files(staged, batch_name(number), number).items():
+            before = archive.manifests.get(hour, Manifest(*hour))
+            manifests.append(Manifest(*hour, (*before.files, *files), before.log, before.suspect))
+        queues = archive.state.by_queue()
+        for queue, (start, end) in ranges.items():
+            before_it = queues.get(queue)
+            queues[queue] = QueueState(
+                *queue,
+                first=before_it.first if before_it else start,
+                to=end,
+                proved_to=before_it.proved_to if before_it else start,
+            )
+        state = State(next_batch=number + 1, queues=in_order(queues))
+        return Commit("files", tuple(manifests), state, staged.name, None, archive.gaps_noted(gaps))
+
+
+def write_files(frame: Any, directory: Path) -> None:
+    """Write a frame with `hour` as files below `directory`, in the order of its queues."""
+    writer = frame.sortWithinPartitions(*ORDER).write.partitionBy("topic", "hour")
+    writer.option("compression", CODEC).parquet(str(directory))
+
+
+def staged_files(staged: Path, prefix: str, number: int) -> dict[Hour, tuple[DataFile, ...]]:
+    """What a job has written, after it got the names that it will have in data."""
+    found: dict[Hour, list[DataFile]] = {}
+    for at, path in enumerate(sorted(staged.glob("topic=*/hour=*/part-*.parquet"))):
+        renamed = path.rename(path.with_name(f"{prefix}-{at:04d}.parquet"))
+        # Hadoop's checksum of the file under its old name; nobody would look at it.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        file = DataFile(renamed.name, renamed.stat().st_size, number)
+        found.setdefault(Hour.of(path.parent), []).append(file)
+    return {hour: tuple(files) for hour, files in found.items()}

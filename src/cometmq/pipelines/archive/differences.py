@@ -1,0 +1,72 @@
+"""Which messages differ between log and archive, where the figures do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.figures import Place, row_checksum
+from cometmq.pipelines.archive.inventory import Problem
+from cometmq.pipelines.archive.layout import Hour, read_files
+from cometmq.pipelines.archive.spans import runs
+
+# Of one hour of one queue; more are counted only.
+_MOST: Final = 10_000
+LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
+
+
+def differences(
+    spark: Any, data: Path, place: Place, files: Sequence[Path], log: Any, low: int
+) -> list[Problem]:
+    """Held against `log`, the rows that the log has of the queue for this hour, from the offset `low`
+    on, message by message.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    hour, queue = place
+    wanted = log.select("queue_offset", row_checksum().alias("wanted"))
+    if files:
+        rows = read_files(spark, data, files, **LENIENT)
+        mine = (F.col("broker") == queue.broker_name) & (F.col("queue_id") == queue.queue_id)
+        rows = rows.where(mine & (F.col("queue_offset") >= low)).withColumn(
+            "checksum", row_checksum()
+        )
+        found = rows.groupBy("queue_offset").agg(
+            F.count("*").alias("count"),
+            F.min("file").alias("file"),
+            F.max("file").alias("other"),
+            F.min("checksum").alias("least"),
+            F.max("checksum").alias("most"),
+        )
+    else:
+        found = spark.createDataFrame(
+            [],
+            "queue_offset bigint, count bigint, file string, other string, "
+            "least bigint, most bigint",
+        )
+    kind = (
+        F.when(F.col("count").isNull(), "messages missing")
+        .when(F.col("wanted").isNull(), "strange messages")
+        .when(F.col("count") > 1, "messages twice")
+        .when(
+            (F.col("least") != F.col("wanted")) | (F.col("most") != F.col("wanted")),
+            "messages differ",
+        )
+    )
+    joined = found.join(wanted, "queue_offset", "full_outer").withColumn("kind", kind)
+    chosen = joined.where(F.col("kind").isNotNull()).select("kind", "file", "other", "queue_offset")
+    rows = chosen.orderBy("queue_offset").limit(_MOST).collect()
+    return list(_put_together(hour, queue, rows))
+
+
+def _put_together(hour: Hour, queue: MessageQueue, rows: Iterable[Any]) -> Iterable[Problem]:
+    by_cause: dict[tuple[str, str | None, str | None], list[int]] = {}
+    for kind, file, other, offset in rows:
+        by_cause.setdefault((kind, file, other), []).append(offset)
+    for (kind, file, other), offsets in by_cause.items():
+        for start, end in runs(offsets):
+            said = f"also in {other}" if other != file else ""
+            of_queue = (queue.broker_name, queue.queue_id)
+            yield Problem(kind, *hour, file, *of_queue, start, end - 1, said)

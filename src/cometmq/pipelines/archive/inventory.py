@@ -1,0 +1,112 @@
+"""What lies in an archive's data directory, held against its manifests. Without Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from cometmq.pipelines.archive.layout import Figures, Hour, Layout, Manifest
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that does not fit. Offsets are from `first` to `last`, both included.
+
+    kind: file missing, strange file, file changed, file unreadable, messages missing, messages twice,
+        messages differ, strange messages, offsets without messages, gone before the proof, or hour
+        differs.
+    """
+
+    kind: str
+    topic: str
+    hour: str | None = None
+    file: str | None = None
+    broker: str | None = None
+    queue_id: int | None = None
+    first: int | None = None
+    last: int | None = None
+    detail: str = ""
+
+
+class Inventory(NamedTuple):
+    """files: those that are there, by hour: of the manifest, and others."""
+
+    problems: list[Problem]
+    listed: dict[Hour, list[Path]]
+    strange: dict[Hour, list[Path]]
+
+    @property
+    def suspects(self) -> set[Hour]:
+        named = {Hour(one.topic, one.hour or "") for one in self.problems}
+        return named | {hour for hour, paths in self.strange.items() if paths}
+
+
+def take_inventory(layout: Layout, manifests: Mapping[Hour, Manifest]) -> Inventory:
+    """Look at each directory of data: names and sizes, not what is in the files."""
+    found = Inventory([], {}, {})
+    for hour in sorted({*manifests, *_hours(layout.data)}):
+        _look(layout.data_of(hour), manifests.get(hour, Manifest(*hour)), found)
+    return found
+
+
+def _hours(data: Path) -> Iterable[Hour]:
+    for topic in data.glob("topic=*"):
+        for directory in topic.glob("hour=*"):
+            yield Hour.of(directory)
+
+
+def _look(directory: Path, manifest: Manifest, found: Inventory) -> None:
+    sizes = _sizes(directory)
+    hour = manifest.key
+    found.listed[hour] = [directory / f.name for f in manifest.files if f.name in sizes]
+    for file in manifest.files:
+        size = sizes.pop(file.name, None)
+        if size is None:
+            said = f"it had {file.bytes:,} bytes"
+            found.problems.extend(of_file("file missing", hour, file.name, file.queues, said))
+        elif size != file.bytes:
+            said = f"has {size:,} bytes, had {file.bytes:,}"
+            found.problems.extend(of_file("file changed", hour, file.name, file.queues, said))
+    found.strange[hour] = [directory / name for name in sorted(sizes)]
+
+
+def of_file(
+    kind: str, hour: Hour, name: str, queues: Iterable[Figures], detail: str
+) -> list[Problem]:
+    """One for each queue that the file is known to have messages of."""
+    of_queues = [
+        Problem(kind, *hour, name, one.broker, one.queue_id, one.first, one.last, detail)
+        for one in queues
+    ]
+    return of_queues or [Problem(kind, *hour, name, detail=detail)]
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    """Of what readers take for data: no names that begin with a dot or an underscore."""
+    if not directory.is_dir():
+        return {}
+    with os.scandir(directory) as entries:
+        return {
+            entry.name: entry.stat().st_size
+            for entry in entries
+            if entry.is_file() and not entry.name.startswith((".", "_"))
+        }
+
+
+def unreadable(paths: Iterable[Path]) -> dict[Path, str]:
+    """Those of the Parquet files that cannot be read to their end, with the reason."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    found = {}
+    for path in paths:
+        try:
+            with parquet.ParquetFile(path) as file:
+                for _ in file.iter_batches():
+                    pass
+        except (OSError, pa.ArrowException) as error:
+            found[path] = str(error).splitlines()[0][:200]
+    return found

@@ -1,0 +1,189 @@
+"""Whether the figures of an archive's files are those of the log, and what follows. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.figures import Place, summed
+from cometmq.pipelines.archive.inventory import Inventory, Problem, of_file
+from cometmq.pipelines.archive.layout import (
+    Figures,
+    Hour,
+    Manifest,
+    NotedGap,
+    QueueState,
+    SafeRange,
+)
+from cometmq.pipelines.archive.spans import Span, length, within
+
+
+class Evidence(NamedTuple):
+    """spans: of each queue what is to be proved now. away: those that are not there to be asked.
+
+    log: the figures that the log has for these spans. lost: what is gone from it though it was
+    archived; `log` has the archive's own figures for that. gaps: what was gone before it was archived.
+    """
+
+    spans: dict[MessageQueue, Span]
+    away: frozenset[MessageQueue]
+    log: dict[Place, Figures]
+    lost: dict[MessageQueue, list[Span]]
+    gaps: tuple[NotedGap, ...] = ()
+
+    def without_messages(self) -> dict[MessageQueue, int]:
+        """Of how many offsets nobody knows what became of them, for queues that have such. (Below
+        zero where there are messages in what is noted as gone.)
+        """
+        counts = dict.fromkeys(self.spans, 0)
+        for (_, queue), one in self.log.items():
+            counts[queue] += one.count
+        left = {
+            queue: span[1]
+            - span[0]
+            - length(within(span, spans_of(self.gaps, queue)))
+            - counts[queue]
+            for queue, span in self.spans.items()
+        }
+        return {queue: count for queue, count in left.items() if count}
+
+
+class Judgement:
+    """failed: the hours of queues that do not fit, with what log and archive have for them.
+
+    problems: what can be said of files without going through messages.
+    """
+
+    def __init__(
+        self,
+        manifests: Mapping[Hour, Manifest],
+        hours: Iterable[Hour],
+        evidence: Evidence,
+        inventory: Inventory,
+        found: Iterable[tuple[Hour, str | None, Figures]],
+    ) -> None:
+        self._manifests = {hour: manifests.get(hour, Manifest(*hour)) for hour in sorted(hours)}
+        self._evidence = evidence
+        self._found: dict[tuple[Hour, str], list[Figures]] = {}
+        for hour, name, one in found:
+            self._found.setdefault((hour, str(name)), []).append(one)
+        self.problems = [*inventory.problems, *self._changed(inventory), *self._strange(inventory)]
+        self.failed = self._compare()
+        self.failed_queues = {queue for _, queue in self.failed}
+        for queue, count in evidence.without_messages().items():
+            self.failed_queues.add(queue)
+            start, end = evidence.spans[queue]
+            place = (queue.broker_name, queue.queue_id, start, end - 1)
+            said = f"{count:,} of these offsets are neither in the log nor noted as gone"
+            self.problems.append(
+                Problem("offsets without messages", queue.topic, None, None, *place, said)
+            )
+        self._bad_hours = {hour for hour, _ in self.failed}
+        self._bad_hours |= {Hour(one.topic, one.hour or "") for one in self.problems}
+
+    def of_files(self, hour: Hour) -> list[tuple[str, Figures]]:
+        """What each of the manifest's files has now."""
+        names = (file.name for file in self._manifests[hour].files)
+        return [(name, one) for name in names for one in self._found.get((hour, name), ())]
+
+    def manifests(self) -> tuple[Manifest, ...]:
+        """Those that change. A directory with nothing but strange files gets none."""
+        changed = (self._after(one) for one in self._manifests.values() if one.files or one.log)
+        return tuple(one for one in changed if one != self._manifests[one.key])
+
+    def proved(self, queue: MessageQueue) -> Span | None:
+        """What of a queue is proved now and was not before."""
+        return None if queue in self.failed_queues else self._evidence.spans.get(queue)
+
+    # Inside
+
+    def _compare(self) -> dict[Place, tuple[Figures | None, Figures | None]]:
+        kept = ((hour, one) for hour, manifest in self._manifests.items() for one in manifest.log)
+        new = ((hour, one) for (hour, _), one in self._evidence.log.items())
+        wanted = summed([*kept, *new])
+        there = summed((hour, one) for hour in self._manifests for _, one in self.of_files(hour))
+        return {
+            place: (wanted.get(place), there.get(place))
+            for place in sorted({*wanted, *there})
+            if place[1] not in self._evidence.away and wanted.get(place) != there.get(place)
+        }
+
+    def _changed(self, inventory: Inventory) -> Iterable[Problem]:
+        """Files that were proved and are not what they were."""
+        for hour, manifest in self._manifests.items():
+            there = {path.name for path in inventory.listed.get(hour, ())}
+            for file in manifest.files:
+                now = {
+                    (one.broker, one.queue_id): one
+                    for one in self._found.get((hour, file.name), ())
+                }
+                if file.name not in there or not file.queues:
+                    continue
+                for before in file.queues:
+                    one = now.get((before.broker, before.queue_id))
+                    if one != before:
+                        said = f"has {one.count if one else 0:,} messages, was proved with {before.count:,}"
+                        if one and one.count == before.count:
+                            said = "its messages are not those that were proved"
+                        yield from of_file("file changed", hour, file.name, [before], said)
+
+    def _strange(self, inventory: Inventory) -> Iterable[Problem]:
+        for hour, paths in inventory.strange.items():
+            for path in paths:
+                said = "is none of the archive's: take it away"
+                found = self._found.get((hour, path.name), ())
+                yield from of_file("strange file", hour, path.name, found, said)
+
+    def _after(self, manifest: Manifest) -> Manifest:
+        hour = manifest.key
+        new = [
+            (hour, one)
+            for (at, queue), one in self._evidence.log.items()
+            if at == hour and self.proved(queue)
+        ]
+        log = summed([*((hour, one) for one in manifest.log), *new])
+        files = manifest.files
+        if self._fits(hour):
+            files = tuple(
+                replace(file, queues=tuple(sorted(self._found.get((hour, file.name), ()))))
+                for file in files
+            )
+        ledger = tuple(log[place] for place in sorted(log))
+        return Manifest(*hour, files, ledger, hour in self._bad_hours)
+
+    def _fits(self, hour: Hour) -> bool:
+        """Everything in the hour's files is proved."""
+        unproved = {*self.failed_queues, *self._evidence.away}
+        return hour not in self._bad_hours and not any(
+            MessageQueue(hour.topic, one.broker, one.queue_id) in unproved
+            for _, one in self.of_files(hour)
+        )
+
+
+def safe_ranges(
+    queues: Iterable[QueueState],
+    manifests: Iterable[Manifest],
+    gaps: Iterable[NotedGap],
+    proved_at: str,
+) -> tuple[SafeRange, ...]:
+    """Of each queue what is proved, to in front of the first hour that is suspect."""
+    ends: dict[MessageQueue, int] = {}
+    for manifest in manifests:
+        for one in manifest.log if manifest.suspect else ():
+            queue = MessageQueue(manifest.topic, one.broker, one.queue_id)
+            ends[queue] = min(one.first, ends.get(queue, one.first))
+    listed = list(gaps)
+    marks = []
+    for state in queues:
+        span = state.first, min(state.proved_to, ends.get(state.queue, state.proved_to))
+        missing = length(within(span, spans_of(listed, state.queue)))
+        count = span[1] - span[0] - missing
+        marks.append(SafeRange(*state.queue, *span, count, missing, proved_at))
+    return tuple(marks)
+
+
+def spans_of(gaps: Iterable[NotedGap], queue: MessageQueue) -> list[Span]:
+    return [(gap.start, gap.end) for gap in gaps if gap.queue == queue]

@@ -1,0 +1,308 @@
+"""Topics to Parquet, by topic and hour, proved against the log.
+
+    report = archive.run(archive.Config(topics=["orders"], path="/data/archive"), context)
+
+Once: what is there now. As a stream: until the process is told to stop (SIGINT, SIGTERM). Run again it
+goes on where it was. docs/pipelines.md says what lies where.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cometmq.errors import ConfigError
+from cometmq.model.names import topic_fault
+from cometmq.pipelines.archive.batches import Batches, Written
+from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.compaction import Compacted, Compaction
+from cometmq.pipelines.archive.layout import read, session_for
+from cometmq.pipelines.archive.log import LiveLog, Log, StoreLog
+from cometmq.pipelines.archive.proof import Proof, Proved
+from cometmq.pipelines.archive.report import Report, report_of
+from cometmq.pipelines.configuration import Settings
+from cometmq.pipelines.context import Context
+from cometmq.pipelines.progress import Step
+from cometmq.pipelines.report import now
+
+__all__ = ["Config", "Report", "read", "run"]
+
+_MIB: Final = 1 << 20
+# Characters by which Spark would take a path for a pattern.
+_PATTERN_SIGNS: Final = "*?[]{}\\"
+
+
+class Config(Settings, frozen=True):
+    """topics: names, or topic_pattern: a regular expression that whole topic names match.
+
+    path: the archive's directory, which the driver and all workers see under this name.
+    mode: `once` takes what is there now, `stream` goes on until it is stopped.
+    interval_s: of a stream: from the beginning of a batch to that of the next.
+    proof_interval_s: of a stream: how often it compacts and proves; it does so at its end, too.
+    max_messages: of a batch. min_partitions: into how many tasks a batch is split at least.
+    store, broker: instead of a cluster a store directory and the name of the broker whose it is.
+    fail_on_data_loss: fail where the log does not have messages any more that were not archived yet;
+        with false they are noted and the archive goes on behind them.
+    commit_group: a consumer group that is told the offsets archived, for those who look at its lag.
+    compact_files: an hour with so many small files is compacted; 0 never does it.
+    target_file_mb: how large compacted files come out; small ones have less than half of it.
+    verify: `new` proves what is new; `all` reads all files again, and holds those against their proofs
+        whose log may have expired.
+    """
+
+    path: str
+    topics: list[str] = msgspec.field(default_factory=list)
+    topic_pattern: str | None = None
+    mode: Literal["once", "stream"] = "once"
+    interval_s: float = 60.0
+    proof_interval_s: float = 600.0
+    max_messages: int = 1_000_000
+    min_partitions: int = 1
+    store: str | None = None
+    broker: str | None = None
+    fail_on_data_loss: bool = True
+    commit_group: str | None = None
+    compact_files: int = 8
+    target_file_mb: int = 128
+    verify: Literal["new", "all"] = "new"
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for what does not fit."""
+        self._check_topics()
+        self._check_path()
+        self._check_store()
+        for key, low in (
+            ("interval_s", 0),
+            ("proof_interval_s", 0),
+            ("max_messages", 1),
+            ("min_partitions", 1),
+            ("compact_files", 0),
+            ("target_file_mb", 1),
+        ):
+            value = getattr(self, key)
+            if value < low:
+                raise ConfigError(f"{key} is {value}, give {low} or more")
+        if self.compact_files == 1:
+            raise ConfigError("compact_files is 1, give 2 or more, or 0 to compact nothing")
+
+    def _check_topics(self) -> None:
+        if bool(self.topics) == (self.topic_pattern is not None):
+            raise ConfigError(
+                "one of topics and topic_pattern must be given, and not both: for example "
+                'topics = ["orders"] or topic_pattern = "orders-.*"'
+            )
+        for topic in self.topics:
+            if fault := topic_fault(topic):
+                raise ConfigError(f"topics: {fault}")
+        try:
+            re.compile(self.topic_pattern or "")
+        except re.error as error:
+            raise ConfigError(
+                f"topic_pattern is {self.topic_pattern!r}, no regular expression: {error}"
+            ) from error
+
+    def _check_path(self) -> None:
+        if "://" in self.path or not self.path or set(self.path) & set(_PATTERN_SIGNS):
+            raise ConfigError(
+                f"path is {self.path!r}, give a directory that is mounted on the driver and all "
+                f"workers, without any of {_PATTERN_SIGNS}"
+            )
+        if not Path(self.path).is_absolute():
+            raise ConfigError(
+                f"path is {self.path!r}, give it from the root on: workers have other directories"
+            )
+
+    def _check_store(self) -> None:
+        if self.store is None:
+            if self.broker is not None:
+                raise ConfigError(
+                    f"broker is {self.broker!r}, which is for a store; give store too"
+                )
+            return
+        if self.broker is None:
+            raise ConfigError(
+                "store is given, so give broker too: the name of the broker whose store it is "
+                '(brokerName of its configuration), for example broker = "broker-a"'
+            )
+        if self.mode == "stream":
+            raise ConfigError(
+                'mode is "stream", and a store is only read while no broker writes it: '
+                'give mode = "once"'
+            )
+        if self.commit_group is not None:
+            raise ConfigError("commit_group is for a cluster; leave it out with store")
+
+
+def run(config: Config, context: Context, stopped: threading.Event | None = None) -> Report:
+    """Archive, compact, prove. `stopped` ends a stream, as the signals do in a main thread.
+
+    Raises ConfigError for what does not fit, DataLossError for messages that are gone.
+    """
+    spark = session_for(context.spark)
+    with closing(_log(config, context, spark)) as log, Archive(config.path) as archive:
+        return _Run(config, context, spark, archive, log).run(stopped or threading.Event())
+
+
+class _Run:
+    def __init__(
+        self, config: Config, context: Context, spark: Any, archive: Archive, log: Log
+    ) -> None:
+        self._config = config
+        self._progress = context.progress
+        self._spark = spark
+        self._archive = archive
+        self._batches = Batches(
+            spark,
+            archive,
+            log,
+            max_messages=config.max_messages,
+            note_loss=not config.fail_on_data_loss,
+        )
+        self._compaction = Compaction(
+            spark,
+            archive,
+            from_files=config.compact_files,
+            target_bytes=config.target_file_mb * _MIB,
+        )
+        self._proof = Proof(spark, archive, log)
+        self._started = now()
+        self._written = Written()
+        self._compacted = Compacted()
+        self._proved = Proved()
+
+    def run(self, stopped: threading.Event) -> Report:
+        if self._config.mode == "once":
+            self._once()
+        else:
+            with _signals_set(stopped):
+                self._stream(stopped)
+        return report_of(
+            self._archive,
+            self._started,
+            self._config.mode,
+            self._written,
+            self._compacted,
+            self._proved,
+        )
+
+    # Inside
+
+    def _once(self) -> None:
+        with self._progress.step("archive") as step:
+            waiting = self._batches.waiting(all_of_them=True)
+            target = {queue: one.end for queue, one in waiting.items()}
+            total = sum(one.end - one.low for one in waiting.values())
+            while waiting:
+                if total <= self._config.max_messages:
+                    with step.spark_jobs(self._spark):
+                        self._written = self._batches.write(waiting)
+                    break
+                step.advance(self._written.messages, total)
+                self._written = self._written.plus(self._batches.write(waiting))
+                waiting = self._batches.waiting(target, all_of_them=True)
+            step.outcome = _said(self._written)
+        self._compact_and_prove(all_of_them=True)
+
+    def _stream(self, stopped: threading.Event) -> None:
+        config = self._config
+        proof_after_s = time.monotonic() + config.proof_interval_s
+        with self._progress.step("archive") as step:
+            while not stopped.is_set():
+                begun_s = time.monotonic()
+                self._next_batch(step, stopped)
+                if time.monotonic() >= proof_after_s and not stopped.is_set():
+                    self._compact_and_prove(all_of_them=False)
+                    proof_after_s = time.monotonic() + config.proof_interval_s
+                stopped.wait(max(0.0, begun_s + config.interval_s - time.monotonic()))
+            step.outcome = _said(self._written)
+        self._compact_and_prove(all_of_them=False)
+
+    def _next_batch(self, step: Step, stopped: threading.Event) -> None:
+        """What is there now, in as many batches as that takes."""
+        waiting = self._batches.waiting(all_of_them=False)
+        while waiting and not stopped.is_set():
+            self._written = self._written.plus(self._batches.write(waiting))
+            step.advance(self._written.messages)
+            waiting = self._batches.waiting(
+                {queue: one.end for queue, one in waiting.items()}, all_of_them=False
+            )
+
+    def _compact_and_prove(self, *, all_of_them: bool) -> None:
+        self._compact()
+        with self._progress.step("prove") as step, step.spark_jobs(self._spark):
+            proved = self._proof.run(
+                everything=self._config.verify == "all",
+                all_of_them=all_of_them,
+                suspects=self._compacted.suspects,
+            )
+            # What does not fit is found again by every proof; of gaps the first one tells.
+            self._proved = proved._replace(
+                messages=self._proved.messages + proved.messages,
+                gaps=self._proved.gaps + proved.gaps,
+            )
+            step.outcome = f"{proved.messages:,} messages, {len(proved.problems)} problems"
+
+    def _compact(self) -> None:
+        due = self._compaction.due() if self._config.compact_files else []
+        if not due:
+            return
+        with self._progress.step("compact") as step:
+            done = Compacted()
+            for one in self._compaction.run(due):
+                done = done.plus(one)
+                step.advance(done.directories + len(done.suspects), len(due))
+            step.outcome = f"{done.files_before:,} files into {done.files_after:,}"
+            self._compacted = self._compacted.plus(done)
+
+
+def _said(written: Written) -> str:
+    return f"{written.messages:,} messages, {written.files:,} files"
+
+
+def _log(config: Config, context: Context, spark: Any) -> Log:
+    if config.store is not None:
+        assert config.broker is not None, "checked by the configuration"
+        return StoreLog(
+            spark,
+            config.store,
+            config.broker,
+            config.topics,
+            config.topic_pattern,
+            config.min_partitions,
+        )
+    return LiveLog(
+        context.cluster.options(),
+        config.topics,
+        config.topic_pattern,
+        config.min_partitions,
+        config.commit_group,
+    )
+
+
+@contextmanager
+def _signals_set(stopped: threading.Event) -> Iterator[None]:
+    """The first SIGINT or SIGTERM sets the event; the second one does what it always does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, _frame: object) -> None:
+        stopped.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

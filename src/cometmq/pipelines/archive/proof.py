@@ -1,0 +1,247 @@
+"""Holds an archive against the log it came from, and marks what may expire.
+
+The log is read once more, for what was archived since the last proof, and gives figures (count, span,
+checksum) for each queue and hour; they are added to those of the proofs before, which the manifests
+keep. The files of every hour that changed are read, too, as they lie there now, and the sum of their
+figures must be that of the log's. So it does not matter how often files were compacted, and files can
+be held against their proof when the log has expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.commits import Archive, Commit
+from cometmq.pipelines.archive.differences import LENIENT, differences
+from cometmq.pipelines.archive.figures import Found, Place, figures, summed, with_hour
+from cometmq.pipelines.archive.inventory import (
+    Inventory,
+    Problem,
+    take_inventory,
+    unreadable,
+)
+from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges, spans_of
+from cometmq.pipelines.archive.layout import (
+    Figures,
+    Hour,
+    NotedGap,
+    State,
+    in_order,
+    noted_gaps,
+    read_files,
+)
+from cometmq.pipelines.archive.log import Log
+from cometmq.pipelines.archive.spans import Span, length, within, without
+
+# Of hours and queues that do not fit: so many are gone through message by message.
+_MOST_COMPARED: Final = 8
+
+
+class Proved(NamedTuple):
+    """messages: how many were proved now. gaps: what is missing among their offsets."""
+
+    messages: int = 0
+    problems: tuple[Problem, ...] = ()
+    gaps: tuple[NotedGap, ...] = ()
+
+
+class Proof:
+    def __init__(self, spark: Any, archive: Archive, log: Log) -> None:
+        self._spark = spark
+        self._archive = archive
+        self._log = log
+
+    def run(self, *, everything: bool, all_of_them: bool, suspects: Iterable[Hour] = ()) -> Proved:
+        """Prove what is new, and look again at `suspects` and what proofs before have found; or at
+        `everything`. What does not fit is not marked, and comes back with every proof until it fits.
+
+        Queues whose broker is away wait for the next proof, unless `all_of_them` are needed.
+        """
+        archive = self._archive
+        gaps = noted_gaps(archive.layout.gaps)
+        inventory = take_inventory(archive.layout, archive.manifests)
+        evidence = self._evidence(gaps, inventory, all_of_them=all_of_them)
+        hours = {h for h, one in archive.manifests.items() if everything or not one.is_proved}
+        hours |= {*suspects, *inventory.suspects, *(hour for hour, _ in evidence.log)}
+        judgement = Judgement(
+            archive.manifests, hours, evidence, inventory, self._archived(hours, inventory)
+        )
+        problems = [*judgement.problems, *_lost_problems(evidence)]
+        problems += self._explained(judgement, inventory)
+        self._commit(judgement, evidence, gaps)
+        return _proved(judgement, evidence, gaps, problems)
+
+    # Inside
+
+    def _evidence(
+        self, gaps: tuple[NotedGap, ...], inventory: Inventory, *, all_of_them: bool
+    ) -> Evidence:
+        queues = {s.queue: s for s in self._archive.state.queues if s.proved_to < s.to}
+        if not queues:
+            return Evidence({}, frozenset(), {}, {})
+        known = {queue: state.to for queue, state in queues.items()}
+        bounds = self._log.bounds(known, all_of_them=all_of_them)
+        spans = {q: (state.proved_to, state.to) for q, state in queues.items() if q in bounds}
+        ranges = {
+            queue: (max(start, bounds[queue][0]), end)
+            for queue, (start, end) in spans.items()
+            if bounds[queue][0] < end
+        }
+        # What is gone by now is noted aside: it was there when it was archived.
+        aside = self._archive.new_staging()
+        log: dict[Place, Figures] = {}
+        if ranges:
+            frame = with_hour(self._log.rows(self._spark, ranges, aside))
+            log = summed((hour, one) for hour, _, one in figures(frame, by_file=False))
+        lost = {}
+        gone_now = self._archive.gaps_noted(aside)
+        for queue, (start, end) in spans.items():
+            begin = ranges[queue][0] if queue in ranges else end
+            gone = within((start, end), [(start, begin), *spans_of(gone_now, queue)])
+            never = spans_of(gaps, queue)
+            if parts := [part for span in gone for part in without(span, never)]:
+                lost[queue] = parts
+        if lost:
+            own = self._own_figures(lost, inventory)
+            log = summed([*((h, one) for (h, _), one in log.items()), *own])
+        return Evidence(spans, frozenset(queues.keys() - spans.keys()), log, lost, gaps)
+
+    def _own_figures(
+        self, spans: Mapping[MessageQueue, list[Span]], inventory: Inventory
+    ) -> list[tuple[Hour, Figures]]:
+        """What the archive has of offsets for which there is no other witness any more."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        manifests = self._archive.manifests
+        paths = [
+            path
+            for hour, there in inventory.listed.items()
+            for path in there
+            if not manifests[hour].is_proved
+        ]
+        if not paths:
+            return []
+        chosen = reduce(
+            or_,
+            (
+                (F.col("topic") == queue.topic)
+                & (F.col("broker") == queue.broker_name)
+                & (F.col("queue_id") == queue.queue_id)
+                & F.col("queue_offset").between(start, end - 1)
+                for queue, parts in spans.items()
+                for start, end in parts
+            ),
+        )
+        rows = read_files(self._spark, self._archive.layout.data, paths, **LENIENT).where(chosen)
+        return [(hour, one) for hour, _, one in figures(rows, by_file=False)]
+
+    def _archived(self, hours: Iterable[Hour], inventory: Inventory) -> Found:
+        """The figures of every file of these hours, of strange ones, too."""
+        paths = [path for hour in sorted(hours) for path in inventory.listed.get(hour, ())]
+        paths += [path for there in inventory.strange.values() for path in there]
+        if not paths:
+            return []
+        rows = read_files(self._spark, self._archive.layout.data, paths, **LENIENT)
+        return figures(rows, by_file=True)
+
+    def _explained(self, judgement: Judgement, inventory: Inventory) -> Iterable[Problem]:
+        """What is wrong where the figures differ: files, or single messages."""
+        failed = judgement.failed
+        if not failed:
+            return
+        told = {(Hour(p.topic, p.hour or ""), p.broker, p.queue_id) for p in judgement.problems}
+        for hour in sorted({hour for hour, _ in failed}):
+            for path, reason in unreadable(inventory.listed.get(hour, ())).items():
+                yield Problem("file unreadable", *hour, path.name, detail=reason)
+        bounds = self._log.bounds({}, all_of_them=False)
+        for at, (place, (wanted, there)) in enumerate(failed.items()):
+            hour, queue = place
+            found: list[Problem] = []
+            if at < _MOST_COMPARED and queue in bounds:
+                paths = inventory.listed.get(hour, ())
+                found = self._compared(place, wanted or there, bounds[queue], paths)
+            yield from found
+            if not found and (hour, queue.broker_name, queue.queue_id) not in told:
+                yield _hour_differs(place, wanted, there)
+
+    def _compared(
+        self, place: Place, of: Figures | None, bound: Span, paths: Sequence[Path]
+    ) -> list[Problem]:
+        """Message by message, as far as the log has them still."""
+        assert of is not None, "an hour without messages on both sides fits"
+        hour, queue = place
+        low, high = max(of.first, bound[0]), min(of.last + 1, bound[1])
+        if low >= high:
+            return []
+        aside = self._archive.new_staging()
+        rows = with_hour(self._log.rows(self._spark, {queue: (low, high)}, aside))
+        here = rows.where(rows.hour == hour.hour)
+        data = self._archive.layout.data
+        found = differences(self._spark, data, place, paths, here, low)
+        self._archive.gaps_noted(aside)
+        return found
+
+    def _commit(self, judgement: Judgement, evidence: Evidence, gaps: tuple[NotedGap, ...]) -> None:
+        archive = self._archive
+        changed = judgement.manifests()
+        queues = archive.state.by_queue()
+        for queue in evidence.spans:
+            if span := judgement.proved(queue):
+                queues[queue] = replace(queues[queue], proved_to=span[1])
+        state = State(next_batch=archive.state.next_batch, queues=in_order(queues))
+        if not changed and state == archive.state and archive.layout.safe.exists():
+            return
+        after = {**archive.manifests, **{one.key: one for one in changed}}
+        proved_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        safe = safe_ranges(state.queues, after.values(), gaps, proved_at)
+        archive.commit(Commit("nothing", changed, state, safe=safe))
+
+
+def _hour_differs(place: Place, wanted: Figures | None, there: Figures | None) -> Problem:
+    hour, queue = place
+    one = wanted or there
+    assert one is not None, "an hour without messages on both sides fits"
+    said = (
+        f"the log had {wanted.count if wanted else 0:,} messages, "
+        f"the archive has {there.count if there else 0:,}"
+    )
+    of_queue = (queue.broker_name, queue.queue_id)
+    return Problem("hour differs", *hour, None, *of_queue, one.first, one.last, said)
+
+
+def _lost_problems(evidence: Evidence) -> Iterable[Problem]:
+    for queue, spans in evidence.lost.items():
+        for start, end in spans:
+            said = "the log does not have them any more, so nothing proves what is archived of them"
+            place = (queue.broker_name, queue.queue_id, start, end - 1)
+            yield Problem("gone before the proof", queue.topic, None, None, *place, said)
+
+
+def _proved(
+    judgement: Judgement,
+    evidence: Evidence,
+    gaps: Iterable[NotedGap],
+    problems: Iterable[Problem],
+) -> Proved:
+    messages = 0
+    new = []
+    for gap in gaps:
+        span = judgement.proved(gap.queue) if gap.queue else None
+        if span and within(span, [(gap.start, gap.end)]):
+            new.append(gap)
+    for queue in evidence.spans:
+        if span := judgement.proved(queue):
+            messages += span[1] - span[0] - length(within(span, spans_of(new, queue)))
+    in_order_of = sorted(
+        problems,
+        key=lambda one: (one.topic, one.hour or "", one.kind, one.file or "", one.first or 0),
+    )
+    return Proved(messages, tuple(in_order_of), tuple(new))

@@ -1,0 +1,96 @@
+"""What an audit needs to know of an archive: its messages, and what it says of itself.
+
+A directory of Parquet files with the columns of the sources will do as well, but says nothing of
+files that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from cometmq.errors import ConfigError
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.layout import DataFile, Hour, Layout, noted_gaps
+from cometmq.pipelines.message_logs import schema_of
+from cometmq.spark.gaps import Gap
+
+
+@dataclass
+class ArchiveNotes:
+    """What an archive says of itself.
+
+    offsets: of each queue the first offset that it was to archive, and the one below which it has.
+    gaps: offsets that it did not get, and why.
+    missing: offsets of files that it has written and that are not there, with the file's name. A file
+        that was never proved is not among them: nobody knows what was in it.
+    known_files: the files that belong to it, as the column `file` has them; None for a directory of
+        files that is no archive.
+    """
+
+    offsets: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+    missing: list[tuple[Gap, str]] = field(default_factory=list)
+    known_files: list[str] | None = None
+
+
+def archive_notes(path: str, topics: Collection[str]) -> ArchiveNotes:
+    """Raises ConfigError for a path where no archive lies, and for one that is damaged."""
+    layout = Layout(path)
+    if not layout.path.is_dir():
+        raise ConfigError(
+            f"archive is {path!r}, which is no directory here; give the path of the archive"
+        )
+    notes = ArchiveNotes()
+    if not layout.data.is_dir():
+        return notes
+    for state in layout.load_state().queues:
+        if state.topic in topics:
+            notes.offsets[state.queue] = (state.first, state.to)
+    try:
+        gaps = noted_gaps(layout.gaps)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"the archive's list of gaps {layout.gaps} is damaged: {error}"
+        ) from error
+    for gap in gaps:
+        if gap.topic in topics:
+            notes.gaps.append(
+                Gap(gap.topic, gap.broker, gap.queue_id, gap.start, gap.end, gap.cause)
+            )
+    notes.known_files = []
+    for manifest in layout.load_manifests():
+        if manifest.topic in topics:
+            for file in manifest.files:
+                _note_file(notes, layout, manifest.key, file)
+    return notes
+
+
+def archived(spark: Any, path: str, topics: Collection[str], columns: Collection[str]) -> Any:
+    """The archive's messages with these columns, and `file`, the one that each lies in."""
+    from pyspark.sql import functions as f
+
+    data = Layout(path).data
+    is_archive = data.is_dir()
+    schema = schema_of(columns) + (", hour string" if is_archive else "")
+    # A file that is damaged, or goes meanwhile, is for the audit to find by what is missing.
+    reader = spark.read.schema(schema).options(ignoreCorruptFiles="true", ignoreMissingFiles="true")
+    frame = reader.parquet(str(data if is_archive else path))
+    hour = f.col("hour") if is_archive else f.lit("")
+    name = f.concat_ws("/", "topic", hour, f.col("_metadata.file_name"))
+    chosen = frame.where(f.col("topic").isin(sorted(topics)))
+    return chosen.withColumn("file", name).drop("hour")
+
+
+def _note_file(notes: ArchiveNotes, layout: Layout, hour: Hour, file: DataFile) -> None:
+    name = f"{hour.topic}/{hour.hour}/{file.name}"
+    assert notes.known_files is not None
+    notes.known_files.append(name)
+    if (layout.data_of(hour) / file.name).exists():
+        return
+    for part in file.queues:
+        gap = Gap(hour.topic, part.broker, part.queue_id, part.first, part.last + 1, "")
+        notes.missing.append((gap, name))

@@ -1,0 +1,289 @@
+"""What an audit found, for programs and for people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cometmq.pipelines.audit.causes import Told
+from cometmq.pipelines.audit.figures import balance_figure, difference_figure
+from cometmq.pipelines.audit.rows import Bounds
+from cometmq.pipelines.audit.settings import Config
+from cometmq.pipelines.report import Report as BaseReport
+from cometmq.pipelines.report import Section, Table
+
+_MOST_EXAMPLES: Final = 5
+_MOST_ROWS: Final = 500
+
+
+class Found(NamedTuple):
+    """A row of the comparison. Without a difference, `numbers` are sent, stored, archived and consumed
+    by each group; else `times` is how often it is there. `hour` is counted from the epoch, None where
+    no time is known.
+    """
+
+    topic: str
+    broker: str | None
+    queue_id: int | None
+    hour: int | None
+    difference: str | None
+    group: str | None
+    cause: str | None
+    explained: bool | None
+    times: int | None
+    example: str | None
+    numbers: Sequence[int | None]
+
+
+class Cell(msgspec.Struct):
+    """The numbers of a topic, a queue and an hour. Of evidence alone broker and queue are unknown."""
+
+    topic: str
+    broker: str | None
+    queue_id: int | None
+    hour: str | None
+    sent: int = 0
+    stored: int = 0
+    archived: int | None = None
+    consumed: dict[str, int] = {}
+    explained: int = 0
+    unexplained: int = 0
+
+    @property
+    def queue(self) -> str:
+        return "-" if self.broker is None else f"{self.broker}:{self.queue_id}"
+
+
+class Difference(msgspec.Struct):
+    """A kind of difference with one cause. Examples are msg_id and place of some, oldest first."""
+
+    topic: str
+    difference: str
+    group: str | None
+    cause: str
+    explained: bool
+    count: int
+    examples: list[str]
+
+
+class Cut(msgspec.Struct):
+    """Up to where a queue was audited: offsets from `first` to below `end`, `low` the log's lowest."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    first: int
+    low: int
+    end: int
+    archived_to: int | None
+    committed: dict[str, int | None]
+
+
+class Report(BaseReport):
+    """evidence: where each number comes from."""
+
+    topics: list[Cell]
+    cells: list[Cell]
+    differences: list[Difference]
+    evidence: dict[str, str]
+    cut_at: str
+    cut: list[Cut]
+
+    def sections(self) -> list[Section]:
+        groups = sorted({group for cell in self.topics for group in cell.consumed})
+        archived = any(cell.archived is not None for cell in self.topics)
+        sections: list[Section] = [
+            Table("Messages", _columns(["topic"], archived, groups), self._topic_rows(groups)),
+            Table(
+                "Differences",
+                ["", "difference", "cause", "count", "for example, at"],
+                [self._difference_row(each) for each in self.differences],
+                empty="none: all numbers are equal",
+            ),
+            balance_figure(self.cells, archived, groups),
+            difference_figure(self.cells),
+            Table(
+                "Queues and hours",
+                _columns(["topic", "queue", "hour (UTC)"], archived, groups),
+                [
+                    [cell.topic, cell.queue, cell.hour, *_numbers(cell, archived, groups)]
+                    for cell in self.cells[:_MOST_ROWS]
+                ],
+                page_only=True,
+            ),
+            Table(
+                "Where the numbers come from",
+                ["number", "source"],
+                [[name, source] for name, source in self.evidence.items()],
+            ),
+        ]
+        return sections
+
+    def _topic_rows(self, groups: Sequence[str]) -> list[list[object]]:
+        archived = any(cell.archived is not None for cell in self.topics)
+        rows = [[cell.topic, *_numbers(cell, archived, groups)] for cell in self.topics]
+        if len(rows) > 1:
+            whole = _sum("all", self.topics)
+            rows.append([whole.topic, *_numbers(whole, archived, groups)])
+        return rows
+
+    def _difference_row(self, each: Difference) -> list[object]:
+        what = each.difference if each.group is None else f"{each.difference} by {each.group}"
+        if len(self.topics) > 1:
+            what = f"{each.topic}: {what}"
+        # The place is enough to find it, and short; the JSON has the id, too.
+        example = each.examples[0].rpartition(" at ")[2] if each.examples else None
+        return ["✓" if each.explained else "✗", what, each.cause, each.count, example]
+
+
+def make_report(
+    started: datetime,
+    config: Config,
+    told: Told,
+    cut: Bounds,
+    evidence: Mapping[str, str],
+    found: Collection[Found],
+) -> Report:
+    cells = _cells(config, found)
+    differences = _differences(found)
+    topics = [
+        _sum(topic, [cell for cell in cells if cell.topic == topic]) for topic in config.topics
+    ]
+    unexplained = sum(each.count for each in differences if not each.explained)
+    return Report(
+        pipeline="audit",
+        started=started,
+        holds=not unexplained,
+        summary=_summary(differences, topics, config),
+        topics=topics,
+        cells=cells,
+        differences=differences,
+        evidence=dict(evidence),
+        cut_at=datetime.fromtimestamp(told.cut_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        cut=_cut(config, cut),
+    )
+
+
+def _summary(differences: Sequence[Difference], topics: Sequence[Cell], config: Config) -> str:
+    stored = sum(cell.stored for cell in topics)
+    unexplained = sum(each.count for each in differences if not each.explained)
+    if unexplained:
+        kinds = ", ".join(dict.fromkeys(e.difference for e in differences if not e.explained))
+        return f"{unexplained:,} of {stored:,} messages are not explained: {kinds}"
+    numbers = ["sent", "stored"]
+    numbers += ["archived"] if config.archive is not None else []
+    numbers += ["consumed"] if config.groups else []
+    equation = " = ".join(numbers)
+    if not differences:
+        return f"{equation}: {stored:,} messages"
+    explained = sum(each.count for each in differences)
+    return f"{equation} but for {explained:,} explained differences of {stored:,} messages"
+
+
+def _cells(config: Config, found: Iterable[Found]) -> list[Cell]:
+    cells: dict[tuple[Any, ...], Cell] = {}
+    for each in found:
+        hour = None
+        if each.hour is not None:
+            hour = f"{datetime.fromtimestamp(each.hour * 3600, UTC):%Y-%m-%dT%H}"
+        where = (each.topic, each.broker, each.queue_id, hour)
+        cell = cells.setdefault(where, Cell(*where))
+        if each.difference is None:
+            sent, stored, archived, *consumed = (count or 0 for count in each.numbers)
+            cell.sent, cell.stored = sent, stored
+            cell.archived = archived if config.archive is not None else None
+            cell.consumed = dict(zip(config.groups, consumed, strict=True))
+        elif each.explained:
+            cell.explained += each.times or 0
+        else:
+            cell.unexplained += each.times or 0
+    order = {topic: at for at, topic in enumerate(config.topics)}
+    return sorted(
+        (cell for cell in cells.values() if _counts(cell)),
+        key=lambda cell: (
+            order.get(cell.topic, 0),
+            cell.broker or "",
+            -1 if cell.queue_id is None else cell.queue_id,
+            cell.hour or "",
+        ),
+    )
+
+
+def _counts(cell: Cell) -> bool:
+    """Whether anything is to be said of it: not of evidence of messages that are somewhere else."""
+    numbers = (cell.sent, cell.stored, cell.archived, cell.explained, cell.unexplained)
+    return any(numbers) or any(cell.consumed.values())
+
+
+def _differences(found: Iterable[Found]) -> list[Difference]:
+    kinds: dict[tuple[Any, ...], Difference] = {}
+    examples: dict[tuple[Any, ...], list[tuple[int, str]]] = defaultdict(list)
+    for each in found:
+        if each.difference is None:
+            continue
+        kind = (each.topic, each.difference, each.group, each.cause, each.explained)
+        into = kinds.setdefault(kind, Difference(*kind, count=0, examples=[]))  # type: ignore[arg-type]
+        into.count += each.times or 0
+        if each.example is not None:
+            examples[kind].append((each.hour or 0, each.example))
+    for kind, difference in kinds.items():
+        difference.examples = [text for _, text in sorted(examples[kind])[:_MOST_EXAMPLES]]
+    return sorted(kinds.values(), key=lambda each: (each.explained, -each.count, each.difference))
+
+
+def _cut(config: Config, cut: Bounds) -> list[Cut]:
+    return [
+        Cut(
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            cut.begin(queue),
+            low,
+            end,
+            cut.archived[queue][1] if queue in cut.archived else None,
+            {group: cut.committed.get(group, {}).get(queue) for group in config.groups},
+        )
+        for queue, (low, end) in sorted(cut.log.items())
+    ]
+
+
+def _sum(topic: str, cells: Iterable[Cell]) -> Cell:
+    whole = Cell(topic, None, None, None)
+    for cell in cells:
+        whole.sent += cell.sent
+        whole.stored += cell.stored
+        if cell.archived is not None:
+            whole.archived = (whole.archived or 0) + cell.archived
+        for group, count in cell.consumed.items():
+            whole.consumed[group] = whole.consumed.get(group, 0) + count
+        whole.explained += cell.explained
+        whole.unexplained += cell.unexplained
+    return whole
+
+
+def _columns(first: list[str], archived: bool, groups: Sequence[str]) -> list[str]:
+    consumed = ["consumed"] if len(groups) == 1 else [f"consumed by {group}" for group in groups]
+    return [
+        *first,
+        "sent",
+        "stored",
+        *(["archived"] if archived else []),
+        *consumed,
+        "explained",
+        "unexplained",
+    ]
+
+
+def _numbers(cell: Cell, archived: bool, groups: Sequence[str]) -> list[object]:
+    return [
+        cell.sent,
+        cell.stored,
+        *([cell.archived or 0] if archived else []),
+        *(cell.consumed.get(group, 0) for group in groups),
+        cell.explained,
+        cell.unexplained,
+    ]

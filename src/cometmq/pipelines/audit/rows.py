@@ -1,0 +1,337 @@
+"""The rows of an audit: one for every offset of every queue between its bounds, by Spark.
+
+Messages of the log and of the archive are brought together by their place; offsets of which neither
+has a message become rows, too. Nothing here says what is right or wrong.
+
+    topic, broker, queue_id, queue_offset     the place
+    log_count, archive_count                  how often each has it
+    differs                                   both have it, but not the same
+    msg_id, key, store_time, hour, body_crc   of the message, null where neither has it
+    origin                                    redriven, replayed, or null
+    delayed, untraced                         whether it had a delay; whether the broker has it not traced
+    prepared                                  the place of its half message, of a committed transaction
+    wanted_<n>                                whether the n-th group selects it
+    rule_<n>                                  whether the condition of the n-th rule holds
+    stray                                     it lies in a file that the archive does not know
+    low, end, first, archived_to              bounds of the queue: `log_bounds`
+    committed_<n>                             the n-th group's offset
+    late                                      it was stored after the cut
+    copy, copies                              the number of this copy of its msg_id, and how many there are
+    is_resend, is_commit_again                as the first copy and soon after it; of the same half message
+    key_copy                                  as `copy`, among the messages of its business key
+    log_gap, archive_gap, lost_file           why it is not there, as the reading and the archive noted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cometmq.errors import ConfigError
+from cometmq.filtering.sql92 import compile_sql
+from cometmq.model import properties as p
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.audit.archive import ArchiveNotes
+from cometmq.pipelines.audit.settings import Config, mentioned
+from cometmq.pipelines.small_tables import small_table
+from cometmq.spark.gaps import Gap
+from cometmq.spark.schema import COLUMNS
+
+PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
+QUEUE: Final = PLACE[:3]
+REDRIVEN: Final = "redriven"
+REPLAYED: Final = "replayed"
+# The property of what a redrive has sent, here as in a broker.
+REDRIVE_ID: Final = "REDRIVE_ID"
+_REPLAY_ID: Final = "REPLAY_ID"
+_ALWAYS: Final = (
+    *PLACE,
+    "msg_id",
+    "properties",
+    "store_time",
+    "body_crc",
+    "transaction_type",
+    "prepared_transaction_offset",
+    "delay_level",
+    "deliver_time",
+)
+# Offsets are counted in blocks of so many; only those that are not complete are looked at closely.
+_BLOCK: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of each queue what the audit is about, taken once: the cut.
+
+    log: the lowest offset that the log has, and the end.
+    archived: the first offset that the archive was to have, and the one below which it has.
+    committed: by group.
+    """
+
+    log: Mapping[MessageQueue, tuple[int, int]]
+    archived: Mapping[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+    committed: Mapping[str, Mapping[MessageQueue, int]] = field(default_factory=dict)
+
+    def begin(self, queue: MessageQueue) -> int:
+        """The first offset of a queue that is audited: what was gone before the archive began is not."""
+        low, end = self.log[queue]
+        first, _ = self.archived.get(queue, (low, 0))
+        return min(low, first, end)
+
+
+def columns_for(config: Config) -> list[str]:
+    """The columns of messages that the audit reads."""
+    names = set(_ALWAYS) | mentioned(config.key_expression())
+    names |= {"tags"} if config.subscriptions else set()
+    for rule in config.rules:
+        names |= mentioned(rule.when)
+    return [name for name in COLUMNS if name in names]
+
+
+def facts(messages: Any, config: Config, *others: str) -> Any:
+    """What the audit takes of messages, and the columns `others` as they are.
+
+    Raises ConfigError for an expression that is none.
+    """
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as f
+
+    def expression(text: str, kind: str, key: str) -> Any:
+        try:
+            column = f.expr(text)
+            if messages.select(column.alias("x")).schema["x"].dataType.simpleString() == kind:
+                return column
+        except (AnalysisException, ParseException) as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{key} is {text!r}, which Spark does not take: {reason}") from error
+        raise ConfigError(f"{key} is {text!r}, which gives no {kind}")
+
+    properties = f.col("properties")
+    origin = f.when(properties[REDRIVE_ID].isNotNull(), REDRIVEN).when(
+        properties[_REPLAY_ID].isNotNull(), REPLAYED
+    )
+    committed = f.col("transaction_type") == "commit"
+    columns = [
+        *PLACE,
+        "msg_id",
+        "store_time",
+        "body_crc",
+        expression(config.key_expression(), "string", "business_key").alias("key"),
+        origin.alias("origin"),
+        (f.col("delay_level").isNotNull() | f.col("deliver_time").isNotNull()).alias("delayed"),
+        (f.coalesce(properties[p.TRACE_SWITCH], f.lit("")) == "false").alias("untraced"),
+        f.when(committed, f.col("prepared_transaction_offset")).alias("prepared"),
+        *(_wanted(config, group).alias(f"wanted_{at}") for at, group in enumerate(config.groups)),
+        *(
+            f.coalesce(expression(rule.when, "boolean", "when of a rule"), f.lit(False)).alias(
+                f"rule_{at}"
+            )
+            for at, rule in enumerate(config.rules)
+        ),
+        *others,
+    ]
+    return messages.select(*columns)
+
+
+def _wanted(config: Config, group: str) -> Any:
+    from pyspark.sql import functions as f
+
+    tags, sql = config.tags(group), config.sql(group)
+    if sql is not None:
+
+        def selected(properties: dict[str, str] | None) -> bool:
+            return compile_sql(sql)(properties or {}) is True
+
+        # Told, since Spark would look for pandas otherwise, and warn that there is none.
+        return f.udf(selected, "boolean", useArrow=False)(f.col("properties"))
+    return f.lit(True) if tags is None else f.coalesce(f.col("tags").isin(tags), f.lit(False))
+
+
+def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) -> Any:
+    """One row for each place of `facts`; those of an archive have a column `file` more."""
+    from pyspark.sql import functions as f
+
+    sides = logged.select("*", f.lit("log").alias("side"), f.lit(None).cast("string").alias("file"))
+    if archive is not None:
+        sides = sides.unionByName(archive.withColumn("side", f.lit("archive")))
+    is_log = f.col("side") == "log"
+    same = f.xxhash64("msg_id", "store_time", "body_crc")
+    kept = [name for name in logged.columns if name not in PLACE]
+    # The log's word counts where both have it: "log" comes behind "archive".
+    told = f.max_by(f.struct(*kept), f.col("side"))
+    known = f.lit(True) if known_files is None else f.col("file").isin(list(known_files))
+    return (
+        sides.groupBy(*PLACE)
+        .agg(
+            f.count_if(is_log).alias("log_count"),
+            f.count_if(~is_log).alias("archive_count"),
+            (f.min(same) != f.max(same)).alias("differs"),
+            f.count_if(~is_log & ~known).alias("stray_count"),
+            told.alias("told"),
+        )
+        .select(
+            *PLACE,
+            "log_count",
+            "archive_count",
+            "differs",
+            (f.col("stray_count") > 0).alias("stray"),
+            "told.*",
+        )
+    )
+
+
+def log_bounds(spark: Any, bounds: Bounds, groups: Sequence[str]) -> Any:
+    """The bounds as a table, a row per queue."""
+    rows = []
+    for queue, (low, end) in bounds.log.items():
+        archived_to = bounds.archived[queue][1] if queue in bounds.archived else None
+        committed = [bounds.committed.get(group, {}).get(queue) for group in groups]
+        rows.append((*queue_columns(queue), low, end, bounds.begin(queue), archived_to, *committed))
+    names = "".join(f", committed_{at} bigint" for at in range(len(groups)))
+    return small_table(
+        spark,
+        rows,
+        "topic string, broker string, queue_id int, low bigint, end bigint, first bigint, "
+        f"archived_to bigint{names}",
+    )
+
+
+def queue_columns(queue: MessageQueue) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+def with_missing(found: Any, bounds: Any) -> Any:
+    """`found`, places, with their bounds; and a row for each offset in them that has none."""
+    from pyspark.sql import functions as f
+
+    whole = found.join(f.broadcast(bounds), list(QUEUE)).withColumn(
+        "late", f.col("queue_offset") >= f.col("end")
+    )
+    # What an archive has from before its own beginning, or a store from before its retention.
+    whole = whole.where(f.col("late") | (f.col("queue_offset") >= f.col("first")))
+    missing = _missing(whole.where("not late"), bounds).join(f.broadcast(bounds), list(QUEUE))
+    return whole.unionByName(
+        missing.select(
+            "*",
+            f.lit(0).cast("bigint").alias("log_count"),
+            f.lit(0).cast("bigint").alias("archive_count"),
+            f.lit(False).alias("late"),
+        ),
+        allowMissingColumns=True,
+    )
+
+
+def _missing(found: Any, bounds: Any) -> Any:
+    """The places between the bounds that `found` has not."""
+    from pyspark.sql import functions as f
+
+    block = f.expr(f"queue_offset div {_BLOCK}")
+    blocks = (
+        bounds.where("first < end")
+        .withColumn(
+            "block", f.explode(f.expr(f"sequence(first div {_BLOCK}, (end - 1) div {_BLOCK})"))
+        )
+        .select(
+            *QUEUE,
+            "block",
+            f.greatest("first", f.col("block") * _BLOCK).alias("block_first"),
+            f.least("end", (f.col("block") + 1) * _BLOCK).alias("block_end"),
+        )
+    )
+    counted = found.groupBy(*QUEUE, block.alias("block")).agg(f.count("*").alias("found"))
+    incomplete = blocks.join(counted, [*QUEUE, "block"], "left").where(
+        "coalesce(found, 0) < block_end - block_first"
+    )
+    near = found.select(*PLACE, block.alias("block")).join(
+        f.broadcast(incomplete.select(*QUEUE, "block")), [*QUEUE, "block"], "left_semi"
+    )
+    every = incomplete.withColumn(
+        "queue_offset", f.explode(f.expr("sequence(block_first, block_end - 1)"))
+    )
+    return every.select(*PLACE).join(near.select(*PLACE), list(PLACE), "left_anti")
+
+
+def with_copies(rows: Any, resend_window_s: float, *, by_key: bool) -> Any:
+    """Which messages are there more than once, by their unique key and by their business key."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    in_order = ("store_time", "broker", "queue_id", "queue_offset")
+    # What has no id, or no key, is alone: millions of them in one partition would be too much for it.
+    alone = f.concat_ws("@", *PLACE)
+    of_id = Window.partitionBy("topic", f.coalesce("msg_id", alone))
+    by_id = of_id.orderBy(*in_order)
+    first = {
+        name: f.first(name).over(by_id)
+        for name in ("body_crc", "store_time", "prepared", "delayed")
+    }
+    later = f.col("store_time").cast("double") - first["store_time"].cast("double")
+    resend = (
+        (f.col("body_crc") == first["body_crc"])
+        & (later <= resend_window_s)
+        & f.col("prepared").isNull()
+        & ~f.col("delayed")
+    )
+    known = f.col("msg_id").isNotNull()
+    rows = rows.select(
+        "*",
+        f.when(known, f.row_number().over(by_id)).alias("copy"),
+        f.when(known, f.count("*").over(of_id)).alias("copies"),
+        f.when(known, resend).alias("is_resend"),
+        f.when(known, f.col("prepared") == first["prepared"]).alias("is_commit_again"),
+    )
+    if not by_key:
+        return rows.withColumn("key_copy", f.lit(None).cast("int"))
+    # A copy by the unique key is one by the business key, too, and counts there alone.
+    counts = f.col("key").isNotNull() & (f.col("copy") == 1)
+    of_key = Window.partitionBy("topic", f.when(counts, f.col("key")).otherwise(alone))
+    number = f.row_number().over(of_key.orderBy(*in_order))
+    return rows.withColumn("key_copy", f.when(counts, number))
+
+
+def with_gaps(spark: Any, rows: Any, log_gaps: Iterable[Gap], notes: ArchiveNotes) -> Any:
+    """Why what is not there is not, as far as somebody noted it."""
+    rows = _with_ranges(spark, rows, "log_gap", [(gap, gap.cause) for gap in log_gaps])
+    rows = _with_ranges(spark, rows, "archive_gap", [(gap, gap.cause) for gap in notes.gaps])
+    return _with_ranges(spark, rows, "lost_file", notes.missing)
+
+
+def _with_ranges(spark: Any, rows: Any, name: str, ranges: Collection[tuple[Gap, str]]) -> Any:
+    """A column with what is said of a range of offsets, null outside of all."""
+    from pyspark.sql import functions as f
+
+    said = disjoint(ranges)
+    if not said:
+        return rows.withColumn(name, f.lit(None).cast("string"))
+    table = small_table(
+        spark,
+        said,
+        "topic string, broker string, queue_id int, gap_start bigint, gap_end bigint, said string",
+    )
+    inside = (f.col("r.queue_offset") >= f.col("g.gap_start")) & (
+        f.col("r.queue_offset") < f.col("g.gap_end")
+    )
+    same = [f.col(f"r.{column}") == f.col(f"g.{column}") for column in QUEUE]
+    joined = rows.alias("r").join(f.broadcast(table.alias("g")), [*same, inside], "left")
+    others = [f.col(f"r.{column}") for column in rows.columns]
+    return joined.select(*others, f.col("g.said").alias(name))
+
+
+def disjoint(
+    ranges: Iterable[tuple[Gap, str]],
+) -> list[tuple[str, str | None, int | None, int, int, str]]:
+    """The ranges of queues without what lies in two of them: an offset is to be joined once."""
+    found: list[tuple[str, str | None, int | None, int, int, str]] = []
+    queue: tuple[Any, ...] = ()
+    end = 0
+    for gap, said in sorted(ranges, key=lambda each: (*map(str, each[0][:3]), *each[0][3:])):
+        if gap.topic is None:
+            continue
+        if queue != gap[:3]:
+            queue, end = gap[:3], 0
+        start = max(gap.start, end)
+        if start < gap.end:
+            found.append((gap.topic, gap.broker, gap.queue_id, start, gap.end, said))
+            end = gap.end
+    return found

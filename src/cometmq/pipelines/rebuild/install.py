@@ -1,0 +1,114 @@
+"""Putting what was rebuilt into the store, and what was there aside.
+
+Directory by directory, each by one exchange of two names, so that at no time one is missing. The
+extension of the queues goes first and comes last: queues that find no extension hand out a message
+that the client then filters, while those of another one would filter the wrong messages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Final
+
+from cometmq.errors import ConfigError, StoreError
+from cometmq.pipelines.rebuild.index import last_offset
+from cometmq.pipelines.rebuild.work import BUILT, EXTENSIONS, INDEX, QUEUES, State, Work
+from cometmq.store.disk import Disk
+from cometmq.store.layout import check_usable
+from cometmq.store.queue_ledger import QueueLedger
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+
+
+def check_installable(work: Work) -> None:
+    """Raises ConfigError when the target cannot become part of the store by renaming."""
+    target = work.target
+    target.mkdir(parents=True, exist_ok=True)
+    root = work.config.store_path_root_dir
+    if target.stat().st_dev != root.stat().st_dev:
+        raise ConfigError(
+            f"target={target} is on another file system than {root}: install = true needs both on "
+            "one; leave target out, or install = false"
+        )
+    check_usable(work.config, Disk())
+
+
+def install(work: Work, state: State) -> Path:
+    """Exchange the store's directories for the built ones; where the former ones are now.
+
+    Goes on where a former call was killed. Raises StoreLockedError when a broker runs.
+    """
+    disk = Disk()
+    lock = disk.lock(work.config.lock_path)
+    try:
+        names = [name for name in BUILT if name != INDEX or work.config.message_index_enable]
+        identities: dict[str, int] = state.values.setdefault(
+            "installing",
+            {
+                name: (work.target / name).stat().st_ino
+                for name in names
+                if (work.target / name).is_dir()
+            },
+        )
+        state.save()
+        replaced = work.target / "replaced"
+        disk.make_directory(replaced)
+        if EXTENSIONS in names:
+            _put_aside(work, EXTENSIONS, identities.get(EXTENSIONS), replaced)
+        for name in (QUEUES, INDEX, EXTENSIONS):
+            if name in identities:
+                _exchange(work, name, identities[name], replaced)
+        for path in (work.config.store_path_root_dir, work.target, replaced):
+            disk.sync_directory(path)
+        if INDEX in names:
+            _note_index(work, disk)
+    finally:
+        lock.release()
+    return replaced
+
+
+def _put_aside(work: Work, name: str, built: int | None, replaced: Path) -> None:
+    place = work.store_directory(name)
+    if place.is_dir() and place.stat().st_ino != built:
+        place.rename(replaced / name)
+
+
+def _exchange(work: Work, name: str, built: int, replaced: Path) -> None:
+    place, made = work.store_directory(name), work.target / name
+    if not place.is_dir():
+        made.rename(place)
+    elif place.stat().st_ino != built:
+        _swap(made, place)
+    # From here on, after a kill too, what is in the target is what was in the store.
+    if made.is_dir():
+        made.rename(replaced / name)
+
+
+def _swap(one: Path, other: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "renameat2"):
+        paths = (os.fsencode(one), os.fsencode(other))
+        if not libc.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE):
+            return
+    # A file system that cannot; a start in between builds anew what it misses.
+    aside = one.with_name(f"{one.name}.former")
+    try:
+        other.rename(aside)
+        one.rename(other)
+        aside.rename(one)
+    except OSError as error:
+        raise StoreError(f"{one} and {other} cannot change places: {error.strerror}") from error
+
+
+def _note_index(work: Work, disk: Disk) -> None:
+    """Files of other names would make the next start build the index anew."""
+    ledger = QueueLedger(disk, work.config.ledger_path)
+    if disk.size(work.config.ledger_path) is None:
+        return
+    ledger.load()
+    directory = work.store_directory(INDEX)
+    ledger.index = {name: last_offset(directory / name) for name in disk.names(directory)}
+    ledger.save()

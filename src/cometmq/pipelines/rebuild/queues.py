@@ -1,0 +1,146 @@
+"""Second pass of a rebuild: the files of one consume queue, out of the rows that the parts have of it.
+
+The files are made by the store's own `ConsumeQueue`. What is out of the ordinary, messages that are
+missing or come twice, is decided by the store's own `Dispatcher`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cometmq.pipelines.rebuild.scan import ROW, QueueKey, Rows
+from cometmq.pipelines.rebuild.work import EXTENSIONS, QUEUES, Work, put_in_place
+from cometmq.store.batch_dispatch import UNIT_DTYPE
+from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from cometmq.store.dispatch import Dispatcher
+from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.scan import ScannedRecord, check_record
+
+
+def build_queues(
+    work: Work, chunks: Iterable[tuple[tuple[str, int, int], bytes]]
+) -> Iterator[QueueKey]:
+    """Build the queues whose rows come in `chunks`, each with topic, queue id and its place in the
+    log, and in this order.
+    """
+    log = work.log()
+    for (topic, queue_id), of_queue in groupby(chunks, key=lambda chunk: chunk[0][:2]):
+        with work.making() as root:
+            builder = QueueBuilder(work, root, (topic, queue_id), log)
+            for _, rows in of_queue:
+                builder.add(np.frombuffer(rows, ROW))
+            builder.finish()
+        log.release()
+        yield topic, queue_id
+
+
+class QueueBuilder:
+    """Builds one queue below `root` and puts it in its place."""
+
+    def __init__(self, work: Work, root: Path, key: QueueKey, log: MappedFileQueue) -> None:
+        self._work = work
+        self._root = root
+        self._queue: ConsumeQueue = work.queues(root).get(*key)
+        self._log = log
+        self._dispatcher = Dispatcher(
+            lambda _topic, _queue_id: self._queue,
+            work.config.delay_levels_ms,
+            fill_gaps=True,
+            log_min_offset=work.min_offset,
+            deleted=work.deleted,
+        )
+
+    def add(self, rows: Rows) -> None:
+        """Take the next rows, in the order of the log."""
+        offsets = rows["queue_offset"]
+        breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+        bounds = [0, *breaks.tolist(), len(rows)]
+        for start, end in pairwise(bounds):
+            at = start
+            while at < end:
+                ahead = int(offsets[at]) - self._queue.next_offset
+                if ahead < 0:
+                    # It has a unit already.
+                    at = min(end, at - ahead)
+                elif ahead > 0:
+                    self._dispatcher.dispatch(self._record(rows[at]))
+                    at += 1
+                else:
+                    self._put(rows[at:end])
+                    at = end
+
+    def _record(self, row: Any) -> ScannedRecord:
+        offset = int(row["unit"]["physical_offset"])
+        file = self._log.find(offset)
+        assert file is not None
+        record = check_record(file.view, offset - file.base, offset, check_crc=False)
+        assert isinstance(record, ScannedRecord)
+        return record
+
+    def _put(self, rows: Rows) -> None:
+        if not self._queue.extends:
+            self._queue.put_units(memoryview(rows["unit"].tobytes()))
+            return
+        for (offset, size, tags_code), timestamp in zip(
+            rows["unit"].tolist(), rows["store_timestamp"].tolist(), strict=True
+        ):
+            # Bit maps are the broker's, by the subscriptions that it knew; there are none here.
+            self._queue.put_message(offset, size, tags_code, timestamp, b"")
+
+    def carry_over(self, source: Path, extension: Path) -> None:
+        """Take the files of a queue as they are, in place of rows."""
+        paths = sorted(source.iterdir())
+        self._queue.next_offset = int(paths[0].name) // UNIT_SIZE
+        for path in paths:
+            units = np.fromfile(path, UNIT_DTYPE)
+            written = units[: int(np.count_nonzero(units["size"] > 0))]
+            self._queue.put_units(memoryview(written.tobytes()))
+        if extension.is_dir():
+            made = self._made(EXTENSIONS)
+            made.parent.mkdir(parents=True)
+            shutil.copytree(extension, made)
+
+    def finish(self) -> None:
+        self._queue.flush(0)
+        self._queue.release()
+        # The queue comes last: where it is, its extension is whole.
+        for name in (EXTENSIONS, QUEUES):
+            made = self._made(name)
+            if made.is_dir():
+                put_in_place(made, self._work.target / made.relative_to(self._root))
+
+    def _made(self, name: str) -> Path:
+        return self._root / name / self._queue.topic / str(self._queue.queue_id)
+
+
+def carry_over(work: Work, key: QueueKey) -> None:
+    """Take a queue of which the log has no message as the store has it: its files say where its
+    offsets go on.
+    """
+    topic, queue_id = key
+    if (work.target / QUEUES / topic / str(queue_id)).is_dir():
+        return
+    with work.making() as root:
+        builder = QueueBuilder(work, root, key, work.log())
+        builder.carry_over(
+            work.store_directory(QUEUES) / topic / str(queue_id),
+            work.store_directory(EXTENSIONS) / topic / str(queue_id),
+        )
+        builder.finish()
+
+
+def queue_directories(root: Path) -> list[tuple[QueueKey, Path]]:
+    """The queues below a directory that have files."""
+    return [
+        ((topic.name, int(queue.name)), queue)
+        for topic in sorted(root.iterdir() if root.is_dir() else ())
+        if topic.is_dir()
+        for queue in sorted(topic.iterdir())
+        if queue.name.isdecimal() and any(queue.iterdir())
+    ]

@@ -1,0 +1,182 @@
+"""Dead letters as rows: where they came from, why they are dead, and which are to be sent again.
+
+What a broker leaves in a dead letter (Java: AbstractSendMessageProcessor.consumerSendMsgBack): the
+topic it came from in RETRY_TOPIC, the offset id of its first record in ORIGIN_MESSAGE_ID, and how often
+it was tried in `reconsume_times`. It writes no reason. Where an application gives one as a property of
+the message, the configuration names that property; else the number of attempts has to do.
+(DLQ_ORIGIN_TOPIC and DLQ_ORIGIN_MESSAGE_ID are names that Java's broker has, and never writes.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from pyspark.sql import functions as f
+
+from cometmq.model import properties as p
+from cometmq.model.names import dlq_topic
+from cometmq.model.properties import SHARDING_KEY
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.configuration import ClusterConfig
+from cometmq.pipelines.resending.hashing import java_hash
+from cometmq.pipelines.resending.ledger import Plan
+from cometmq.pipelines.resending.selection import Selection, times_ms
+from cometmq.pipelines.resending.timeline import Timeline
+
+# Of a letter that does not say where it came from.
+NOWHERE: Final = ""
+_HOUR: Final = "yyyy-MM-dd'T'HH"
+_MOST_REASON_LETTERS: Final = 120
+
+
+class LetterCount(msgspec.Struct, frozen=True):
+    """Letters of one topic, reason and hour (2026-11-20T16, when they became dead letters). `chosen`
+    of them are to be sent; times are ms since the epoch."""
+
+    topic: str
+    reason: str
+    hour: str
+    count: int
+    chosen: int
+    first_ms: int
+    last_ms: int
+
+
+class RedrivePlan(Plan):
+    """letters: of each dead-letter queue the offsets that belong to this redrive, up to below the
+    second one: what comes later does not. targets: the queues to send to, sorted; bases: from which
+    offsets on their logs may hold what this redrive sent.
+    """
+
+    letters: list[tuple[MessageQueue, int, int]]
+    targets: list[MessageQueue]
+    bases: list[int]
+    counts: list[LetterCount]
+    timeline: Timeline
+
+    @property
+    def chosen(self) -> int:
+        return sum(count.chosen for count in self.counts)
+
+
+class Choice(NamedTuple):
+    """Which letters, beside what Selection says: of these origin topics, for these reasons."""
+
+    topics: Sequence[str]
+    reasons: Sequence[str]
+    reason_property: str | None
+
+
+def read_letters(
+    spark: Any, cluster: ClusterConfig, group: str, bounds: Sequence[tuple[MessageQueue, int, int]]
+) -> Any:
+    """The dead letters of `group` within these offsets, as the source gives them."""
+    reader = spark.read.format("rocketmq").options(**cluster.options())
+    reader = reader.option("subscribe", dlq_topic(group))
+    reader = reader.option("startingOffsets", _offsets([(queue, low) for queue, low, _ in bounds]))
+    return reader.option(
+        "endingOffsets", _offsets([(queue, end) for queue, _, end in bounds])
+    ).load()
+
+
+def described(letters: Any, choice: Choice, namespace: str | None) -> Any:
+    """With `origin_topic` (NOWHERE if it is not known) and `reason`."""
+    properties = f.col("properties")
+    origin = f.coalesce(properties[p.RETRY_TOPIC], f.lit(NOWHERE))
+    if namespace:
+        # Brokers know nothing of namespaces, and wrote the name as it is on the wire.
+        origin = f.regexp_replace(origin, f"^{namespace}%", "")
+    attempts = f.concat(
+        f.lit("given up after "),
+        f.col("reconsume_times").cast("string"),
+        f.when(f.col("reconsume_times") == 1, " attempt").otherwise(" attempts"),
+    )
+    reason = attempts
+    if choice.reason_property is not None:
+        given = f.substring(properties[choice.reason_property], 1, _MOST_REASON_LETTERS)
+        reason = f.coalesce(given, attempts)
+    return times_ms(letters).withColumns(
+        {
+            "origin_topic": origin,
+            "reason": reason,
+        }
+    )
+
+
+def condition(selection: Selection, choice: Choice) -> Any:
+    """Whether a described letter is to be sent, a column that is never null."""
+    chosen = selection.condition()
+    if selection.since is not None:
+        chosen &= f.col("store_time") >= f.lit(selection.since)
+    if selection.until is not None:
+        chosen &= f.col("store_time") < f.lit(selection.until)
+    if choice.topics:
+        chosen &= f.col("origin_topic").isin(*choice.topics)
+    if choice.reasons:
+        chosen &= f.col("reason").isin(*choice.reasons)
+    return f.coalesce(chosen, f.lit(False))
+
+
+def count_letters(letters: Any, chosen: Any) -> list[LetterCount]:
+    """What there is of described letters, by topic, reason and hour."""
+    rows = (
+        letters.withColumns({"chosen": chosen, "hour": f.date_format("store_time", _HOUR)})
+        .groupBy("origin_topic", "reason", "hour")
+        .agg(
+            f.count("*").alias("letters"),
+            f.count(f.when(f.col("chosen"), f.lit(1))).alias("chosen"),
+            f.min("store_ms").alias("first_ms"),
+            f.max("store_ms").alias("last_ms"),
+        )
+        .orderBy("origin_topic", "reason", "hour")
+    )
+    return [
+        LetterCount(
+            row.origin_topic,
+            row.reason,
+            row.hour,
+            row.letters,
+            row.chosen,
+            row.first_ms,
+            row.last_ms,
+        )
+        for row in rows.collect()
+    ]
+
+
+def to_targets(letters: Any, targets: Sequence[MessageQueue], *, to_group: bool) -> Any:
+    """The letters that have a topic to go to, with the `target` of each and its `lane`, the place of
+    the topic among the targets' topics.
+
+    A sharding key finds the queue that it finds for producers; of others nobody knows the first queue,
+    and the id spreads them.
+    """
+    topics = sorted({target.topic for target in targets})
+    firsts: Mapping[str, int] = {
+        topic: [target.topic for target in targets].index(topic) for topic in topics
+    }
+    counts = {topic: sum(target.topic == topic for target in targets) for topic in topics}
+    sharding_key = f.col("properties")[SHARDING_KEY]
+    number = f.when(sharding_key.isNotNull(), f.abs(java_hash(sharding_key)))
+    number = f.coalesce(number, f.pmod(f.xxhash64("msg_id"), f.lit(2**31)))
+    target, lane = f.lit(None).cast("int"), f.lit(None).cast("int")
+    for place, topic in enumerate(topics):
+        here = f.col("origin_topic") == topic
+        if to_group:
+            # The retry topic takes them all, and its consumers want to know where each came from.
+            here = f.col("origin_topic") != NOWHERE
+        chosen = (firsts[topic] + number % counts[topic]).cast("int")
+        target = f.when(here, chosen).otherwise(target)
+        lane = f.when(here, f.lit(place)).otherwise(lane)
+    return letters.withColumns({"target": target, "lane": lane}).where(f.col("lane").isNotNull())
+
+
+def _offsets(places: Sequence[tuple[MessageQueue, int]]) -> str:
+    """As the source's options have them."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for queue, offset in places:
+        by_broker = found.setdefault(queue.topic, {})
+        by_broker.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
+    return msgspec.json.encode(found).decode()

@@ -1,0 +1,345 @@
+"""Messages of an archive or a store once more into a topic.
+
+Chosen by time, tag, key and SQL; in the order of each queue, at a rate, and exactly once however often
+it is killed and started again. docs/pipelines.md says how to use it, decisions/0052 why it is like this.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from cometmq.errors import CometMQError, ConfigError
+from cometmq.model.names import FORBIDDEN_SEND_TOPICS, check_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.context import Context
+from cometmq.pipelines.replay.plan import (
+    Chunk,
+    Found,
+    HourCount,
+    Origin,
+    ReplayPlan,
+    cut_chunks,
+    share_lanes,
+    target_of,
+)
+from cometmq.pipelines.replay.report import Report, Sample, samples_of
+from cometmq.pipelines.replay.rows import find, in_lanes, key_target, rows_of
+from cometmq.pipelines.report import now
+from cometmq.pipelines.resending.lanes import Errand
+from cometmq.pipelines.resending.ledger import Ledger, Progress
+from cometmq.pipelines.resending.marks import REPLAY, Marks, check_id
+from cometmq.pipelines.resending.pacing import share_rate
+from cometmq.pipelines.resending.selection import Selection
+from cometmq.pipelines.resending.timeline import PASSED_OVER, Timeline, timeline_of
+from cometmq.pipelines.targets import connecting_to, ends_of, writable_queues
+from cometmq.spark.connecting import Connecting
+
+__all__ = ["Config", "Report", "run"]
+
+# With a rate, a chunk is not more than so much work: that is what a resumed run looks through again.
+_CHUNK_S: Final = 60
+_LEAST_IN_CHUNK: Final = 1000
+# What the plan is made for: asked again under the same id, all of these must be the same.
+_ASKED: Final = (
+    *("archive", "store", "broker", "topics", "queues", "to"),
+    *("since", "until", "tags", "keys", "where"),
+)
+
+
+class Config(Selection, frozen=True, kw_only=True):
+    """archive: the directory of an archive; store: or of a broker's store, with the broker's name in
+        `broker`.
+    topics: where the messages come from; queues: some of their queues, as `orders@broker-a:0`.
+    to: the topic to send to; without it each message goes to the topic that it came from.
+    id: names this replay: under one id nothing is sent twice. state: the directory that remembers it.
+    rate: messages a second, of the whole job.
+    dry_run: count and show what would be sent, and send nothing.
+    delivery: with at-least-once no locks are taken; what two attempts at the same work send while
+        both live, and what was on its way when one was killed, may come twice.
+    chunk_messages: about how many messages are finished before the next ones are begun.
+
+    And what Selection has.
+    """
+
+    topics: Sequence[str]
+    archive: str | None = None
+    store: str | None = None
+    broker: str | None = None
+    queues: Sequence[str] = ()
+    to: str | None = None
+    id: str = ""
+    state: str = ""
+    rate: float | None = None
+    dry_run: bool = False
+    delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    chunk_messages: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.archive is None) == (self.store is None):
+            raise ConfigError(
+                "give archive, the directory of an archive, or store, that of a broker's store; "
+                f"{'neither' if self.archive is None else 'both'} is given"
+            )
+        if self.broker is not None and self.store is None:
+            raise ConfigError("broker names the broker of a store; an archive knows its own")
+        if not self.topics:
+            raise ConfigError('topics is empty; name where messages come from: topics = ["orders"]')
+        for queue in self.queues:
+            parse_queue(queue)
+        for topic in [self.to] if self.to is not None else self.topics:
+            try:
+                check_topic(topic)
+            except CometMQError as error:
+                raise ConfigError(f"{'to' if self.to else 'topics'}: {error}") from error
+            if topic in FORBIDDEN_SEND_TOPICS:
+                raise ConfigError(f"to: {topic} is the broker's own, nothing may be sent to it")
+        if self.rate is not None and not 0 < self.rate <= 10**9:
+            raise ConfigError(f"rate is {self.rate}; messages a second are a number above 0")
+        if self.chunk_messages < _LEAST_IN_CHUNK:
+            raise ConfigError(f"chunk_messages is {self.chunk_messages}, below {_LEAST_IN_CHUNK}")
+        if not self.dry_run:
+            check_id("id", self.id)
+            if not self.state:
+                raise ConfigError(
+                    "state is not given; name a directory that remembers how far the replay is, "
+                    "or dry_run = true"
+                )
+
+
+def parse_queue(text: str) -> Origin:
+    """`orders@broker-a:0`. Raises ConfigError."""
+    topic, at, rest = text.rpartition("@")
+    broker, colon, number = rest.rpartition(":")
+    if not (topic and at and colon and number.isdecimal()):
+        raise ConfigError(f"queues: {text!r} is no queue; write it as orders@broker-a:0")
+    return Origin(topic, broker, int(number))
+
+
+def run(config: Config, context: Context) -> Report:
+    """Raises ConfigError before anything is sent, CometMQError or Spark's errors when it cannot go on;
+    run again it does.
+    """
+    replay = _Replay(config, context)
+    if config.dry_run:
+        return replay.dry_run()
+    ledger = Ledger(config.state, config.id, ReplayPlan)
+    with ledger.held():
+        return replay.run(ledger)
+
+
+class _Replay:
+    def __init__(self, config: Config, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._started = now()
+        self._connecting: Connecting = connecting_to(context.cluster)
+        self._asked = {name: getattr(config, name) for name in _ASKED}
+
+    def dry_run(self) -> Report:
+        plan = self._new_plan()
+        with self._context.progress.step("look at some of them") as step:
+            samples = samples_of(self._frame().where(self._config.condition()))
+            step.outcome = f"{len(samples)}"
+        return self._report(plan, Progress(), samples)
+
+    def run(self, ledger: Ledger[ReplayPlan]) -> Report:
+        plan = ledger.plan(self._asked)
+        if plan is None:
+            plan = self._new_plan()
+            ledger.begin(plan)
+        progress = ledger.progress()
+        before = progress.sent + progress.already_there
+        if not progress.finished:
+            self._send_all(plan, ledger, progress)
+        return self._report(plan, progress, [], before)
+
+    # What is to be sent
+
+    def _frame(self) -> Any:
+        """The messages of the topics, queues and times that were given."""
+        from pyspark.sql import functions as f
+
+        config, spark = self._config, self._context.spark
+        if config.archive is not None:
+            from cometmq.pipelines.archive.layout import read
+
+            if not Path(config.archive, "data").is_dir():
+                raise ConfigError(
+                    f"archive: {config.archive} holds no archive; name the directory that the "
+                    "pipeline archive wrote to as its path"
+                )
+            frame = read(spark, config.archive).where(f.col("topic").isin(*config.topics))
+        else:
+            reader = spark.read.format("rocketmq-store").option(
+                "subscribe", ",".join(config.topics)
+            )
+            if config.broker is not None:
+                reader = reader.option("brokerName", config.broker)
+            frame = reader.load(config.store)
+        if config.queues:
+            wanted = f.lit(False)
+            for topic, broker, queue_id in map(parse_queue, config.queues):
+                here = (f.col("topic") == topic) & (f.col("queue_id") == queue_id)
+                wanted |= here & (f.coalesce("broker", f.lit(broker)) == broker)
+            frame = frame.where(wanted)
+        return config.within_times(frame)
+
+    def _new_plan(self) -> ReplayPlan:
+        from pyspark.sql import functions as f
+
+        config = self._config
+        topics = config.topics if config.to is None else [config.to]
+        by_topic = writable_queues(self._connecting, topics)
+        for topic, queues in by_topic.items():
+            if not queues:
+                raise ConfigError(
+                    f"{'topics' if config.to is None else 'to'}: no broker has a topic {topic} that "
+                    "may be written to; create it, or name another one by to"
+                )
+        targets = sorted(queue for queues in by_topic.values() for queue in queues)
+        frame = self._frame()
+        config.check(frame)
+        with self._context.progress.step("count") as step, step.spark_jobs(self._context.spark):
+            found = find(frame, config.condition(), key_target(targets, config.to))
+            hours = len({row.hour for row in found})
+            topic = f.when(config.condition(), f.col("topic")).otherwise(PASSED_OVER)
+            timeline = timeline_of(frame, topic, hours)
+            step.outcome = f"{sum(row.chosen for row in found):,} of "
+            step.outcome += f"{sum(row.messages for row in found):,} messages chosen"
+        return self._plan_of(found, targets, timeline)
+
+    def _plan_of(
+        self, found: list[Found], targets: list[MessageQueue], timeline: Timeline
+    ) -> ReplayPlan:
+        config = self._config
+        origins = sorted({row.origin for row in found if row.chosen})
+        places: Counter[str] = Counter()
+        target_by_origin = {}
+        for origin in origins:
+            place = places[origin.topic]
+            places[origin.topic] += 1
+            target_by_origin[origin] = target_of(origin, place, targets, config.to or origin.topic)
+        most = config.chunk_messages
+        if config.rate is not None:
+            most = min(most, max(int(config.rate * _CHUNK_S), _LEAST_IN_CHUNK))
+        return ReplayPlan(
+            asked=self._asked,
+            targets=targets,
+            origins=list(target_by_origin.items()),
+            has_keys=any(row.key_target is not None for row in found),
+            chunks=cut_chunks(found, target_by_origin, most),
+            hours=_hours(found),
+            queues=_queues(found),
+            timeline=timeline,
+        )
+
+    # Sending it
+
+    def _send_all(self, plan: ReplayPlan, ledger: Ledger[ReplayPlan], progress: Progress) -> None:
+        done = sum(chunk.count for chunk in plan.chunks[: progress.chunks_done])
+        with self._context.progress.step("send") as step:
+            step.advance(done, plan.chosen)
+            for number, chunk in enumerate(plan.chunks):
+                if number < progress.chunks_done:
+                    continue
+                if not progress.bases:
+                    # From here on the logs tell what this chunk has sent.
+                    progress.bases = ends_of(self._connecting, plan.targets)
+                    ledger.save(progress)
+                self._send(plan, chunk, progress)
+                progress.chunks_done, progress.bases = number + 1, []
+                ledger.save(progress)
+                done += chunk.count
+                step.advance(done, plan.chosen)
+            progress.finished = True
+            ledger.save(progress)
+            step.outcome = f"{progress.sent:,} messages sent"
+
+    def _send(self, plan: ReplayPlan, chunk: Chunk, progress: Progress) -> None:
+        spark, config = self._context.spark, self._config
+        lanes = share_lanes(chunk.counts, spark.sparkContext.defaultParallelism)
+        errand = Errand(
+            self._connecting,
+            Marks(REPLAY, config.id),
+            tuple(plan.targets),
+            tuple(progress.bases),
+            tuple(lanes),
+            tuple(share_rate(config.rate, lanes, chunk.counts)),
+            exactly_once=config.delivery == "exactly-once",
+        )
+        frame = self._within_hours(self._frame(), chunk.hours).where(config.condition())
+        rows = in_lanes(rows_of(frame, chunk, plan, config.to, spark), lanes)
+        for outcome in errand.run(rows):
+            progress.add(outcome)
+
+    def _within_hours(self, frame: Any, hours: tuple[str, str]) -> Any:
+        from pyspark.sql import functions as f
+
+        if self._config.archive is not None:
+            return frame.where(f.col("hour").between(*hours))
+        first, last = (f.to_timestamp(f.lit(f"{hour}:00:00Z")) for hour in hours)
+        end = last + f.expr("INTERVAL 1 HOUR")
+        return frame.where((f.col("store_time") >= first) & (f.col("store_time") < end))
+
+    def _report(
+        self,
+        plan: ReplayPlan,
+        progress: Progress,
+        samples: list[Sample],
+        before: int = 0,
+    ) -> Report:
+        config = self._config
+        there = progress.sent + progress.already_there
+        chosen, passed = plan.chosen, sum(hour.passed_over for hour in plan.hours)
+        to = config.to or "the topics they came from"
+        if config.dry_run:
+            summary = f"{chosen:,} messages of {chosen + passed:,} would be sent to {to}"
+        else:
+            summary = f"{there:,} of {chosen:,} chosen messages are in {to}"
+            summary += f", {there - before:,} of them by this run" if before else ""
+        if progress.refused:
+            summary += f"; {progress.refused:,} cannot be sent"
+        elif progress.finished and there != chosen:
+            summary += "; what lies there is not what was counted when it began"
+        return Report(
+            pipeline="replay",
+            started=self._started,
+            holds=config.dry_run or (progress.finished and there == chosen),
+            summary=summary,
+            id=config.id,
+            dry_run=config.dry_run,
+            delivery=config.delivery,
+            to=config.to,
+            chosen=chosen,
+            passed_over=passed,
+            sent=progress.sent,
+            already_there=progress.already_there,
+            refused=progress.refused,
+            refusals=progress.reasons,
+            chunks=len(plan.chunks),
+            by_hour=plan.hours,
+            by_queue=[(*origin, count) for origin, count in plan.queues],
+            timeline=plan.timeline,
+            samples=samples,
+        )
+
+
+def _hours(found: list[Found]) -> list[HourCount]:
+    chosen: Counter[tuple[str, str]] = Counter()
+    passed: Counter[tuple[str, str]] = Counter()
+    for row in found:
+        key = (row.origin.topic, row.hour)
+        chosen[key] += row.chosen
+        passed[key] += row.messages - row.chosen
+    return [HourCount(*key, chosen[key], passed[key]) for key in sorted(chosen)]
+
+
+def _queues(found: list[Found]) -> list[tuple[Origin, int]]:
+    counts: Counter[Origin] = Counter()
+    for row in found:
+        counts[row.origin] += row.chosen
+    return sorted(counts.items())

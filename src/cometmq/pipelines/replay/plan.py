@@ -1,0 +1,188 @@
+"""What a replay sends, in which parts and where to: decided once, and kept in its ledger.
+
+Every queue that messages come from is cut at the same hours into chunks, by its offsets: so the order
+of a queue holds from chunk to chunk even where a clock was set back, and what is archived later changes
+none of it. A chunk is finished before the next is begun.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.resending.ledger import Plan
+from cometmq.pipelines.resending.timeline import Timeline
+
+
+class Origin(NamedTuple):
+    """A queue that messages come from. `broker` is empty where a store does not know its name."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+
+class Found(NamedTuple):
+    """What a queue has for an hour like 2026-11-20T16: messages in all, and chosen ones with their
+    first and last offset (-1 without any). `key_target` is the number of the target that their sharding keys choose,
+    None for those without one.
+    """
+
+    origin: Origin
+    hour: str
+    key_target: int | None
+    messages: int
+    chosen: int
+    first: int
+    last: int
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """Of the queue number `origin` the offsets from behind `after` to `last`."""
+
+    origin: int
+    after: int
+    last: int
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """`hours` are the first and the last that its messages were stored in; `counts` are about how
+    many go to each target."""
+
+    spans: list[Span]
+    hours: tuple[str, str]
+    counts: dict[int, int]
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts.values())
+
+
+class HourCount(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    hour: str
+    chosen: int
+    passed_over: int
+
+
+class ReplayPlan(Plan):
+    """targets: the queues to send to, in an order that never changes: places in it are their numbers.
+    origins: the queues that messages come from, and the number of the target of each.
+    """
+
+    targets: list[MessageQueue]
+    origins: list[tuple[Origin, int]]
+    has_keys: bool
+    chunks: list[Chunk]
+    hours: list[HourCount]
+    queues: list[tuple[Origin, int]]
+    timeline: Timeline
+
+    @property
+    def chosen(self) -> int:
+        return sum(hour.chosen for hour in self.hours)
+
+
+def target_of(origin: Origin, place: int, targets: Sequence[MessageQueue], to: str) -> int:
+    """The number of the queue of topic `to` that a queue's messages go to: its namesake where there is
+    one, else by the queue's place among all.
+    """
+    numbers = [at for at, target in enumerate(targets) if target.topic == to]
+    for number in numbers:
+        if targets[number][1:] == origin[1:]:
+            return number
+    return numbers[place % len(numbers)]
+
+
+def cut_chunks(found: Iterable[Found], targets: Mapping[Origin, int], most: int) -> list[Chunk]:
+    """Chunks of about `most` messages, at least an hour's share of every queue each."""
+    rows = sorted((row for row in found if row.chosen), key=lambda row: row.hour)
+    by_hour: defaultdict[str, list[Found]] = defaultdict(list)
+    for row in rows:
+        by_hour[row.hour].append(row)
+    numbers = {origin: number for number, origin in enumerate(targets)}
+    cuts = _Cuts(numbers)
+    for of_hour in by_hour.values():
+        count = sum(row.chosen for row in of_hour)
+        if cuts.open and cuts.open + count > most:
+            cuts.close()
+        parts = -(-count // most)
+        for part in range(1, parts + 1):
+            cuts.take(of_hour, targets, part, parts)
+            if part < parts:
+                cuts.close()
+        if cuts.open >= most:
+            cuts.close()
+    cuts.close()
+    return cuts.chunks(rows)
+
+
+class _Cuts:
+    """The last offset of each queue in each chunk, one chunk after the other."""
+
+    def __init__(self, numbers: Mapping[Origin, int]) -> None:
+        self._numbers = numbers
+        self._ends: list[list[int]] = [[] for _ in numbers]
+        self._so_far = [-1] * len(numbers)
+        self._counts: list[dict[int, int]] = []
+        self._count: defaultdict[int, int] = defaultdict(int)
+
+    @property
+    def open(self) -> int:
+        """How many messages the chunk has that is not closed yet."""
+        return sum(self._count.values())
+
+    def take(
+        self, rows: Iterable[Found], targets: Mapping[Origin, int], part: int, parts: int
+    ) -> None:
+        """An hour's messages, or of a large one the part number `part`, from 1."""
+        for row in rows:
+            end = row.first + (row.last - row.first + 1) * part // parts - 1
+            number = self._numbers[row.origin]
+            self._so_far[number] = max(self._so_far[number], end)
+            target = targets[row.origin] if row.key_target is None else row.key_target
+            self._count[target] += row.chosen * part // parts - row.chosen * (part - 1) // parts
+
+    def close(self) -> None:
+        if not self._count:
+            return
+        for number, end in enumerate(self._so_far):
+            self._ends[number].append(end)
+        self._counts.append({target: max(1, count) for target, count in self._count.items()})
+        self._count.clear()
+
+    def chunks(self, rows: Iterable[Found]) -> list[Chunk]:
+        hours: list[list[str]] = [[] for _ in self._counts]
+        for row in rows:
+            ends = self._ends[self._numbers[row.origin]]
+            for chunk in range(bisect_left(ends, row.first), bisect_left(ends, row.last) + 1):
+                hours[chunk] += (row.hour,)
+        return [
+            Chunk(self._spans(chunk), (min(hours[chunk]), max(hours[chunk])), counts)
+            for chunk, counts in enumerate(self._counts)
+            if hours[chunk]
+        ]
+
+    def _spans(self, chunk: int) -> list[Span]:
+        spans = []
+        for number, ends in enumerate(self._ends):
+            after = ends[chunk - 1] if chunk else -1
+            if ends[chunk] > after:
+                spans.append(Span(number, after, ends[chunk]))
+        return spans
+
+
+def share_lanes(counts: Mapping[int, int], most: int) -> list[tuple[int, ...]]:
+    """The targets of at most `most` lanes, with about as many messages in each."""
+    lanes: list[list[int]] = [[] for _ in range(max(1, min(most, len(counts))))]
+    loads = [0] * len(lanes)
+    for target in sorted(counts, key=lambda target: (-counts[target], target)):
+        lane = loads.index(min(loads))
+        lanes[lane].append(target)
+        loads[lane] += counts[target]
+    return [tuple(sorted(lane)) for lane in lanes]

@@ -1,0 +1,118 @@
+"""The rows of a replay: which they are, how many, where they go, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import functions as f
+
+from cometmq.model.properties import SHARDING_KEY
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.replay.plan import Chunk, Found, Origin, ReplayPlan
+from cometmq.pipelines.resending.hashing import java_hash
+from cometmq.pipelines.resending.lanes import COLUMNS
+from cometmq.pipelines.resending.selection import times_ms
+from cometmq.pipelines.small_tables import small_table
+
+_HOUR: Final = "yyyy-MM-dd'T'HH"
+
+
+def key_target(targets: Sequence[MessageQueue], to: str | None) -> Any:
+    """The number of the target that a row's sharding key chooses, as producers choose it; null for a
+    row without one. `targets` are sorted.
+    """
+    key = f.col("properties")[SHARDING_KEY]
+    topics = sorted({target.topic for target in targets})
+    firsts = {topic: [t.topic for t in targets].index(topic) for topic in topics}
+    counts = {topic: sum(t.topic == topic for t in targets) for topic in topics}
+    first, count = f.lit(None).cast("bigint"), f.lit(None).cast("bigint")
+    if to is not None:
+        first, count = f.lit(firsts[to]), f.lit(counts[to])
+    else:
+        for topic in topics:
+            here = f.col("topic") == topic
+            first = f.when(here, f.lit(firsts[topic])).otherwise(first)
+            count = f.when(here, f.lit(counts[topic])).otherwise(count)
+    chosen = first + f.abs(java_hash(key)) % count
+    return f.when(key.isNotNull() & (key != ""), chosen).cast("int")
+
+
+def find(frame: Any, chosen: Any, target: Any) -> list[Found]:
+    """What the queues have for each hour; `chosen` and `target` are columns as of `Selection` and
+    `key_target`. As many rows come to the driver as queues have hours.
+    """
+    rows = (
+        frame.withColumns(
+            {
+                "broker": f.coalesce("broker", f.lit("")),
+                "hour": f.date_format("store_time", _HOUR),
+                "chosen": chosen,
+                "key_target": f.when(chosen, target),
+            }
+        )
+        .withColumn("chosen_offset", f.when(f.col("chosen"), f.col("queue_offset")))
+        .groupBy("topic", "broker", "queue_id", "hour", "key_target")
+        .agg(
+            f.count("*").alias("messages"),
+            f.count("chosen_offset").alias("chosen"),
+            f.coalesce(f.min("chosen_offset"), f.lit(-1)).alias("first"),
+            f.coalesce(f.max("chosen_offset"), f.lit(-1)).alias("last"),
+        )
+        .orderBy("topic", "broker", "queue_id", "hour", "key_target")
+    )
+    return [
+        Found(
+            Origin(row.topic, row.broker, row.queue_id),
+            row.hour,
+            row.key_target,
+            row.messages,
+            row.chosen,
+            row["first"],
+            row.last,
+        )
+        for row in rows.collect()
+    ]
+
+
+def rows_of(frame: Any, chunk: Chunk, plan: ReplayPlan, to: str | None, spark: Any) -> Any:
+    """The chosen rows of a chunk out of `frame`, with their targets and how far each lies into its
+    queue's part of the chunk (`progress`)."""
+    spans = small_table(
+        spark,
+        [
+            (*plan.origins[span.origin][0], span.after, span.last, plan.origins[span.origin][1])
+            for span in chunk.spans
+        ],
+        "topic string, broker string, queue_id int, after bigint, last bigint, origin_target int",
+    )
+    offset = f.col("queue_offset")
+    target = f.col("origin_target")
+    if plan.has_keys:
+        target = f.coalesce(key_target(plan.targets, to), target)
+    return (
+        times_ms(frame)
+        .withColumn("broker", f.coalesce("broker", f.lit("")))
+        .join(f.broadcast(spans), ["topic", "broker", "queue_id"])
+        .where((offset > f.col("after")) & (offset <= f.col("last")))
+        .withColumn("progress", (offset - f.col("after")) / (f.col("last") - f.col("after")))
+        .withColumn("target", target)
+    )
+
+
+def in_lanes(rows: Any, lanes: Sequence[tuple[int, ...]], columns: Sequence[str] = COLUMNS) -> Any:
+    """The rows with these columns: a partition for each lane, in the order of sending.
+
+    Queues that meet in a lane take turns by their `progress`, which never turns the order of one queue
+    around: so none has to wait until another is through, and nobody has to trust a clock.
+    """
+    lane_of: Mapping[int, int] = {
+        target: lane for lane, targets in enumerate(lanes) for target in targets
+    }
+    known = f.create_map(*(f.lit(x) for pair in sorted(lane_of.items()) for x in pair))
+    return (
+        rows.withColumn("lane", known[f.col("target")])
+        .repartitionById(len(lanes), "lane")
+        .sortWithinPartitions("progress", "topic", "broker", "queue_id", "queue_offset")
+        .select(*columns)
+    )

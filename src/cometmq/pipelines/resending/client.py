@@ -1,0 +1,336 @@
+"""Sends to some queues, each time exactly what is not there yet under the same id.
+
+What a killed task, executor or driver has sent is in the target's log, and every message says by its
+properties from where it was made (`marks`). So whoever begins reads the log first, from where the work
+began, and leaves out what it finds. Two may not do that at the same time: a lane holds the brokers'
+locks of its queues while it sends (those of orderly consumers, so a Java broker has them, too), and an
+attempt that takes over from one that was killed waits until its locks have expired, for a minute.
+
+Docs: decisions/0052.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from cometmq.client.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.client.instance import ClientInstance
+from cometmq.client.queue_locks import QueueLock, QueueLocks
+from cometmq.client.range_pulls import Missing
+from cometmq.client.range_reader import RangeReader
+from cometmq.client.sending import Sender, SendLimits
+from cometmq.errors import (
+    CometMQError,
+    DataLossError,
+    IllegalArgumentError,
+    RemoteError,
+    RemotingError,
+    RouteNotFoundError,
+)
+from cometmq.model.message import Message
+from cometmq.model.names import is_retry_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.resending.marks import Marks, Place
+from cometmq.pipelines.resending.pacing import Pacer
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.record import decode_records
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+GROUP: Final = "COMETMQ_PIPELINES"
+# Of one request.
+MAX_BATCH_MESSAGES: Final = 128
+MAX_BATCH_BYTES: Final = 512 * 1024
+# A lock is trusted for half a minute after its renewal, and lives for a whole one: what was sent at the
+# last moment has been answered, or given up, before somebody else gets it.
+SEND_TIMEOUT_S: Final = 25.0
+# For how long a broker that does not take messages is asked again. Longer than a lock lives.
+PATIENCE_S: Final = 180.0
+# After a request without an answer, before the log is asked whether it came to something.
+SETTLE_S: Final = 3.0
+_PAUSE_S: Final = 0.5
+# Answers after which a message is not stored, and may be in a moment.
+_BUSY: Final = frozenset(
+    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A message and the place of the one that it is made from."""
+
+    message: Message
+    place: Place
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the messages for one target queue. `refused` can never be sent; `reason` is that
+    of the first of them."""
+
+    sent: int = 0
+    already_there: int = 0
+    refused: int = 0
+    reason: str = ""
+
+
+class LaneClient(RangeReader):
+    """Sends to `targets`, which only this lane sends to under these `marks`.
+
+    `bases`: of each target the offset from which on its log may hold messages of these marks.
+    With `exactly_once` False there are no locks: what two attempts do at the same time comes twice.
+    For the loop that enters it.
+    """
+
+    def __init__(
+        self,
+        connection: Mapping[str, Any],
+        marks: Marks,
+        targets: Sequence[MessageQueue],
+        bases: Sequence[int],
+        pacer: Pacer,
+        *,
+        exactly_once: bool = True,
+    ) -> None:
+        super().__init__(**connection)
+        self._marks = marks
+        self._targets = list(targets)
+        self._positions = list(bases)
+        self._pacer = pacer
+        self._exactly_once = exactly_once
+        self._locks_of: dict[int, QueueLock] = {}
+        # Targets whose log has to be looked at before anything more is sent there.
+        self._doubtful = set(range(len(targets)))
+        self._turns = [asyncio.Lock() for _ in targets]
+        self._there = _Places()
+        self.tallies = [Tally() for _ in targets]
+
+    async def send(self, at: int, parcels: Sequence[Parcel]) -> None:
+        """Send to the target number `at`, in order, what is not there yet.
+
+        Raises CometMQError when a broker cannot be sent to for PATIENCE_S, DataLossError when nobody
+        can tell any more what was sent.
+        """
+        most = self._pacer.most(MAX_BATCH_MESSAGES)
+        for batch in _cut(parcels, most):
+            await self._deliver(at, batch)
+
+    async def look_everywhere(self) -> None:
+        """Find out what is in the logs of all targets, for messages that may have gone to another one
+        of them than they would now. Raises as `send`.
+        """
+        for at in range(len(self._targets)):
+            await self._secure(at)
+
+    # Inside
+
+    async def _deliver(self, at: int, parcels: list[Parcel]) -> None:
+        failing_since: float | None = None
+        is_paced = False
+        tally = self.tallies[at]
+        while True:
+            await self._secure(at)
+            # Not asked before: what is there, the log has told just now.
+            missing = [parcel for parcel in parcels if parcel.place not in self._there]
+            if failing_since is None:
+                tally.already_there += len(parcels) - len(missing)
+            else:
+                tally.sent += len(parcels) - len(missing)
+            parcels = missing
+            if not parcels:
+                return
+            if not is_paced:
+                await self._pacer.take(len(parcels))
+                is_paced = True
+                continue  # the lock may have been lost meanwhile
+            try:
+                await self._send(at, [parcel.message for parcel in parcels])
+            except (RemotingError, RouteNotFoundError, RemoteError) as error:
+                if isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
+                    await self._refuse(at, parcels, error)
+                    return
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() > failing_since + PATIENCE_S or _is_final(error):
+                    raise
+                await self._after_failure(at, error)
+            except IllegalArgumentError as error:
+                await self._refuse(at, parcels, error)
+                return
+            else:
+                tally.sent += len(parcels)
+                return
+
+    async def _refuse(self, at: int, parcels: list[Parcel], error: CometMQError) -> None:
+        """Of a batch that cannot be sent at least one message cannot: each is tried alone."""
+        if len(parcels) > 1:
+            for parcel in parcels:
+                await self._deliver(at, [parcel])
+            return
+        tally = self.tallies[at]
+        tally.refused += 1
+        tally.reason = tally.reason or f"{parcels[0].place}: {error}"
+
+    async def _after_failure(self, at: int, error: CometMQError) -> None:
+        queue = self._targets[at]
+        log.info("not sent", queue=str(queue), reason=str(error))
+        wire = self._namespace.wrap(queue.topic)
+        self._running().report_failure(error, wire, error.address)
+        if isinstance(error, RemotingError):
+            # A broker may have it, or get it in this moment.
+            self._doubtful.add(at)
+            await asyncio.sleep(SETTLE_S)
+        else:
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _send(self, at: int, messages: list[Message]) -> None:
+        queue = self._targets[at]
+        outgoing = await self._encoded(messages)
+        deadline = asyncio.get_running_loop().time() + SEND_TIMEOUT_S
+        # Every status but an error says that the message is in the log.
+        await self._sender.send_fixed(outgoing, self._namespace.wrap_queue(queue), deadline)
+
+    async def _encoded(self, messages: list[Message]) -> Outgoing:
+        if len(messages) > 1:
+            return self._encoder.encode_batch(messages)
+        return await self._encoder.encode(messages[0])
+
+    # What is there already
+
+    async def _secure(self, at: int) -> None:
+        """Hold the target's lock, and know what its log has. One at a time for each target."""
+        async with self._turns[at]:
+            deadline = time.monotonic() + PATIENCE_S
+            while True:
+                try:
+                    if self._exactly_once:
+                        await self._lock(at)
+                    if at in self._doubtful:
+                        await self._look(at)
+                        self._doubtful.discard(at)
+                except (RemoteError, RemotingError, RouteNotFoundError) as error:
+                    if time.monotonic() > deadline or _is_final(error):
+                        raise
+                    wire = self._namespace.wrap(self._targets[at].topic)
+                    self._running().report_failure(error, wire, error.address)
+                else:
+                    return
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _lock(self, at: int) -> None:
+        lock = self._locks_of.get(at)
+        if lock is not None and lock.valid:
+            return
+        # Somebody else may have sent since.
+        self._doubtful.add(at)
+        wire = self._namespace.wrap_queue(self._targets[at])
+        routes = self._running().routes
+        if routes.master_address(wire.broker_name) is None:
+            await routes.refresh(wire.topic)
+        try:
+            self._locks_of[at] = await self._queue_locks.lock(wire)
+        except RemoteError as error:
+            raise RemoteError(
+                f"the lock of {self._targets[at]} is not to be had: {error}; either {self._marks} is "
+                "being run by somebody else, or a run of it was killed less than a minute ago",
+                code=error.code,
+                address=error.address,
+            ) from error
+
+    async def _look(self, at: int) -> None:
+        queue, start = self._targets[at], self._positions[at]
+        instance = self._running()
+        wire = self._namespace.wrap_queue(queue)
+        await instance.routes.refresh(wire.topic)
+        # A slave may not have yet what the master took.
+        address = instance.need_master(wire.broker_name, wire.topic)
+        end = await instance.brokers.max_offset(address, wire)
+        id_bytes = self._marks.id.encode()
+        async for chunk in self.read(queue, start, end):
+            lost = [gap for gap in chunk.missing if gap.cause is Missing.RETENTION]
+            if lost and self._exactly_once:
+                raise DataLossError(
+                    f"the messages of {queue} from {lost[0].start} to {lost[0].end} are gone, so "
+                    f"nobody can tell which of them {self._marks} had sent; delivery = "
+                    '"at-least-once" goes on and may send them twice'
+                )
+            records = chunk.records
+            if id_bytes in records:
+                for record in decode_records(records):
+                    place = self._marks.place_of(record.properties)
+                    if place is not None:
+                        self._there.add(place)
+        self._positions[at] = max(start, end)
+
+    # The client's life
+
+    async def _open(self, instance: ClientInstance) -> None:
+        await super()._open(instance)
+        self._sender = Sender(instance, SendLimits(), group=GROUP, namespace=self._namespace)
+        self._encoder = MessageEncoder(GROUP, instance.unique_ids, namespace=self._namespace)
+        self._queue_locks = QueueLocks(
+            instance, self._marks.lock_group, self._on_lost, self._still_current
+        )
+        self._tasks = TaskOwner(f"lane-{self._marks}")
+        self._tasks.spawn(self._queue_locks.run(), "lock-renewals")
+
+    async def _shut(self, instance: ClientInstance) -> None:
+        try:
+            await self._tasks.close()
+            await self._queue_locks.unlock(list(self._queue_locks.held()))
+        finally:
+            await self._queue_locks.close()
+            await super()._shut(instance)
+
+    def _on_lost(self, wire: MessageQueue) -> None:
+        self._locks_of.pop(self._targets.index(self._namespace.unwrap_queue(wire)), None)
+
+    async def _still_current(self, _wire: MessageQueue) -> bool:
+        """A lock that was invalid meanwhile is taken anew, and the log looked at."""
+        return False
+
+
+class _Places:
+    """A set of them, made for many of few queues."""
+
+    def __init__(self) -> None:
+        self._offsets: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
+
+    def add(self, place: Place) -> None:
+        self._offsets[place[:3]].add(place.queue_offset)
+
+    def __contains__(self, place: Place) -> bool:
+        offsets = self._offsets.get(place[:3])
+        return offsets is not None and place.queue_offset in offsets
+
+
+def _is_final(error: CometMQError) -> bool:
+    """Whether the same request would get the same answer."""
+    return isinstance(error, RemoteError) and error.code is not None and error.code not in _BUSY
+
+
+def _cut(parcels: Iterable[Parcel], most: int) -> Iterable[list[Parcel]]:
+    """What goes in one request: a large body alone, since batches are not compressed."""
+    batch: list[Parcel] = []
+    size = 0
+    for parcel in parcels:
+        length = len(parcel.message.body)
+        alone = length >= COMPRESS_OVER_BYTES or is_retry_topic(parcel.message.topic)
+        full = len(batch) == most or size + length > MAX_BATCH_BYTES
+        if batch and (alone or full):
+            yield batch
+            batch, size = [], 0
+        if alone:
+            yield [parcel]
+        else:
+            batch.append(parcel)
+            size += length
+    if batch:
+        yield batch

@@ -1,0 +1,25 @@
+"""Which queue a sharding key finds, as a column."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import functions as f
+
+_INT32_SIGN: Final = 2**31
+_INT32_RANGE: Final = 2**32
+
+
+def java_hash(text: Any) -> Any:
+    """The column of Java's String.hashCode of texts (cometmq.model.hashing), without a Python worker."""
+    digits = f.hex(f.encode(text, "UTF-16BE"))
+
+    def step(hashed: Any, place: Any) -> Any:
+        unit = f.conv(f.substring(digits, place * 4 - 3, f.lit(4)), 16, 10).cast("bigint")
+        return (hashed * 31 + unit) % _INT32_RANGE
+
+    # An empty text has no places; sequence(1, 0) would count down.
+    units = (f.length(digits) / 4).cast("int")
+    places = f.when(units > 0, f.sequence(f.lit(1), units)).otherwise(f.array().cast("array<int>"))
+    hashed = f.aggregate(places, f.lit(0).cast("bigint"), step)
+    return f.when(hashed >= _INT32_SIGN, hashed - _INT32_RANGE).otherwise(hashed)

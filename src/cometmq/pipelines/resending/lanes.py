@@ -1,0 +1,154 @@
+"""Rows of messages to brokers, in Spark's Python workers: a partition is a lane, a lane some targets.
+
+The rows of a lane come in the order in which they are to be sent. Those for one target queue are sent
+one request after the other; the targets of a lane at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from cometmq.model import properties as p
+from cometmq.model.message import Message
+from cometmq.model.names import is_retry_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.resending.client import LaneClient, Parcel
+from cometmq.pipelines.resending.marks import LEFT_OUT, Marks, Place
+from cometmq.pipelines.resending.pacing import Pacer
+from cometmq.runtime.portal import LoopThread
+from cometmq.spark.connecting import Connecting
+
+# The columns that are taken; `target` is the number of the queue to send to, times are ms.
+COLUMNS: Final = (
+    "target",
+    "topic",
+    "broker",
+    "queue_id",
+    "queue_offset",
+    "msg_id",
+    "body",
+    "properties",
+    "flag",
+    "born_ms",
+    "store_ms",
+)
+# So much of a lane is in memory at a time.
+_MAX_ROWS: Final = 4000
+_MAX_BYTES: Final = 16 * 1024 * 1024
+
+
+class Outcome(NamedTuple):
+    """What came of a target's messages in one task."""
+
+    target: int
+    sent: int
+    already_there: int
+    refused: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What is to be done with the rows. Pickled to the workers.
+
+    `targets` are the queues by their numbers, and `bases` the offsets from which on their logs may
+    hold messages of these `marks`; `lanes` are the numbers of each lane, `rates` its messages a
+    second. With `keeps_unique_id` a message has the producer's id of the first one. With
+    `looks_everywhere` an earlier attempt may have sent it to any target of its lane.
+    """
+
+    connecting: Connecting
+    marks: Marks
+    targets: tuple[MessageQueue, ...]
+    bases: tuple[int, ...]
+    lanes: tuple[tuple[int, ...], ...]
+    rates: tuple[float | None, ...]
+    exactly_once: bool
+    keeps_unique_id: bool = False
+    looks_everywhere: bool = False
+
+    def run(self, frame: Any) -> list[Outcome]:
+        """Send the rows of a frame with COLUMNS, which has a partition for each lane."""
+        # Not mapInArrow: it wants pandas, and what is sent is made message by message anyway.
+        outcomes: list[Outcome] = frame.rdd.mapPartitionsWithIndex(self.send_lane).collect()
+        return outcomes
+
+    def send_lane(self, lane: int, rows: Iterable[Any]) -> Iterator[Outcome]:
+        """In a task: send the rows of a lane. Raises CometMQError."""
+        pieces = _pieces(rows)
+        first = next(pieces, None)
+        if first is None:
+            return
+        numbers = self.lanes[lane]
+        # A thread of its own: locks are renewed also while Spark makes the next rows.
+        thread = LoopThread("cometmq-lane")
+        thread.start()
+        try:
+            client = self._client(lane)
+            thread.call(client.start())
+            try:
+                if self.looks_everywhere:
+                    thread.call(client.look_everywhere())
+                thread.call(self._send(client, numbers, first))
+                for piece in pieces:
+                    thread.call(self._send(client, numbers, piece))
+            finally:
+                thread.call(client.close())
+        finally:
+            thread.stop()
+        for number, tally in zip(numbers, client.tallies, strict=True):
+            yield Outcome(number, tally.sent, tally.already_there, tally.refused, tally.reason)
+
+    def _client(self, lane: int) -> LaneClient:
+        numbers = self.lanes[lane]
+        return LaneClient(
+            self.connecting.parameters(),
+            self.marks,
+            [self.targets[number] for number in numbers],
+            [self.bases[number] for number in numbers],
+            Pacer(self.rates[lane]),
+            exactly_once=self.exactly_once,
+        )
+
+    async def _send(self, client: LaneClient, numbers: Sequence[int], rows: Sequence[Any]) -> None:
+        places = {number: at for at, number in enumerate(numbers)}
+        by_target: list[list[Parcel]] = [[] for _ in numbers]
+        for row in rows:
+            number, parcel = self.parcel(row)
+            by_target[places[number]].append(parcel)
+        sends = (client.send(at, parcels) for at, parcels in enumerate(by_target) if parcels)
+        # All end before the locks are given back, whatever becomes of one.
+        for failure in await asyncio.gather(*sends, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    def parcel(self, row: Any) -> tuple[int, Parcel]:
+        """The message to send for a row of COLUMNS, with the number of its target."""
+        number, topic, broker, queue_id, offset, msg_id, body, given, flag, born, stored = row
+        properties = {name: value for name, value in given.items() if name not in LEFT_OUT}
+        if not self.keeps_unique_id:
+            properties.pop(p.UNIQ_CLIENT_MESSAGE_ID, None)
+        place = Place(topic, broker or "", queue_id, offset)
+        properties.update(self.marks.of(place, msg_id, born, stored))
+        target = self.targets[number].topic
+        if is_retry_topic(target):
+            # Where consumers of a retry topic read what it was before.
+            properties[p.RETRY_TOPIC] = given[p.RETRY_TOPIC]
+        return number, Parcel(Message(target, bytes(body), flag=flag, properties=properties), place)
+
+
+def _pieces(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    at = COLUMNS.index("body")
+    piece: list[Any] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += len(row[at])
+        if len(piece) == _MAX_ROWS or size >= _MAX_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

@@ -1,0 +1,135 @@
+"""How far a replay or redrive is, on disk: what was decided when it began, and what is done.
+
+    <state>/<id>/plan.json       written once, before anything is sent
+    <state>/<id>/progress.json   replaced before each chunk and at the end
+    <state>/<id>/lock            held by the run at work
+
+Only the driver reads and writes here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from cometmq.errors import ConfigError
+from cometmq.runtime.json_file import JsonFile
+
+P = TypeVar("P", bound="Plan")
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """The base of what is decided when the work begins.
+
+    asked: by which configuration; another one under the same id is refused.
+    """
+
+    asked: dict[str, Any]
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """chunks_done: how many are finished. bases: of each target queue, the offset from which on its
+    log may hold what the chunk after them has sent. The counts are those of finished chunks.
+    """
+
+    chunks_done: int = 0
+    bases: list[int] = []
+    sent: int = 0
+    already_there: int = 0
+    refused: int = 0
+    reasons: list[str] = []
+    finished: bool = False
+
+    def add(self, outcome: Any) -> None:
+        """Count what came of a target, a `lanes.Outcome`."""
+        self.sent += outcome.sent
+        self.already_there += outcome.already_there
+        self.refused += outcome.refused
+        if outcome.reason and outcome.reason not in self.reasons:
+            self.reasons.append(outcome.reason)
+
+
+class Ledger(Generic[P]):
+    """One id's directory below `state`. Raises ConfigError for files that cannot be used."""
+
+    def __init__(self, state: str, name: str, kind: type[P]) -> None:
+        self._directory = Path(state) / name
+        self._kind = kind
+        self._id = name
+        self._plan = JsonFile(self._directory / "plan.json")
+        self._progress = JsonFile(self._directory / "progress.json")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs of this id out. Raises ConfigError when one is at work."""
+        path = self._directory / "lock"
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+")
+        except OSError as error:
+            raise ConfigError(
+                f"state: {self._directory} cannot be written to: {error.strerror or error}; "
+                "name a directory that can"
+            ) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                raise ConfigError(
+                    f"id: {self._id} is being run by {file.read().strip() or 'somebody else'}; "
+                    "wait for it, or choose another id"
+                ) from error
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {os.uname().nodename}\n")
+            file.flush()
+            yield
+
+    def plan(self, asked: Mapping[str, Any]) -> P | None:
+        """What was decided before, None for a new id.
+
+        Raises ConfigError when it was decided for something else than what is `asked` now.
+        """
+        plan = self._plan.read(lambda text: msgspec.json.decode(text, type=self._kind))
+        if plan is None:
+            return None
+        before, now = plan.asked, _as_stored(asked)
+        for name in sorted(before.keys() | now.keys()):
+            if before.get(name) != now.get(name):
+                raise ConfigError(
+                    f"{name}: the id {self._id} was begun with {before.get(name)!r}, not "
+                    f"{now.get(name)!r}; give it as it was to go on, or choose another id"
+                )
+        return plan
+
+    def begin(self, plan: P) -> None:
+        """Keep what was decided."""
+        plan.asked = _as_stored(plan.asked)
+        self._write(self._plan, plan)
+
+    def progress(self) -> Progress:
+        found = self._progress.read(lambda text: msgspec.json.decode(text, type=Progress))
+        return found or Progress()
+
+    def save(self, progress: Progress) -> None:
+        self._write(self._progress, progress)
+
+    def _write(self, file: JsonFile, value: msgspec.Struct) -> None:
+        try:
+            file.write(msgspec.json.encode(value).decode())
+        except OSError as error:
+            raise ConfigError(
+                f"state: {file.path} cannot be written: {error.strerror or error}"
+            ) from error
+
+
+def _as_stored(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """As it looks when it was read from a file."""
+    stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asked))
+    return stored

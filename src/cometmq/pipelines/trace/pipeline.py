@@ -1,0 +1,157 @@
+"""`trace`: how long messages took, from the trace topic.
+
+    produce    from the call of `send` to the broker's answer, as producers say
+    store      from the message's making to its storing
+    deliver    from its storing to the first call of a group's listener
+    consume    how long the listener took for it
+
+Traces do not know when a message was stored: with `topics` the messages themselves say it, without
+them a delivery begins with the answer to the producer, and `store` is left out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from cometmq.client.namespaces import Namespace
+from cometmq.errors import ConfigError
+from cometmq.model.names import TRACE_TOPIC, check_topic
+from cometmq.pipelines.audit.archive import archived
+from cometmq.pipelines.audit.settings import check_names
+from cometmq.pipelines.configuration import Settings
+from cometmq.pipelines.context import Context
+from cometmq.pipelines.message_logs import message_log
+from cometmq.pipelines.report import now
+from cometmq.pipelines.trace import measures
+from cometmq.pipelines.trace.events import MALFORMED, TRACE_COLUMNS, trace_events
+from cometmq.pipelines.trace.report import Report, make_report
+
+__all__ = ["Config", "Report", "run"]
+
+_MESSAGE_COLUMNS: Final = (
+    "topic",
+    "msg_id",
+    "born_time",
+    "store_time",
+    "transaction_type",
+    "delay_level",
+    "deliver_time",
+)
+
+
+class Config(Settings, frozen=True):
+    """The table [trace].
+
+    trace_topic: where clients trace to.
+    topics: whose messages are read too, for the times of storing; then only these are looked at.
+    stores: store directories by broker name, in place of the cluster's brokers.
+    archive: the directory of an archive, in place of both; it has to have the trace topic.
+    slowest: how many messages of each measure are listed.
+    failed: how many failures are listed.
+    limits: times in ms that must not be exceeded, by measure and percentile: { "produce.p99" = 50 };
+        the report does not hold where one is, of any topic and group.
+    """
+
+    trace_topic: str = TRACE_TOPIC
+    topics: list[str] = msgspec.field(default_factory=list)
+    stores: dict[str, str] = msgspec.field(default_factory=dict)
+    archive: str | None = None
+    slowest: int = 10
+    failed: int = 20
+    limits: dict[str, float] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_names([self.trace_topic], "trace_topic", check_topic)
+        check_names(self.topics, "topics", check_topic)
+        for name in ("slowest", "failed"):
+            if not 0 <= getattr(self, name) <= 10_000:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it lies in 0..10000")
+        if self.archive is not None and self.stores:
+            raise ConfigError("archive and stores are both given; traces are read from one of them")
+        known = [
+            f"{measure}.{name}" for measure in measures.MEASURES for name in measures.QUANTILES
+        ]
+        for name, limit in self.limits.items():
+            if name not in known:
+                raise ConfigError(
+                    f"limits has {name!r}, which is not measured; there are {', '.join(known)}"
+                )
+            if limit <= 0:
+                raise ConfigError(f"limits has {name} = {limit}; it is a time in ms, above 0")
+
+
+def run(config: Config, context: Context) -> Report:
+    """Raises ConfigError for what does not fit, and as clients do when brokers do not answer."""
+    started = now()
+    spark, progress = context.spark, context.progress
+    with tempfile.TemporaryDirectory(prefix="cometmq-trace-") as gaps:
+        traces, messages, source = _frames(config, context, Path(gaps))
+        events = trace_events(traces).persist()
+        try:
+            with progress.step("Traces") as step, step.spark_jobs(spark):
+                counts = _counts(events)
+                step.outcome = f"{sum(counts.values()):,} events"
+            known = events.where(f"kind <> '{MALFORMED}'")
+            if not (config.stores or config.archive):
+                known = measures.unwrapped(known, Namespace(context.cluster.namespace))
+            if messages is not None:
+                known = measures.of_topics(known, config.topics)
+                messages = messages.persist()
+            latencies = measures.latencies(known, messages).persist()
+            with progress.step("Latencies") as step, step.spark_jobs(spark):
+                report = make_report(
+                    started,
+                    source,
+                    counts,
+                    measures.tables(latencies, known, messages, config.slowest, config.failed),
+                    config.limits,
+                )
+                step.outcome = f"{len(report.latencies):,} distributions"
+            latencies.unpersist()
+            if messages is not None:
+                messages.unpersist()
+        finally:
+            events.unpersist()
+    return report
+
+
+def _frames(config: Config, context: Context, gaps: Path) -> tuple[Any, Any | None, str]:
+    """The trace messages, the messages of `topics` if there are any, and where they come from."""
+    if config.archive is not None:
+        if not Path(config.archive).is_dir():
+            raise ConfigError(
+                f"archive is {config.archive!r}, which is no directory here; give the path of one"
+            )
+
+        def read(topics: Iterable[str], columns: tuple[str, ...]) -> Any:
+            assert config.archive is not None
+            return archived(context.spark, config.archive, list(topics), columns).drop("file")
+
+        traces = read([config.trace_topic], TRACE_COLUMNS)
+        messages = read(config.topics, _MESSAGE_COLUMNS) if config.topics else None
+        return traces, messages, f"the archive {config.archive}"
+    log = message_log(context, config.stores, gaps)
+    ranges = log.ranges([config.trace_topic, *config.topics])
+    for topic in (config.trace_topic, *config.topics):
+        if not any(queue.topic == topic for queue in ranges):
+            key = "trace_topic" if topic == config.trace_topic else "topics"
+            raise ConfigError(f"{key} names {topic}, of which {log.what} has no queue")
+
+    def of(names: Iterable[str], columns: tuple[str, ...]) -> Any:
+        wanted = set(names)
+        chosen = {queue: bounds for queue, bounds in ranges.items() if queue.topic in wanted}
+        return log.frame(chosen, columns)
+
+    traces = of([config.trace_topic], TRACE_COLUMNS)
+    messages = of(config.topics, _MESSAGE_COLUMNS) if config.topics else None
+    return traces, messages, log.what
+
+
+def _counts(events: Any) -> dict[str, int]:
+    """How many events there are of each kind."""
+    return {row["kind"]: row["count"] for row in events.groupBy("kind").count().collect()}
