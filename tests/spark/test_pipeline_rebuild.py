@@ -33,7 +33,7 @@ FILES = {
     "mappedFileSizeConsumeQueueExt": "40000",
 }
 COUNT = 400
-STEPS = ("Read the log", "Build the queues", "Build the index", "Compare with the store")
+STEPS = ("read the log", "build the queues", "build the index", "compare with the store")
 
 
 class EverySecond:
@@ -225,7 +225,7 @@ def test_what_was_lost_is_put_back_and_what_was_there_is_kept(spark: Any, tmp_pa
         assert {file.outcome for file in report.index} == {"equal"}
         assert contents(store) == hurt
 
-        for cut in ({"begin": "Put into the store"}, {"end": "Put into the store"}):
+        for cut in ({"begin": "put into the store"}, {"end": "put into the store"}):
             with pytest.raises(CutError):
                 run(spark, CutProgress(**cut), store=store, install=True)
         report = run(spark, store=store, install=True)

@@ -60,6 +60,15 @@ def run_clients(namesrv: str) -> None:
         assert complete.wait(WAIT_S), wanted
 
 
+def damage_first_trace(spark: Any, store: Path) -> None:
+    traces = spark.read.format("rocketmq-store").option("subscribe", TRACE).load(str(store))
+    place = traces.agg({"commit_log_offset": "min"}).collect()[0][0]
+    (log,) = [file for file in (store / "commitlog").iterdir() if int(file.name) == 0]
+    with log.open("r+b") as file:
+        file.seek(place + 4)
+        file.write(bytes(4))
+
+
 def by_measure(report: Report, topic: str = TOPIC) -> dict[str, Latency]:
     return {each.measure: each for each in report.latencies if each.topic == topic}
 
@@ -67,7 +76,8 @@ def by_measure(report: Report, topic: str = TOPIC) -> dict[str, Latency]:
 def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_path: Path) -> None:
     # A failed message comes again at once, and is late for ever after the second time.
     levels = "1s 1s 1s 2h" + " 2h" * 14
-    with Cluster(properties={"messageDelayLevel": levels}) as cluster:
+    stores = tmp_path / "stores"
+    with Cluster(directory=stores, properties={"messageDelayLevel": levels}) as cluster:
         run_clients(cluster.namesrv)
         context = context_of(spark, cluster)
         report = trace.run(trace.Config(topics=[TOPIC], slowest=5), context)
@@ -138,3 +148,16 @@ def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_
     }
     (broken,) = alone.broken or ["none"]
     assert found["produce"].p99 == 0 or broken.startswith("produce.p99 of orders, shop, is ")
+
+    # The files of the broker that was stopped, one record of which is damaged.
+    damage_first_trace(spark, stores / "broker-a")
+    damaged = trace.run(
+        trace.Config(topics=[TOPIC], stores={"broker-a": str(stores / "broker-a")}),
+        context_of(spark),
+    )
+    assert [(gap.topic, gap.count, gap.cause) for gap in damaged.gaps] == [(TRACE, 1, "damage")]
+    assert not damaged.holds
+    assert ", 1 gone or damaged" in damaged.summary
+    assert sum(damaged.events.values()) < sum(report.events.values())
+    write_page(damaged, tmp_path / "damaged.html")
+    assert "Gone or damaged" in (tmp_path / "damaged.html").read_text()

@@ -6,7 +6,9 @@ how far groups have come.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,6 +24,7 @@ from cometmq.pipelines.context import Context
 from cometmq.pipelines.targets import connecting_to
 from cometmq.protocol.json_dialect import decode_body
 from cometmq.runtime.loop import run
+from cometmq.spark.gaps import Gap, noted_gaps
 from cometmq.spark.live_options import LiveOptions, table_of
 from cometmq.spark.schema import COLUMNS, arrow_schema
 from cometmq.spark.store_files import StoreFiles
@@ -35,6 +38,10 @@ class MessageLog(Protocol):
     """`what` says in a few words which log it is."""
 
     what: str
+
+    def gaps(self, topics: Collection[str]) -> list[Gap]:
+        """What could not be read so far, of these topics."""
+        ...
 
     def ranges(self, topics: Iterable[str]) -> Ranges:
         """Of each queue of these topics the lowest offset that is there, and the one that the next
@@ -51,14 +58,37 @@ class MessageLog(Protocol):
         ...
 
 
-def message_log(context: Context, stores: Mapping[str, str], gaps: Path) -> MessageLog:
+@contextmanager
+def open_message_log(
+    context: Context, stores: Mapping[str, str], work_path: str | None
+) -> Iterator[MessageLog]:
     """The log of `stores`, directories by broker name; of the cluster where there are none.
 
-    gaps: a directory, seen by all workers, in which `cometmq.spark.gaps` notes what is not there.
+    work_path: where workers note what they cannot read, a directory that they and the driver see. What
+        is made there is removed afterwards. None: a temporary one of this machine.
+
+    Raises ConfigError where workers do not see it, or nothing can be written.
     """
-    if stores:
-        return StoreLog(context.spark, stores, gaps)
-    return LiveLog(context.spark, context.cluster, gaps)
+    if work_path is None and not context.spark.sparkContext.master.startswith("local"):
+        raise ConfigError(
+            "work_path is not given: on a cluster it names a directory that the driver and all "
+            "workers see, for what the reading notes"
+        )
+    with ExitStack() as stack:
+        try:
+            noted = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="cometmq-gaps-", dir=work_path)
+            )
+        except OSError as error:
+            if work_path is None:
+                raise
+            raise ConfigError(
+                f"work_path is {work_path!r}, where nothing can be written: {error}"
+            ) from error
+        if stores:
+            yield StoreLog(context.spark, stores, Path(noted))
+        else:
+            yield LiveLog(context.spark, context.cluster, Path(noted))
 
 
 def schema_of(columns: Collection[str]) -> str:
@@ -113,6 +143,9 @@ class LiveLog:
             failOnDataLoss="false",
             gapLog=str(self._gaps),
         ).load()
+
+    def gaps(self, topics: Collection[str]) -> list[Gap]:
+        return _gaps_of(topics, self._gaps)
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
         return run(self._committed(group, list(topics)))
@@ -185,6 +218,9 @@ class StoreLog:
             return no_messages(self._spark, columns)
         return reduce(lambda whole, frame: whole.unionByName(frame), frames)
 
+    def gaps(self, topics: Collection[str]) -> list[Gap]:
+        return _gaps_of(topics, self._gaps)
+
     def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
         found = {}
         for broker, path in self._stores.items():
@@ -199,6 +235,10 @@ class StoreLog:
                 for queue_id, offset in table.get(f"{topic}@{group}", {}).items():
                     found[MessageQueue(topic, broker, queue_id)] = offset
         return found
+
+
+def _gaps_of(topics: Collection[str], directory: Path) -> list[Gap]:
+    return [gap for gap in noted_gaps(directory) if gap.topic in topics]
 
 
 def _json(value: object) -> str:

@@ -12,7 +12,6 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,10 +26,11 @@ NOT_STORED = "not stored"
 DAMAGE = "damage"
 
 
-class Gap(NamedTuple):
-    """Offsets from `start` to below `end` that gave no message.
+class Gap(msgspec.Struct, frozen=True):
+    """Offsets from `start` to below `end` that gave no message, `count` of them.
 
-    Of a message queue, or of the commit log itself, in bytes: then topic and queue_id are None.
+    Of a message queue; the broker of a store may be unknown. Or of the commit log itself, in bytes:
+    then topic and queue_id are None.
     """
 
     topic: str | None
@@ -39,13 +39,36 @@ class Gap(NamedTuple):
     start: int
     end: int
     cause: str
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "count", self.end - self.start)
+
+    @property
+    def place(self) -> tuple[str | None, str | None, int | None]:
+        return self.topic, self.broker, self.queue_id
+
+    @property
+    def queue(self) -> MessageQueue | None:
+        """None where it is not known."""
+        if self.topic is None or self.broker is None or self.queue_id is None:
+            return None
+        return MessageQueue(self.topic, self.broker, self.queue_id)
 
     def __str__(self) -> str:
-        count = self.end - self.start
         if self.topic is None:
-            return f"{count} bytes of the commit log from {self.start} on ({self.cause})"
+            return f"{self.count} bytes of the commit log from {self.start} on ({self.cause})"
         where = f"{self.topic}@{self.broker or '?'}:{self.queue_id}"
         return f"offsets {self.start} to {self.end - 1} of {where} ({self.cause})"
+
+
+def noted_gaps(directory: Path) -> tuple[Gap, ...]:
+    """All that a gap log lists, by their places. Raises msgspec.DecodeError."""
+    decoder = msgspec.json.Decoder(Gap)
+    # Names that begin with a dot are still being written.
+    paths = sorted(path for path in directory.glob("*.json") if not path.name.startswith("."))
+    found = {decoder.decode(line) for path in paths for line in path.read_bytes().splitlines()}
+    return tuple(sorted(found, key=lambda gap: (*map(str, gap.place), gap.start, gap.end)))
 
 
 class GapLog:
@@ -75,7 +98,7 @@ class GapLog:
 
     def write(self, gap: Gap) -> None:
         """Keep a gap of what does not change: whoever reads it again finds the same."""
-        self._write(_digest(gap), [gap])
+        self._write(_digest(msgspec.structs.astuple(gap)), [gap])
 
     def replace(self, queue: MessageQueue, start: int, gaps: list[Gap]) -> None:
         """Keep these gaps of what is read of a queue from `start` on, instead of those before."""
@@ -103,12 +126,11 @@ class GapLog:
         if not gaps:
             path.unlink(missing_ok=True)
             return
-        entries = [gap._asdict() | {"count": gap.end - gap.start} for gap in gaps]
         # A worker on another machine may be the first there.
         directory.mkdir(parents=True, exist_ok=True)
         # Readers pass over names that begin with a dot.
         temporary = path.with_name(f".{name}.{os.getpid()}")
-        temporary.write_bytes(msgspec.json.Encoder().encode_lines(entries))
+        temporary.write_bytes(msgspec.json.Encoder().encode_lines(gaps))
         temporary.replace(path)
 
 

@@ -19,12 +19,11 @@ from cometmq.pipelines.archive.layout import (
     Hour,
     Layout,
     Manifest,
-    NotedGap,
     QueueState,
     SafeRange,
     State,
-    noted_gaps,
 )
+from cometmq.spark.gaps import Gap, noted_gaps
 
 HOURS = (Hour("orders", "2026-11-20T16"), Hour("%RETRY%g", "2026-11-20T17"))
 # Steps on the file system, of which a commit has fewer.
@@ -61,7 +60,7 @@ def batch(archive: Archive, number: int) -> None:
         for hour in HOURS
     )
     queue = QueueState("orders", "broker-a", 0, 0, 100 * number, 0)
-    gap = NotedGap("orders", "broker-a", 0, number, number + 1, "retention", 1)
+    gap = Gap("orders", "broker-a", 0, number, number + 1, "retention")
     archive.commit(
         Commit("files", manifests, State(1, number + 1, (queue,)), staged.name, None, (gap,))
     )
@@ -92,7 +91,7 @@ def files_of(layout: Layout) -> dict[Hour, set[str]]:
     }
 
 
-Snapshot = tuple[State, dict[Hour, set[str]], list[SafeRange], tuple[NotedGap, ...]]
+Snapshot = tuple[State, dict[Hour, set[str]], list[SafeRange], tuple[Gap, ...]]
 
 
 def snapshot(path: Path) -> Snapshot:

@@ -16,10 +16,10 @@ from cometmq.pipelines.archive.layout import (
     Hour,
     Layout,
     Manifest,
-    NotedGap,
     QueueState,
 )
 from cometmq.pipelines.archive.spans import length, runs, within, without
+from cometmq.spark.gaps import Gap
 
 HOUR = Hour("orders", "2026-11-20T16")
 NEXT = Hour("orders", "2026-11-20T17")
@@ -123,7 +123,7 @@ def test_an_offset_that_neither_side_has_is_not_proved() -> None:
     assert (problem.kind, problem.first, problem.last) == ("offsets without messages", 0, 99)
     assert judged.proved(QUEUES[0]) is None
     # Where it is noted as gone it is in order.
-    gap = NotedGap("orders", "broker-a", 0, 40, 41, "retention")
+    gap = Gap("orders", "broker-a", 0, 40, 41, "retention")
     noted = Judgement(
         before, [HOUR], log._replace(gaps=(gap,)), inventory(HOUR), [(HOUR, "a", short)]
     )
@@ -165,7 +165,7 @@ def test_an_hour_that_does_not_fit_is_not_safe_to_expire_nor_what_follows() -> N
         Manifest(*HOUR, (), (figures(0, 0, 99), figures(1, 0, 119))),
         Manifest(*NEXT, (), (figures(0, 100, 199),), suspect=True),
     ]
-    gaps = [NotedGap("orders", "broker-a", 1, 20, 30, "retention")]
+    gaps = [Gap("orders", "broker-a", 1, 20, 30, "retention")]
     first, second = safe_ranges(queues, manifests, gaps, "now")
     assert (first.to, first.count, first.missing) == (100, 100, 0)
     assert (second.to, second.count, second.missing) == (200, 190, 10)

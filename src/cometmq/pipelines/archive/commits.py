@@ -25,13 +25,12 @@ from cometmq.pipelines.archive.layout import (
     Hour,
     Layout,
     Manifest,
-    NotedGap,
     SafeRange,
     State,
-    noted_gaps,
     sync,
     write_atomically,
 )
+from cometmq.spark.gaps import Gap, noted_gaps
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -54,7 +53,7 @@ class Commit(msgspec.Struct, frozen=True):
     staged: str = ""
     safe: tuple[SafeRange, ...] | None = None
     # Found by the batch that this is.
-    gaps: tuple[NotedGap, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
 
 class Archive:
@@ -103,7 +102,7 @@ class Archive:
         self.layout.staging.mkdir(exist_ok=True)
         return self.layout.staging / uuid4().hex
 
-    def gaps_noted(self, directory: Path) -> tuple[NotedGap, ...]:
+    def gaps_noted(self, directory: Path) -> tuple[Gap, ...]:
         """Those in a directory of `new_staging`, which is taken away."""
         gaps = noted_gaps(directory)
         shutil.rmtree(directory, ignore_errors=True)

@@ -14,11 +14,11 @@ from cometmq.pipelines.archive.layout import (
     Figures,
     Hour,
     Manifest,
-    NotedGap,
     QueueState,
     SafeRange,
 )
 from cometmq.pipelines.archive.spans import Span, length, within
+from cometmq.spark.gaps import Gap
 
 
 class Evidence(NamedTuple):
@@ -32,7 +32,7 @@ class Evidence(NamedTuple):
     away: frozenset[MessageQueue]
     log: dict[Place, Figures]
     lost: dict[MessageQueue, list[Span]]
-    gaps: tuple[NotedGap, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     def without_messages(self) -> dict[MessageQueue, int]:
         """Of how many offsets nobody knows what became of them, for queues that have such. (Below
@@ -166,7 +166,7 @@ class Judgement:
 def safe_ranges(
     queues: Iterable[QueueState],
     manifests: Iterable[Manifest],
-    gaps: Iterable[NotedGap],
+    gaps: Iterable[Gap],
     proved_at: str,
 ) -> tuple[SafeRange, ...]:
     """Of each queue what is proved, to in front of the first hour that is suspect."""
@@ -185,5 +185,5 @@ def safe_ranges(
     return tuple(marks)
 
 
-def spans_of(gaps: Iterable[NotedGap], queue: MessageQueue) -> list[Span]:
+def spans_of(gaps: Iterable[Gap], queue: MessageQueue) -> list[Span]:
     return [(gap.start, gap.end) for gap in gaps if gap.queue == queue]

@@ -14,7 +14,6 @@ import msgspec
 
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.gaps import Gap
 
 T = TypeVar("T")
 
@@ -136,38 +135,6 @@ class SafeRange(msgspec.Struct, frozen=True):
     count: int
     missing: int
     proved_at: str
-
-
-class NotedGap(msgspec.Struct, frozen=True):
-    """Offsets from `start` to below `end` that were gone before their turn, as gap logs list them.
-
-    Damage of a store is told in bytes of its commit log: then `queue` is None.
-    """
-
-    topic: str | None
-    broker: str | None
-    queue_id: int | None
-    start: int
-    end: int
-    cause: str
-    count: int = 0
-
-    @property
-    def queue(self) -> MessageQueue | None:
-        if self.topic is None or self.broker is None or self.queue_id is None:
-            return None
-        return MessageQueue(self.topic, self.broker, self.queue_id)
-
-    def __str__(self) -> str:
-        return str(Gap(self.topic, self.broker, self.queue_id, self.start, self.end, self.cause))
-
-
-def noted_gaps(directory: Path) -> tuple[NotedGap, ...]:
-    """All that a gap log lists. Raises msgspec.DecodeError."""
-    decoder = msgspec.json.Decoder(NotedGap)
-    paths = sorted(path for path in directory.glob("*.json") if not path.name.startswith("."))
-    found = {decoder.decode(line) for path in paths for line in path.read_bytes().splitlines()}
-    return tuple(sorted(found, key=lambda gap: (str(gap.queue), gap.start)))
 
 
 class Layout:

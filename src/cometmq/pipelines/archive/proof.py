@@ -32,14 +32,13 @@ from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges
 from cometmq.pipelines.archive.layout import (
     Figures,
     Hour,
-    NotedGap,
     State,
     in_order,
-    noted_gaps,
     read_files,
 )
 from cometmq.pipelines.archive.log import Log
 from cometmq.pipelines.archive.spans import Span, length, within, without
+from cometmq.spark.gaps import Gap, noted_gaps
 
 # Of hours and queues that do not fit: so many are gone through message by message.
 _MOST_COMPARED: Final = 8
@@ -50,7 +49,7 @@ class Proved(NamedTuple):
 
     messages: int = 0
     problems: tuple[Problem, ...] = ()
-    gaps: tuple[NotedGap, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
 
 class Proof:
@@ -82,7 +81,7 @@ class Proof:
     # Inside
 
     def _evidence(
-        self, gaps: tuple[NotedGap, ...], inventory: Inventory, *, all_of_them: bool
+        self, gaps: tuple[Gap, ...], inventory: Inventory, *, all_of_them: bool
     ) -> Evidence:
         queues = {s.queue: s for s in self._archive.state.queues if s.proved_to < s.to}
         if not queues:
@@ -189,7 +188,7 @@ class Proof:
         self._archive.gaps_noted(aside)
         return found
 
-    def _commit(self, judgement: Judgement, evidence: Evidence, gaps: tuple[NotedGap, ...]) -> None:
+    def _commit(self, judgement: Judgement, evidence: Evidence, gaps: tuple[Gap, ...]) -> None:
         archive = self._archive
         changed = judgement.manifests()
         queues = archive.state.by_queue()
@@ -228,7 +227,7 @@ def _lost_problems(evidence: Evidence) -> Iterable[Problem]:
 def _proved(
     judgement: Judgement,
     evidence: Evidence,
-    gaps: Iterable[NotedGap],
+    gaps: Iterable[Gap],
     problems: Iterable[Problem],
 ) -> Proved:
     messages = 0

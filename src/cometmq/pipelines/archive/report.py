@@ -15,10 +15,11 @@ from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted
 from cometmq.pipelines.archive.inventory import Problem
 from cometmq.pipelines.archive.judgement import spans_of
-from cometmq.pipelines.archive.layout import Manifest, NotedGap, noted_gaps
+from cometmq.pipelines.archive.layout import Manifest
 from cometmq.pipelines.archive.proof import Proved
 from cometmq.pipelines.archive.spans import length, within
 from cometmq.pipelines.report import Figure, Section, Table
+from cometmq.spark.gaps import Gap, noted_gaps
 
 _MB: Final = 1_000_000
 _HOURS_SHOWN: Final = 72
@@ -76,8 +77,8 @@ class Report(report.Report):
     queues: list[QueueLine]
     hours: list[HourLine]
     problems: list[Problem]
-    new_gaps: list[NotedGap]
-    gaps: list[NotedGap]
+    new_gaps: list[Gap]
+    gaps: list[Gap]
 
     def sections(self) -> list[Section]:
         sections: list[Section] = []
@@ -214,7 +215,7 @@ def _summary(queues: Sequence[QueueLine], written: Written, proved: Proved) -> s
     return f"{said}, each equal to the log: safe to expire"
 
 
-def _queue_lines(archive: Archive, gaps: Sequence[NotedGap]) -> Iterable[QueueLine]:
+def _queue_lines(archive: Archive, gaps: Sequence[Gap]) -> Iterable[QueueLine]:
     safe = {MessageQueue(m.topic, m.broker, m.queue_id): m.to for m in archive.layout.load_safe()}
     for state in archive.state.queues:
         missing = length(within((state.first, state.to), spans_of(gaps, state.queue)))

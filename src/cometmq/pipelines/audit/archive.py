@@ -14,9 +14,9 @@ import msgspec
 
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.layout import DataFile, Hour, Layout, noted_gaps
+from cometmq.pipelines.archive.layout import DataFile, Hour, Layout
 from cometmq.pipelines.message_logs import schema_of
-from cometmq.spark.gaps import Gap
+from cometmq.spark.gaps import Gap, noted_gaps
 
 
 @dataclass
@@ -56,11 +56,7 @@ def archive_notes(path: str, topics: Collection[str]) -> ArchiveNotes:
         raise ConfigError(
             f"the archive's list of gaps {layout.gaps} is damaged: {error}"
         ) from error
-    for gap in gaps:
-        if gap.topic in topics:
-            notes.gaps.append(
-                Gap(gap.topic, gap.broker, gap.queue_id, gap.start, gap.end, gap.cause)
-            )
+    notes.gaps = [gap for gap in gaps if gap.topic in topics]
     notes.known_files = []
     for manifest in layout.load_manifests():
         if manifest.topic in topics:

@@ -29,6 +29,9 @@ OFFSETS: Final = "offsets"
 TRACE: Final = "trace"
 LEDGER: Final = "ledger"
 
+# The type of a difference.
+STRUCT: Final = "struct<difference:string,grp:string,cause:string,explained:boolean,count:bigint>"
+
 # (condition, cause, whether it explains the difference), the first that holds.
 Case = tuple[Any, Any, bool]
 
@@ -234,7 +237,7 @@ class Differences:
 
         told, n = self._told, self._numbers
         if told.sent_by == OFFSETS:
-            return f.lit(None).cast(_STRUCT)
+            return f.lit(None).cast(STRUCT)
         stored_ms = f.unix_millis("store_time")
         holds = (n.stored > 0) & (f.col("copy") == 1) & (f.coalesce("sent", f.lit(0)) == 0)
         return self._struct(
@@ -376,9 +379,6 @@ class Differences:
             count,
             group,
         )
-
-
-_STRUCT: Final = "struct<difference:string,grp:string,cause:string,explained:boolean,count:bigint>"
 
 
 def _by_topic(times_ms: Mapping[str, int]) -> Any:

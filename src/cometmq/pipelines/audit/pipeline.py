@@ -7,15 +7,10 @@ the cut only tells that a send was not lost.
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from cometmq.client.namespaces import Namespace
 from cometmq.errors import ConfigError
@@ -23,13 +18,20 @@ from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit import evidence as ev
 from cometmq.pipelines.audit import rows
 from cometmq.pipelines.audit.archive import ArchiveNotes, archive_notes, archived
-from cometmq.pipelines.audit.causes import LEDGER, OFFSETS, TRACE, Differences, Numbers, Told
+from cometmq.pipelines.audit.causes import (
+    LEDGER,
+    OFFSETS,
+    STRUCT,
+    TRACE,
+    Differences,
+    Numbers,
+    Told,
+)
 from cometmq.pipelines.audit.report import Found, Report, make_report
 from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.context import Context
-from cometmq.pipelines.message_logs import MessageLog, Ranges, message_log, no_messages
+from cometmq.pipelines.message_logs import MessageLog, Ranges, no_messages, open_message_log
 from cometmq.pipelines.report import now
-from cometmq.spark.gaps import Gap
 
 __all__ = ["Config", "Report", "run"]
 
@@ -41,31 +43,12 @@ _WHAT: Final = ("difference", "grp", "cause", "explained")
 def run(config: Config, context: Context) -> Report:
     """Raises ConfigError for what does not fit, and as clients do when brokers do not answer."""
     started = now()
-    with _work_path(config, context.spark) as gaps:
-        audit = _Audit(config, context, message_log(context, config.stores, gaps), gaps)
+    with open_message_log(context, config.stores, config.work_path) as log:
+        audit = _Audit(config, context, log)
         try:
             return make_report(started, config, audit.told, audit.cut, audit.what(), audit.found())
         finally:
             audit.close()
-
-
-@contextmanager
-def _work_path(config: Config, spark: Any) -> Iterator[Path]:
-    """A directory for what the reading notes, removed afterwards."""
-    if config.work_path is None and not spark.sparkContext.master.startswith("local"):
-        raise ConfigError(
-            "work_path is not given: on a cluster it names a directory that the driver and all "
-            "workers see, for what the reading notes"
-        )
-    try:
-        with tempfile.TemporaryDirectory(prefix="cometmq-audit-", dir=config.work_path) as path:
-            yield Path(path)
-    except OSError as error:
-        if config.work_path is None:
-            raise
-        raise ConfigError(
-            f"work_path is {config.work_path!r}, where nothing can be written: {error}"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -80,18 +63,17 @@ class _Sources:
 
 
 class _Audit:
-    def __init__(self, config: Config, context: Context, log: MessageLog, gaps: Path) -> None:
+    def __init__(self, config: Config, context: Context, log: MessageLog) -> None:
         self._config = config
         self._context = context
         self._spark = context.spark
         self._log = log
-        self._gaps = gaps
         self._kept: list[Any] = []
-        with context.progress.step("Cut") as step:
+        with context.progress.step("cut") as step:
             self.cut_ms = time.time_ns() // 1_000_000
             self.cut = self._take_cut()
             step.outcome = f"{len(self.cut.log):,} queues"
-        with context.progress.step("Log and archive") as step, step.spark_jobs(self._spark):
+        with context.progress.step("log and archive") as step, step.spark_jobs(self._spark):
             ranges = log.ranges(ev.asked_topics(config))
             waiting = log.frame(ev.waiting_ranges(ranges, config), ev.WAITING_COLUMNS)
             self._evidence = ev.Evidence(
@@ -133,7 +115,7 @@ class _Audit:
     def found(self) -> list[Found]:
         """Numbers and differences by topic, queue, hour and cause."""
         context = self._context
-        with context.progress.step("Compare") as step, step.spark_jobs(self._spark):
+        with context.progress.step("compare") as step, step.spark_jobs(self._spark):
             found = [Found(*row) for row in self._compared().collect()]
             step.outcome = f"{sum(each.difference is not None for each in found):,} differences"
         return found
@@ -224,7 +206,7 @@ class _Audit:
 
     def _shortened(self) -> Iterable[MessageQueue]:
         """Queues of which messages may be gone that nothing else has."""
-        gaps = {gap[:3] for gap in self._sources.notes.gaps}
+        gaps = {gap.place for gap in self._sources.notes.gaps}
         for queue, (low, _) in self.cut.log.items():
             first, to = self.cut.archived.get(queue, (low, 0))
             if low > 0 and (first > 0 or to < low or rows.queue_columns(queue) in gaps):
@@ -249,7 +231,8 @@ class _Audit:
         whole = rows.with_copies(
             whole, config.resend_window_s, by_key=config.business_key is not None
         )
-        whole = rows.with_gaps(self._spark, whole, self._noted_gaps(), self._sources.notes)
+        gaps = self._log.gaps(config.topics)
+        whole = rows.with_gaps(self._spark, whole, gaps, self._sources.notes)
         whole = self._keep(whole)
         evidence = self._keep(ev.by_id(self._known_evidence(whole), config.groups))
         self.told = replace(self.told, first_sent_ms=_first_sent_ms(evidence))
@@ -260,16 +243,6 @@ class _Audit:
         joined = joined.where("late is null or not late")
         counts = [name for name in evidence.columns if not name.endswith(("_id", "topic", "_ms"))]
         return _grouped(joined.fillna(0, counts), self.told)
-
-    def _noted_gaps(self) -> list[Gap]:
-        """What the reading noted, of the audited topics."""
-        gaps = []
-        for file in sorted(self._gaps.glob("*.json")):
-            noted = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-            gap = Gap(*(noted[name] for name in Gap._fields))
-            if gap.topic in self._config.topics:
-                gaps.append(gap)
-        return gaps
 
     def _known_evidence(self, whole: Any) -> Any:
         config, evidence, told = self._config, self._evidence, self.told
@@ -326,9 +299,7 @@ def _grouped(joined: Any, told: Told) -> Any:
         " at ", f.coalesce("msg_id", f.lit("no message")), f.when(place != "", place)
     )
     # One row of the numbers, and one for each difference.
-    nothing = f.lit(None).cast(
-        "struct<difference:string,grp:string,cause:string,explained:boolean,count:bigint>"
-    )
+    nothing = f.lit(None).cast(STRUCT)
     each = joined.select(
         *rows.QUEUE,
         # Not as a timestamp, which Python would give in the driver's own time zone.

@@ -325,11 +325,16 @@ def disjoint(
     found: list[tuple[str, str | None, int | None, int, int, str]] = []
     queue: tuple[Any, ...] = ()
     end = 0
-    for gap, said in sorted(ranges, key=lambda each: (*map(str, each[0][:3]), *each[0][3:])):
+
+    def order(each: tuple[Gap, str]) -> tuple[Any, ...]:
+        gap = each[0]
+        return *map(str, gap.place), gap.start, gap.end, gap.cause
+
+    for gap, said in sorted(ranges, key=order):
         if gap.topic is None:
             continue
-        if queue != gap[:3]:
-            queue, end = gap[:3], 0
+        if queue != gap.place:
+            queue, end = gap.place, 0
         start = max(gap.start, end)
         if start < gap.end:
             found.append((gap.topic, gap.broker, gap.queue_id, start, gap.end, said))

@@ -106,7 +106,7 @@ def run(config: Config, context: Context) -> Report:
         shutil.rmtree(target / "parts", ignore_errors=True)
         report = msgspec.convert(state.values["report"], Report)
     if config.install and report.replaced is None:
-        with context.progress.step("Put into the store") as step:
+        with context.progress.step("put into the store") as step:
             report.replaced = str(install(work, state))
             step.outcome = f"what was there is in {report.replaced}"
         report.ended = now()
@@ -169,7 +169,7 @@ class _Rebuild:
 
     def _scan(self) -> list[Part]:
         work = self._work
-        with self._progress.step("Read the log") as step, step.spark_jobs(self._spark):
+        with self._progress.step("read the log") as step, step.spark_jobs(self._spark):
             missing = [at for at in range(len(work.bases)) if not work.part(at).is_dir()]
             self._map(missing, lambda at: scan_part(work, at))
             parts = _up_to_the_end(
@@ -181,7 +181,7 @@ class _Rebuild:
 
     def _build_queues(self, parts: Sequence[Part]) -> None:
         work = self._work
-        with self._progress.step("Build the queues") as step, step.spark_jobs(self._spark):
+        with self._progress.step("build the queues") as step, step.spark_jobs(self._spark):
             built = {key for key, _ in queue_directories(work.target / QUEUES)}
             at_most = sum(part.queue_count for part in parts)
             if at_most:
@@ -221,7 +221,7 @@ class _Rebuild:
         work = self._work
         if not work.config.message_index_enable:
             return IndexPlan(None, ())
-        with self._progress.step("Build the index") as step, step.spark_jobs(self._spark):
+        with self._progress.step("build the index") as step, step.spark_jobs(self._spark):
             plan = plan_index(work, parts)
             self._map(range(len(plan.names)), lambda at: build_index_file(work, plan, at))
             step.outcome = f"{plan.key_count:,} keys in {len(plan.names):,} files"
@@ -232,7 +232,7 @@ class _Rebuild:
     ) -> tuple[list[BuiltQueue], list[BuiltIndexFile]]:
         work = self._work
         keys = [key for key, _ in queue_directories(work.target / QUEUES)]
-        with self._progress.step("Compare with the store") as step, step.spark_jobs(self._spark):
+        with self._progress.step("compare with the store") as step, step.spark_jobs(self._spark):
             queues = self._map(
                 range(len(keys)),
                 lambda at: compare_queue(work, keys[at], kept=keys[at] in kept),

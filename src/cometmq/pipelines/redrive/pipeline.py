@@ -114,10 +114,7 @@ class _Redrive:
         return self._report(self._new_plan(), Progress())
 
     def send(self, ledger: Ledger[RedrivePlan]) -> Report:
-        plan = ledger.plan(self._asked)
-        if plan is None:
-            plan = self._new_plan()
-            ledger.begin(plan)
+        plan = ledger.plan(self._asked) or ledger.begin(self._new_plan())
         progress = ledger.progress()
         before = progress.sent + progress.already_there
         if not progress.finished:

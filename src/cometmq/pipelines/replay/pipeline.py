@@ -147,10 +147,7 @@ class _Replay:
         return self._report(plan, Progress(), samples)
 
     def run(self, ledger: Ledger[ReplayPlan]) -> Report:
-        plan = ledger.plan(self._asked)
-        if plan is None:
-            plan = self._new_plan()
-            ledger.begin(plan)
+        plan = ledger.plan(self._asked) or ledger.begin(self._new_plan())
         progress = ledger.progress()
         before = progress.sent + progress.already_there
         if not progress.finished:

@@ -108,10 +108,11 @@ class Ledger(Generic[P]):
                 )
         return plan
 
-    def begin(self, plan: P) -> None:
-        """Keep what was decided."""
+    def begin(self, plan: P) -> P:
+        """Keep what was decided, and return it."""
         plan.asked = _as_stored(plan.asked)
         self._write(self._plan, plan)
+        return plan
 
     def progress(self) -> Progress:
         found = self._progress.read(lambda text: msgspec.json.decode(text, type=Progress))

@@ -11,10 +11,10 @@ them a delivery begins with the answer to the producer, and `store` is left out.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,11 +25,12 @@ from cometmq.pipelines.audit.archive import archived
 from cometmq.pipelines.audit.settings import check_names
 from cometmq.pipelines.configuration import Settings
 from cometmq.pipelines.context import Context
-from cometmq.pipelines.message_logs import message_log
+from cometmq.pipelines.message_logs import MessageLog, open_message_log
 from cometmq.pipelines.report import now
 from cometmq.pipelines.trace import measures
 from cometmq.pipelines.trace.events import MALFORMED, TRACE_COLUMNS, trace_events
 from cometmq.pipelines.trace.report import Report, make_report
+from cometmq.spark.gaps import Gap
 
 __all__ = ["Config", "Report", "run"]
 
@@ -55,6 +56,7 @@ class Config(Settings, frozen=True):
     failed: how many failures are listed.
     limits: times in ms that must not be exceeded, by measure and percentile: { "produce.p99" = 50 };
         the report does not hold where one is, of any topic and group.
+    work_path: a directory that driver and workers see; a temporary one of this machine otherwise.
     """
 
     trace_topic: str = TRACE_TOPIC
@@ -64,6 +66,7 @@ class Config(Settings, frozen=True):
     slowest: int = 10
     failed: int = 20
     limits: dict[str, float] = msgspec.field(default_factory=dict)
+    work_path: str | None = None
 
     def __post_init__(self) -> None:
         check_names([self.trace_topic], "trace_topic", check_topic)
@@ -85,71 +88,83 @@ class Config(Settings, frozen=True):
                 raise ConfigError(f"limits has {name} = {limit}; it is a time in ms, above 0")
 
 
+class _Source(NamedTuple):
+    """what: where the traces are read, in a few words. messages: those of the topics, if any are named.
+    gaps: what could not be read of them, asked afterwards.
+    """
+
+    what: str
+    traces: Any
+    messages: Any | None
+    gaps: Callable[[], list[Gap]]
+
+
 def run(config: Config, context: Context) -> Report:
     """Raises ConfigError for what does not fit, and as clients do when brokers do not answer."""
     started = now()
+    if config.archive is not None:
+        return _measured(started, config, context, _of_archive(config.archive, config, context))
+    with open_message_log(context, config.stores, config.work_path) as log:
+        return _measured(started, config, context, _of_log(log, config))
+
+
+def _measured(started: datetime, config: Config, context: Context, source: _Source) -> Report:
     spark, progress = context.spark, context.progress
-    with tempfile.TemporaryDirectory(prefix="cometmq-trace-") as gaps:
-        traces, messages, source = _frames(config, context, Path(gaps))
-        events = trace_events(traces).persist()
-        try:
-            with progress.step("Traces") as step, step.spark_jobs(spark):
-                counts = _counts(events)
-                step.outcome = f"{sum(counts.values()):,} events"
-            known = events.where(f"kind <> '{MALFORMED}'")
-            if not (config.stores or config.archive):
-                known = measures.unwrapped(known, Namespace(context.cluster.namespace))
-            if messages is not None:
-                known = measures.of_topics(known, config.topics)
-                messages = messages.persist()
-            latencies = measures.latencies(known, messages).persist()
-            with progress.step("Latencies") as step, step.spark_jobs(spark):
-                report = make_report(
-                    started,
-                    source,
-                    counts,
-                    measures.tables(latencies, known, messages, config.slowest, config.failed),
-                    config.limits,
-                )
-                step.outcome = f"{len(report.latencies):,} distributions"
-            latencies.unpersist()
-            if messages is not None:
-                messages.unpersist()
-        finally:
-            events.unpersist()
+    messages = source.messages
+    events = trace_events(source.traces).persist()
+    try:
+        with progress.step("traces") as step, step.spark_jobs(spark):
+            counts = _counts(events)
+            step.outcome = f"{sum(counts.values()):,} events"
+        known = events.where(f"kind <> '{MALFORMED}'")
+        if not (config.stores or config.archive):
+            known = measures.unwrapped(known, Namespace(context.cluster.namespace))
+        if messages is not None:
+            known = measures.of_topics(known, config.topics)
+            messages = messages.persist()
+        latencies = measures.latencies(known, messages).persist()
+        with progress.step("latencies") as step, step.spark_jobs(spark):
+            tables = measures.tables(latencies, known, messages, config.slowest, config.failed)
+            report = make_report(started, source.what, counts, tables, config.limits, source.gaps())
+            step.outcome = f"{len(report.latencies):,} distributions"
+        latencies.unpersist()
+        if messages is not None:
+            messages.unpersist()
+    finally:
+        events.unpersist()
     return report
 
 
-def _frames(config: Config, context: Context, gaps: Path) -> tuple[Any, Any | None, str]:
-    """The trace messages, the messages of `topics` if there are any, and where they come from."""
-    if config.archive is not None:
-        if not Path(config.archive).is_dir():
-            raise ConfigError(
-                f"archive is {config.archive!r}, which is no directory here; give the path of one"
-            )
+def _of_archive(archive: str, config: Config, context: Context) -> _Source:
+    if not Path(archive).is_dir():
+        raise ConfigError(
+            f"archive is {archive!r}, which is no directory here; give the path of one"
+        )
 
-        def read(topics: Iterable[str], columns: tuple[str, ...]) -> Any:
-            assert config.archive is not None
-            return archived(context.spark, config.archive, list(topics), columns).drop("file")
+    def of(topics: list[str], columns: tuple[str, ...]) -> Any:
+        return archived(context.spark, archive, topics, columns).drop("file")
 
-        traces = read([config.trace_topic], TRACE_COLUMNS)
-        messages = read(config.topics, _MESSAGE_COLUMNS) if config.topics else None
-        return traces, messages, f"the archive {config.archive}"
-    log = message_log(context, config.stores, gaps)
-    ranges = log.ranges([config.trace_topic, *config.topics])
-    for topic in (config.trace_topic, *config.topics):
+    traces = of([config.trace_topic], TRACE_COLUMNS)
+    messages = of(config.topics, _MESSAGE_COLUMNS) if config.topics else None
+    # What an archive did not get is said by the archive's own report.
+    return _Source(f"the archive {archive}", traces, messages, list)
+
+
+def _of_log(log: MessageLog, config: Config) -> _Source:
+    topics = [config.trace_topic, *config.topics]
+    ranges = log.ranges(topics)
+    for topic in topics:
         if not any(queue.topic == topic for queue in ranges):
             key = "trace_topic" if topic == config.trace_topic else "topics"
             raise ConfigError(f"{key} names {topic}, of which {log.what} has no queue")
 
-    def of(names: Iterable[str], columns: tuple[str, ...]) -> Any:
-        wanted = set(names)
-        chosen = {queue: bounds for queue, bounds in ranges.items() if queue.topic in wanted}
+    def of(names: list[str], columns: tuple[str, ...]) -> Any:
+        chosen = {queue: bounds for queue, bounds in ranges.items() if queue.topic in names}
         return log.frame(chosen, columns)
 
     traces = of([config.trace_topic], TRACE_COLUMNS)
     messages = of(config.topics, _MESSAGE_COLUMNS) if config.topics else None
-    return traces, messages, log.what
+    return _Source(log.what, traces, messages, lambda: log.gaps(topics))
 
 
 def _counts(events: Any) -> dict[str, int]:

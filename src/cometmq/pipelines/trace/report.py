@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from cometmq.pipelines.trace.measures import (
     STORE,
     Tables,
 )
+from cometmq.spark.gaps import Gap
 
 _MEANINGS: Final = {
     PRODUCE: "send call to answer",
@@ -86,7 +87,7 @@ class Failed(msgspec.Struct):
 
 class Report(BaseReport):
     """source: where the traces were read; events: how many there were of each kind; broken: limits
-    that were exceeded.
+    that were exceeded; gaps: what was gone or damaged when its turn came.
     """
 
     source: str
@@ -96,6 +97,7 @@ class Report(BaseReport):
     failures: list[Failure]
     failed: list[Failed]
     broken: list[str]
+    gaps: list[Gap]
 
     def sections(self) -> list[Section]:
         slow = [[e.measure, e.topic, e.group, e.ms, e.at, e.msg_id] for e in self.slowest]
@@ -116,6 +118,10 @@ class Report(BaseReport):
             *(
                 [Table("Limits exceeded", ["limit"], [[e] for e in self.broken])]
                 * bool(self.broken)
+            ),
+            *(
+                [Table("Gone or damaged", ["what"], [[str(gap)] for gap in self.gaps])]
+                * bool(self.gaps)
             ),
             *([latency_figure(self.latencies, _TITLES)] * bool(self.latencies)),
             Table(
@@ -150,6 +156,7 @@ def make_report(
     events: Mapping[str, int],
     tables: Tables,
     limits: Mapping[str, float],
+    gaps: Sequence[Gap],
 ) -> Report:
     histograms: dict[tuple[str, str, str | None], dict[int, int]] = {}
     for row in tables.histogram:
@@ -169,8 +176,10 @@ def make_report(
     return Report(
         pipeline="trace",
         started=started,
-        holds=not broken and not malformed,
-        summary=_summary(sum(events.values()) - malformed, malformed, broken, tables.failures),
+        holds=not broken and not malformed and not gaps,
+        summary=_summary(
+            sum(events.values()) - malformed, malformed, broken, tables.failures, gaps
+        ),
         source=source,
         events=dict(events),
         latencies=latencies,
@@ -186,6 +195,7 @@ def make_report(
             for row in tables.failed
         ],
         broken=broken,
+        gaps=list(gaps),
     )
 
 
@@ -211,12 +221,16 @@ def _broken(latencies: list[Latency], limits: Mapping[str, float]) -> list[str]:
     return broken
 
 
-def _summary(events: int, malformed: int, broken: list[str], failures: list[Any]) -> str:
+def _summary(
+    events: int, malformed: int, broken: list[str], failures: list[Any], gaps: Sequence[Gap]
+) -> str:
     parts = [f"{events:,} events of {(malformed and 'readable ') or ''}traces"]
     failed = sum(row["count"] for row in failures)
     parts.append(f"{failed:,} failures" if failed else "no failure")
     if malformed:
         parts.append(f"{malformed:,} trace messages could not be read")
+    if gaps:
+        parts.append(f"{sum(gap.count for gap in gaps):,} gone or damaged")
     if broken:
         parts.append(f"{len(broken)} limits exceeded")
     return ", ".join(parts)
