@@ -23,6 +23,8 @@ from cometmq.spark.schema import COLUMNS
 def send(namesrv: str, topic: str, count: int) -> int:
     """Messages with bodies large and small, keys, tags and properties; how many."""
     with Producer("filler", namesrv=namesrv) as producer:
+        # Those of all brokers, also when the topic is made by the first sends.
+        queues = producer.queues(topic)
         for at in range(count):
             producer.send(
                 Message(
@@ -32,7 +34,8 @@ def send(namesrv: str, topic: str, count: int) -> int:
                     keys=[f"O-{at}", f"C-{at % 10}"][: at % 3],
                     properties={"color": "röt"} if at % 5 == 0 else {},
                     flag=at,
-                )
+                ),
+                queue=queues[at % len(queues)],
             )
     return count
 

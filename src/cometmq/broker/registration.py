@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 _UNREGISTER_TIMEOUT_S = 3.0
 _RETRY_PERIOD_S = 1.0
 _FIRST_REGISTRATION_WAIT_S = 3.0
+# Java's broker waits for up to registerBrokerTimeoutMills, 24 s: clients have given up long before.
+_ANNOUNCEMENT_WAIT_S = 1.0
 
 
 class Registration:
@@ -54,6 +56,7 @@ class Registration:
         self._client = RemotingClient(on_connect=self._connected)
         self._changed: dict[str, TopicConfig] = {}
         self._all_due = False
+        self._announcing: asyncio.Task[None] | None = None
         self._registered: set[str] = set()
         self._coming_back: set[str] = set()
         self._closing = False
@@ -90,10 +93,18 @@ class Registration:
         if self._closing:
             return
         if not self._changed and not self._all_due:
-            self._tasks.spawn(self._register_changes(), "register-changes")
+            self._announcing = self._tasks.spawn(self._register_changes(), "register-changes")
         changed = {topic.topic_name: topic for topic in topics}
         self._changed.update(changed)
         self._all_due = self._all_due or not changed
+
+    async def announced(self) -> None:
+        """Return when name servers have answered to what `topics_changed` was told so far.
+
+        One that is silent is waited for a second.
+        """
+        if self._announcing is not None:
+            await asyncio.wait([self._announcing], timeout=_ANNOUNCEMENT_WAIT_S)
 
     async def _register_changes(self) -> None:
         # The task starts in the loop's next turn: what changed in this one goes together.

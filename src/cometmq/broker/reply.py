@@ -11,8 +11,9 @@ import structlog
 
 from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.first_sends import SendRequest
 from cometmq.broker.refusal import Refused
-from cometmq.broker.send import SendHandler, SendRequest
+from cometmq.broker.send import SendHandler
 from cometmq.errors import CometMQError, StoreError
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash

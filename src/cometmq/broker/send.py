@@ -7,12 +7,13 @@ kept until the topic changes, and the common message costs no dict and no await.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn
 
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.first_sends import FirstSends, SendRequest
 from cometmq.broker.group_commit import GroupCommit
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
@@ -29,7 +30,7 @@ from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.batch import decode_batch
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import Request, answer_template, encode_answer
+from cometmq.protocol.command import answer_template, encode_answer
 from cometmq.protocol.frame import frame_prefix
 from cometmq.protocol.headers import (
     SendMessageHeader,
@@ -46,10 +47,9 @@ from cometmq.protocol.properties import (
 )
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
-
-SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHeaderV2]
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
 _find_tags: Final = property_finder(p.TAGS)
@@ -92,7 +92,8 @@ class _Target:
 class SendHandler:
     """Serves the sends of one broker. `put_half` stores the half message of a transaction as
     `MessagePut.put` does others. `packed_store_host` stands in every offset id; with `group_commit`
-    answers wait until the disk has the message, unless its sender does not wait.
+    answers wait until the disk has the message, unless its sender does not wait. A message for which
+    its topic is made waits until `announced` returns: `FirstSends`.
 
     For the loop's thread only.
     """
@@ -107,6 +108,8 @@ class SendHandler:
         put_half: Callable[[IncomingMessage], tuple[int, int]],
         retry: RetryHandler,
         packed_store_host: bytes,
+        announced: Callable[[], Awaitable[None]],
+        tasks: TaskOwner,
         group_commit: GroupCommit | None = None,
     ) -> None:
         self._config = config
@@ -119,6 +122,7 @@ class SendHandler:
         self._group_commit = group_commit
         self._max_message_size = store.config.max_message_size
         self._targets: dict[str, _Target] = {}
+        self._first_sends = FirstSends(announced, self.send, tasks)
         self._unique_ids = UniqueIdGenerator(packed_store_host[:-4])
         self._host_hex = packed_store_host.hex().upper().encode()
         self._own_properties = {
@@ -156,11 +160,16 @@ class SendHandler:
     def send(self, connection: Connection, request: SendRequest) -> bytes | None:
         """Store one message, or a batch of them, and answer where it lies.
 
-        None when the answer waits for the disk.
+        None when the answer waits for the disk, or the message for its topic.
         """
         header = request.header
         assert header is not None
-        target = self._targets.get(header.topic) or self._open_target(header)
+        target = self._targets.get(header.topic)
+        if target is None:
+            target = self._open_target(header)
+            if header.topic in self._first_sends:
+                self._first_sends.hold(header.topic, connection, request)
+                return None
         queue_id = header.queue_id
         if not 0 <= queue_id < target.queue_limit:
             queue_id = target.queue_for(queue_id)
@@ -373,6 +382,7 @@ class SendHandler:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
+        is_new = self._topics.get(name) is None
         topic = self._topics.create_on_send(
             name, header.default_topic, header.default_topic_queue_nums
         )
@@ -396,7 +406,11 @@ class SendHandler:
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden: "
                 f"brokerPermission is {self._config.broker_permission}",
             )
-        target = self._targets[name] = _Target(topic)
+        if is_new:
+            self._first_sends.begin(name)
+        target = _Target(topic)
+        if name not in self._first_sends:
+            self._targets[name] = target
         return target
 
     def _refuse_body(self, length: int) -> NoReturn:

@@ -270,6 +270,7 @@ class Broker:
         packed_host: bytes,
         group_commit: GroupCommit | None,
     ) -> None:
+        assert self._registration is not None, "made before its handlers"
         put = MessagePut(self.config, store, self._clock, delays.messages)
         locks = QueueLocks(self._clock)
         LockHandlers(locks).register(self._handlers)
@@ -292,6 +293,8 @@ class Broker:
             transactions.prepare,
             retry,
             packed_host,
+            self._registration.announced,
+            self._tasks,
             group_commit,
         )
         # What waits with the old selection must not wait on: Java looks after it every 5 s.
