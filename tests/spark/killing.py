@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 from tests.spark.processes import Process, below, kill
-from tests.spark.standalone import HOST, ROOT, StandaloneCluster, free_port
+from tests.spark.standalone import HOST, ROOT, StandaloneCluster
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer, PullStatus
 from cometmq.errors import CometMQError
+from cometmq.testing.ports import HeldPort
 
 DEADLINE_S = 600.0
 SENDS_PER_S = 100
@@ -63,8 +64,9 @@ class BrokerProcess:
     def __init__(self, directory: Path, namesrv: str, name: str = "broker-a") -> None:
         self._conf = directory / f"{name}.conf"
         self._log = directory / f"{name}.log"
+        self._port = HeldPort()
         self._conf.write_text(
-            f"brokerName={name}\nbrokerIP1={HOST}\nbindAddress={HOST}\nlistenPort={free_port()}\n"
+            f"brokerName={name}\nbrokerIP1={HOST}\nbindAddress={HOST}\nlistenPort={self._port.port}\n"
             f"namesrvAddr={namesrv}\nstorePathRootDir={directory / name}\nvipChannelEnable=false\n"
             "mappedFileSizeCommitLog=16777216\nmappedFileSizeConsumeQueue=200000\n"
             "maxHashSlotNum=5000\nmaxIndexNum=20000\ndefaultTopicQueueNums=4\n"
@@ -101,6 +103,10 @@ class BrokerProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._process = None
+
+    def close(self) -> None:
+        self.kill()
+        self._port.close()
 
 
 class Driver:

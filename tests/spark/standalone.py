@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,31 +22,28 @@ START_S = 90.0
 STOP_S = 20.0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 class StandaloneCluster:
-    """`workers` of one core each, ready when it is entered; `directory` keeps logs and work."""
+    """`workers` of one core each, ready when it is entered, with ports that Spark chooses; `directory`
+    keeps logs and work.
+    """
 
     def __init__(self, directory: Path, workers: int = 2) -> None:
         self._directory = directory
         self._count = workers
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.url = f"spark://{HOST}:{free_port()}"
+        self.url = ""
 
     def __enter__(self) -> Self:
         try:
-            port = self.url.rpartition(":")[2]
-            ports = ("--port", port, "--webui-port", str(free_port()))
-            self._start("master.Master", "master", "--host", HOST, *ports)
+            self._start(
+                "master.Master", "master", "--host", HOST, "--port", "0", "--webui-port", "0"
+            )
+            self.url = self._wait_for("master", rf"Starting Spark master at (spark://{HOST}:\d+)\s")
             self._wait_for("master", "I have been elected leader")
             for at in range(self._count):
                 self._start(
                     "worker.Worker", f"worker-{at}", "--host", HOST, "--cores", "1",
-                    "--memory", "1g", "--webui-port", str(free_port()),
+                    "--memory", "1g", "--webui-port", "0",
                     "--work-dir", str(self._directory / f"work-{at}"), self.url,
                 )  # fmt: skip
             for at in range(self._count):
@@ -101,12 +98,14 @@ class StandaloneCluster:
                 )
             )
 
-    def _wait_for(self, log: str, words: str) -> None:
+    def _wait_for(self, log: str, pattern: str) -> str:
+        """The last group of the pattern, or all of it, as the log has it."""
         deadline = time.monotonic() + START_S
         path = self._directory / f"{log}.log"
-        while words not in path.read_text(errors="replace"):
+        while (found := re.search(pattern, path.read_text(errors="replace"))) is None:
             assert time.monotonic() < deadline, path.read_text(errors="replace")[-2000:]
             time.sleep(0.1)
+        return found[found.lastindex or 0]
 
 
 class Job:

@@ -232,5 +232,5 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
                 driver.kill()
             found = verify(plan, namesrv, load.acknowledged)
         finally:
-            broker.kill()
+            broker.close()
     print(f"{TOLD}: {dict(counts)}, {load.failed} sends failed, {found}")  # noqa: T201

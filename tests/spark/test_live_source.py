@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,6 +157,18 @@ def test_without_push_down_the_source_works_too(
     assert found == len([row for row in rows if row["queue_id"] == 2])
 
 
+def test_tags_of_delayed_messages_are_selected_though_brokers_cannot(
+    spark: Any, cluster: Cluster
+) -> None:
+    with Producer("delaying", namesrv=cluster.namesrv) as producer:
+        for at in range(6):
+            producer.send(Message("later", b"x", tags=("paid", "open")[at % 2], delay_level=18))
+    waiting = frame(spark, cluster.namesrv, subscribe="SCHEDULE_TOPIC_XXXX")
+    assert waiting.where("tags = 'paid'").count() == 3
+    chosen = frame(spark, cluster.namesrv, subscribe="SCHEDULE_TOPIC_XXXX", tags="open")
+    assert chosen.count() == 3
+
+
 def test_an_empty_range_has_no_rows(spark: Any, cluster: Cluster) -> None:
     assert read(spark, cluster, startingOffsets="latest") == []
 
@@ -228,6 +242,25 @@ def test_messages_that_are_gone_are_noted(spark: Any, shortened: Cluster, tmp_pa
     }
 
 
+def test_of_a_range_that_is_gone_as_a_whole_no_more_is_noted_than_was_asked_for(
+    spark: Any, shortened: Cluster, tmp_path: Path
+) -> None:
+    end = {"orders": {"broker-a": {str(queue): 3 for queue in range(4)}}}
+    options = {
+        "subscribe": "orders",
+        "startingOffsets": json.dumps({"orders": START["orders"]}),
+        "endingOffsets": json.dumps(end),
+    }
+    with pytest.raises(Exception, match=r"offsets 0 to 2 of orders@broker-a:0 \(retention\) are"):
+        read(spark, shortened, **options)
+    gaps = {"failOnDataLoss": "false", "gapLog": (tmp_path / "gaps").as_uri()}
+    assert read(spark, shortened, **options, **gaps) == []
+    noted = spark.read.json(str(tmp_path / "gaps")).collect()
+    assert {(g.queue_id, g.start, g.end, g["count"]) for g in noted} == {
+        (queue, 0, 3, 3) for queue in range(4)
+    }
+
+
 # What is refused on the driver
 
 
@@ -237,7 +270,10 @@ def test_messages_that_are_gone_are_noted(spark: Any, shortened: Cluster, tmp_pa
         ({"subscribe": "refunds"}, "knows a route of topic refunds; create the topic"),
         ({"subscribePattern": "x.*"}, "no topic matches subscribePattern 'x"),
         ({"subscribe": "a b"}, "a b"),
-        ({"assign": '{"orders": {"broker-a": [9]}}'}, "assign names orders@broker-a:9"),
+        (
+            {"assign": '{"orders": {"broker-a": [9]}}'},
+            "assign names orders@broker-a:9.* there are orders@",
+        ),
         ({"assign": "[1]"}, "the option assign .* does not fit: Expected `object`"),
         ({"assign": "{}"}, "names no queue"),
         ({"subscribe": "orders", "assign": "{}"}, "not several"),
@@ -250,13 +286,18 @@ def test_messages_that_are_gone_are_noted(spark: Any, shortened: Cluster, tmp_pa
                 "assign": '{"orders": {"broker-a": [0]}}',
                 "endingOffsets": '{"orders": {"broker-a": {"0": 99999}}}',
             },
-            "the offset 99999, its queue ends at",
+            r"the offset 99999, its queue ends at \d+: give that at most",
         ),
         (
             {"startingOffsets": "latest", "endingOffsets": "earliest"},
             "it would end before it starts",
         ),
         ({"startingOffsets": "latest", "startingTimestamp": "1"}, "not several"),
+        ({"startingTimestamp": "6", "endingTimestamp": "5"}, "not be before startingTimestamp, 6"),
+        (
+            {"failOnDataLoss": "false", "gapLog": "s3a://gaps/x"},
+            "gapLog .* is s3a://gaps/x; .* path",
+        ),
         ({"startingTimestamp": "yesterday"}, "must be a whole number"),
         ({"tags": "a", "sqlFilter": "b = 1"}, "not several"),
         ({"sqlFilter": "b = = 1"}, "b = = 1|line 1"),
@@ -288,9 +329,24 @@ def test_what_is_written_into_a_wrong_option_is_not_repeated(
     reader = spark.read.format(source).option(option, "hunter2")
     if source == "rocketmq-store":
         reader = reader.option("path", "/tmp")
+
+    def ask() -> None:
+        frame = reader.load()
+        # A secret does not even get into a plan.
+        if option != "secretKey":
+            frame.rdd.getNumPartitions()
+
     with pytest.raises(Exception, match=text) as caught:
-        reader.load().rdd.getNumPartitions()
+        ask()
     assert "hunter2" not in str(caught.value)
+
+
+def test_who_reads_does_not_wait_for_the_import_of_the_sink() -> None:
+    look = (
+        "import sys, cometmq.spark.live_source; print('cometmq.spark.sink_writer' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "False"
 
 
 def test_a_source_without_topics(spark: Any, cluster: Cluster) -> None:

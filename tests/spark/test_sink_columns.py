@@ -84,6 +84,7 @@ def test_origin_replaces_an_older_origin() -> None:
         ({"body": ["x"], "properties": pa.array([[("a", "v" * 40_000)]], MAP)}, "limit is 32767"),
         ({"body": ["x" * 4_194_305]}, "limit is 4194304"),
         ({"body": ["x"], "delay_level": pa.array([-1], pa.int32())}, "delay_level -1"),
+        ({"body": ["x"], "flag": pa.array([2**31])}, r"flag 2147483648, it must lie in -\d+\.\."),
         (
             {
                 "body": ["x"],

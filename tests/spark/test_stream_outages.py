@@ -170,7 +170,7 @@ def test_a_killed_broker_in_the_middle_of_reading_costs_no_row(tmp_path: Path) -
             query.trigger()
             query.stop()
         finally:
-            broker.kill()
+            broker.close()
     assert read(query) == sorted(sent)
 
 

@@ -14,6 +14,7 @@ from typing import Final, TypedDict
 
 from cometmq.client.access import Credentials, Tls
 from cometmq.client.limits import parse_addresses
+from cometmq.errors import RemotingError
 from cometmq.spark.options import Options
 from cometmq.spark.secrets import Secret, options_of
 
@@ -88,6 +89,14 @@ class Connecting:
             "credentials": self._credentials(),
             "tls": self._tls(),
         }
+
+    def unreachable(self, error: RemotingError) -> RemotingError:
+        """The error of a question to the name servers, with what to look at."""
+        return type(error)(
+            f"no name server of {self.namesrv} answers: {error}; see that the option namesrv is "
+            "right and that the driver can connect there",
+            address=error.address,
+        )
 
     # Inside
 

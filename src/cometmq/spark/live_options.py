@@ -89,7 +89,8 @@ class LiveOptions:
         self.end_time_ms = self._time("endingTimestamp", "endingOffsets")
         if (self.end_time_ms or 0) < (self.start_time_ms or 0) and self.end_time_ms is not None:
             raise options.error(
-                "endingTimestamp", f"is {self.end_time_ms}, before startingTimestamp"
+                "endingTimestamp",
+                f"is {self.end_time_ms}, it must not be before startingTimestamp, {self.start_time_ms}",
             )
         self.min_partitions = options.number("minPartitions", 1, MAX_PARTITIONS) or 1
         self.max_messages = options.number("maxMessagesPerTrigger", 1, _INT64_MAX)

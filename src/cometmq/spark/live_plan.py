@@ -47,16 +47,13 @@ def find_queues(
             queue for topic in sorted(topics) for queue in _queues_of(reader, topic, known)
         )
     except RemotingError as error:
-        raise type(error)(
-            f"no name server of {options.namesrv} answers: {error}; see that the option namesrv is "
-            "right and that the driver can connect there",
-            address=error.address,
-        ) from error
+        raise options.connecting.unreachable(error) from error
     if not options.assigned:
         return queues
     if missing := options.assigned - set(queues):
         raise IllegalArgumentError(
-            f"the option assign names {listed(missing)}, which are not in the routes of their topics"
+            f"the option assign names {listed(missing)}, which are not in the routes of their topics; "
+            f"there are {listed(queues)}"
         )
     return sorted(options.assigned)
 
@@ -134,7 +131,8 @@ def _positions(
             continue
         if offset > high:
             raise IllegalArgumentError(
-                f"the option {name} gives {queue} the offset {offset}, its queue ends at {high}"
+                f"the option {name} gives {queue} the offset {offset}, its queue ends at {high}: "
+                "give that at most, or -1 for latest"
             )
         offsets[queue] = offset
     return offsets

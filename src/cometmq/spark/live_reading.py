@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from cometmq.client.range_pulls import Chunk
 from cometmq.errors import DataLossError, ProtocolError
+from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
@@ -20,6 +21,9 @@ from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import LiveRange, lost
 from cometmq.spark.record_batches import QUEUE_OFFSET_AT, RecordBatches
 from cometmq.spark.record_texts import RecordTexts
+
+# In the consume queues of these, moments stand in place of the hashes of tags: brokers cannot select.
+_WITHOUT_TAGS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 class LiveReading:
@@ -46,9 +50,15 @@ class LiveReading:
             # What an earlier attempt has found, it finds again.
             options.gaps.replace(part.queue, part.start, [])
         batches = RecordBatches(
-            self._names, broker=part.queue.broker_name, decompress=options.decompress
+            self._names,
+            broker=part.queue.broker_name,
+            # Records have it with the namespace in front; it goes by the name that users gave.
+            topic=part.queue.topic if options.connecting.namespace else None,
+            decompress=options.decompress,
         )
         tags = options.tags if options.tags != SUB_ALL else self._pushed_tags
+        if part.queue.topic in _WITHOUT_TAGS:
+            tags = SUB_ALL
         with options.new_reader() as reader:
             for chunk in reader.read(part.queue, part.start, part.end, tags, sql=options.sql):
                 records = chunk.records

@@ -6,29 +6,36 @@ spark.read.format("rocketmq").option("namesrv", "127.0.0.1:9876").option("subscr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
 from cometmq.spark.gaps import RETENTION
 from cometmq.spark.live_options import NAME, LiveOptions
 from cometmq.spark.live_plan import (
     LiveRange,
+    Range,
     check_selection,
     find_queues,
     first_offsets,
     gone,
     last_offsets,
     live_ranges,
+    lost,
     narrowed,
 )
 from cometmq.spark.live_reading import LiveReading, leave_out
+from cometmq.spark.live_refusal import RefusedStream
 from cometmq.spark.live_stream import LiveStreamReader
 from cometmq.spark.pushdown import Bounds, PushesWhereAllowed
 from cometmq.spark.schema import spark_schema, wanted_columns
-from cometmq.spark.sink_writer import SinkStreamWriter, SinkWriter
+from cometmq.spark.secrets import refuse
+
+if TYPE_CHECKING:
+    from cometmq.spark.sink_writer import SinkStreamWriter, SinkWriter
 
 # More tags than this are not sent to the broker with every pull.
 _MAX_PUSHED_TAGS: Final = 64
@@ -37,6 +44,11 @@ _MAX_PUSHED_TAGS: Final = 64
 class RocketMQSource(DataSource):
     """See LiveOptions and SinkOptions for the options, `cometmq.spark.schema` and
     `cometmq.spark.sink_columns` for the columns."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        # Here, where load is called: later the options may stand in a plan that somebody looks at.
+        refuse(f"the source or sink {NAME}", options)
 
     @classmethod
     def name(cls) -> str:
@@ -48,14 +60,23 @@ class RocketMQSource(DataSource):
     def reader(self, schema: Any) -> LiveReader:
         return LiveReader(LiveOptions(self.options, streaming=False), wanted_columns(schema))
 
-    def streamReader(self, schema: Any) -> LiveStreamReader:  # noqa: N802 - Spark's name
-        options = LiveOptions(self.options, streaming=True)
-        return LiveStreamReader(options, wanted_columns(schema))
+    def streamReader(self, schema: Any) -> LiveStreamReader | RefusedStream:  # noqa: N802 - Spark's name
+        try:
+            options = LiveOptions(self.options, streaming=True)
+            return LiveStreamReader(options, wanted_columns(schema))
+        except CometMQError as error:
+            return RefusedStream(error)
+
+    # The sink is imported by what writes: Spark loads this module for every table that is read.
 
     def writer(self, schema: Any, overwrite: bool) -> SinkWriter:
+        from cometmq.spark.sink_writer import SinkWriter
+
         return SinkWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> SinkStreamWriter:  # noqa: N802 - Spark's name
+        from cometmq.spark.sink_writer import SinkStreamWriter
+
         return SinkStreamWriter(self.options, schema, overwrite=overwrite)
 
 
@@ -75,24 +96,23 @@ class LiveReader(DataSourceReader):
             queues = find_queues(reader, options)
             if not queues and options.pattern is not None:
                 raise IllegalArgumentError(
-                    f"no topic matches subscribePattern {options.pattern.pattern!r}"
+                    f"no topic matches subscribePattern {options.pattern.pattern!r}: whole names have "
+                    "to match, and RocketMQ's own topics are left out"
                 )
             check_selection(reader, options, queues)
             bounds = reader.offsets(queues)
             starts = first_offsets(reader, options, bounds)
             ends = last_offsets(reader, options, bounds)
+            by_time = options.start_time_ms is not None or options.end_time_ms is not None
             for queue in queues:
-                # What ended in the meantime is for the tasks to find.
-                gap = gone(queue, starts[queue], bounds[queue])
-                if gap is not None and gap.cause == RETENTION:
-                    leave_out(options, queue, gap)
-                    starts[queue] = gap.end
-                by_time = options.start_time_ms is not None or options.end_time_ms is not None
                 if starts[queue] > ends[queue] and not by_time:
                     raise IllegalArgumentError(
                         f"{queue} is to be read from offset {starts[queue]} to below {ends[queue]}: "
-                        "it would end before it starts"
+                        "it would end before it starts; change startingOffsets or endingOffsets"
                     )
+                starts[queue] = self._start_of_what_is_there(
+                    queue, starts[queue], ends[queue], bounds[queue]
+                )
             ranges = {queue: (starts[queue], ends[queue]) for queue in queues}
             options.gaps.forget(ranges)
             parts = live_ranges(narrowed(reader, ranges, self.bounds), options.min_partitions)
@@ -102,6 +122,20 @@ class LiveReader(DataSourceReader):
         if isinstance(partition, LiveRange):
             tags = pushed_tags(self._options, self.bounds)
             yield from LiveReading(self._options, self._names, tags).rows(partition)
+
+    # Inside
+
+    def _start_of_what_is_there(
+        self, queue: MessageQueue, start: int, end: int, bound: Range
+    ) -> int:
+        """Behind what retention has taken. Raises DataLossError where no gaps are allowed."""
+        gap = gone(queue, start, bound)
+        # What ended in the meantime is for the tasks to find.
+        if gap is None or gap.cause != RETENTION or start >= end:
+            return start
+        # All of the range may be gone, which does not make more of it.
+        leave_out(self._options, queue, lost(queue, start, min(gap.end, end), RETENTION))
+        return gap.end
 
 
 def pushed_tags(options: LiveOptions, bounds: Bounds) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
@@ -16,6 +17,10 @@ from cometmq.spark.gaps import GapLog
 from cometmq.spark.secrets import refuse
 
 MAX_PARTITIONS: Final = 100_000
+
+# As Hadoop writes paths: file:/data and file:///data.
+_URI: Final = re.compile(r"([A-Za-z][\w+.-]*:)(//[^/]*)?(/.*)?", re.DOTALL)
+_HERE: Final = ("", "//", "//localhost")
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
@@ -84,6 +89,21 @@ class Options:
             raise self.error(name, f"is {number}, it must lie in {low}..{high}")
         return number
 
+    def need_path(self, name: str, example: str) -> str:
+        return self._path(name, self.need(name, example))
+
+    def path(self, name: str) -> str | None:
+        """A path of this machine, absolute: workers have other working directories. Hadoop's way of
+        writing it, file:///data, is taken too. Raises IllegalArgumentError for other file systems.
+        """
+        text = self.text(name)
+        return None if text is None else self._path(name, text)
+
+    def paths(self, name: str) -> tuple[str, ...]:
+        """Several, separated by commas; none where the option is not given."""
+        texts = (self.text(name) or "").split(",")
+        return tuple(self._path(name, text.strip()) for text in texts if text.strip())
+
     def flag(self, name: str, default: bool) -> bool:
         value = self.text(name)
         if value is None:
@@ -103,6 +123,19 @@ class Options:
 
     def error(self, name: str, fault: str) -> IllegalArgumentError:
         return IllegalArgumentError(f"the option {name} of {self._what} {fault}")
+
+    def _path(self, name: str, text: str) -> str:
+        uri = _URI.fullmatch(text)
+        if uri is None:
+            return str(Path(text).absolute())
+        scheme, host, path = uri.groups("")
+        if scheme.lower() != "file:" or host not in _HERE or not path:
+            raise self.error(
+                name,
+                f"is {text}; it must be a path that the driver and all workers have themselves, such "
+                "as /data: mount that file system, or copy what is in it",
+            )
+        return str(Path(path))
 
 
 def topic_names(options: Options) -> frozenset[str]:
@@ -124,7 +157,7 @@ def topic_pattern(options: Options) -> re.Pattern[str]:
 
 def gap_log(options: Options) -> GapLog:
     """Where gaps go. Raises IllegalArgumentError unless it and failOnDataLoss fit together."""
-    directory = options.text("gapLog")
+    directory = options.path("gapLog")
     if options.flag("failOnDataLoss", True):
         if directory is not None:
             raise options.error(

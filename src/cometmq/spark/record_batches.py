@@ -53,21 +53,27 @@ _LEVEL: Final = r"^\d{1,9}$"
 class RecordBatches:
     """Makes record batches with the columns of these `names`.
 
-    `broker` is the value of the column of that name. Bodies are given as stored where `decompress`
-    is False.
+    `broker` is the value of the column of that name, `topic` too unless it is None: then it is what
+    records say. Bodies are given as stored where `decompress` is False.
     """
 
     def __init__(
-        self, names: Sequence[str], *, broker: str | None, decompress: bool = True
+        self,
+        names: Sequence[str],
+        *,
+        broker: str | None,
+        topic: str | None = None,
+        decompress: bool = True,
     ) -> None:
         self._schema = arrow_schema(names)
         self._makers = [_MAKERS[name] for name in names]
         self._broker = broker
+        self._topic = topic
         self._decompress = decompress
 
     def batch(self, window: bytes | bytearray | memoryview, columns: RecordColumns) -> Any:
         """The records of `columns`, at least one, as they lie in `window`."""
-        records = _Records(window, columns, self._broker, decompress=self._decompress)
+        records = _Records(window, columns, self._broker, self._topic, decompress=self._decompress)
         arrays = [
             _as(maker(records), field.type)
             for maker, field in zip(self._makers, self._schema, strict=True)
@@ -87,6 +93,7 @@ class _Records:
         window: bytes | bytearray | memoryview,
         columns: RecordColumns,
         broker: str | None,
+        topic: str | None,
         *,
         decompress: bool,
     ) -> None:
@@ -94,6 +101,7 @@ class _Records:
         self._buffer = pa.py_buffer(window)
         self._columns = columns
         self._broker = broker
+        self._topic = topic
         self._decompress = decompress
 
     def __len__(self) -> int:
@@ -127,6 +135,11 @@ class _Records:
     @cached_property
     def _packed_store_hosts(self) -> Any:
         return slices(self._buffer, self._store_hosts, self._store_hosts_end).dictionary_encode()
+
+    def topic(self) -> Any:
+        if self._topic is None:
+            return self.texts.topics
+        return pa.repeat(pa.scalar(self._topic, pa.string()), len(self))
 
     def broker(self) -> Any:
         return pa.repeat(pa.scalar(self._broker, pa.string()), len(self))
@@ -238,7 +251,7 @@ def _numbers(texts: Any, pattern: str) -> Any:
 
 
 _MAKERS: Final[dict[str, Callable[[_Records], Any]]] = {
-    "topic": lambda records: records.texts.topics,
+    "topic": _Records.topic,
     "broker": _Records.broker,
     "queue_id": lambda records: records.int32(_QUEUE_ID_AT),
     "queue_offset": lambda records: records.int64(QUEUE_OFFSET_AT),

@@ -89,4 +89,8 @@ def wanted_columns(schema: Any) -> list[str]:
                 f"the schema gives the column {field.name} as {field.dataType.simpleString()}, "
                 f"it is a {kind}"
             )
+    if not schema.fields:
+        raise IllegalArgumentError(
+            f"the schema names no column; name one at least of {', '.join(COLUMNS)}"
+        )
     return [field.name for field in schema.fields]

@@ -7,6 +7,7 @@ in what is pickled for workers. So a secret itself is never an option; see `refu
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from cometmq.errors import ConfigError, IllegalArgumentError
 
 _FILE: Final = "File"
 _ENV: Final = "Env"
+# What looks like a path or a variable's name and not like a secret.
+_PLACE: Final = re.compile(r"/.*|[A-Z][A-Z0-9]*(_[A-Z0-9]+)*", re.DOTALL)
 # By how users may write them.
 _SECRETS: Final = {name.lower(): name for name in ("secretKey", "securityToken", "tlsKeyPassword")}
 
@@ -48,7 +51,7 @@ class Secret:
     def read(self) -> str:
         """Without white space around it. Raises ConfigError that names the place, never the text."""
         if self.file is not None:
-            place = f"the file {self.file}"
+            place = f"the file {self._shown(self.file)}"
             try:
                 text = Path(self.file).read_text()
             except (OSError, UnicodeDecodeError) as error:
@@ -56,13 +59,17 @@ class Secret:
                 raise self._error(f"{place} cannot be read here: {reason}") from None
         else:
             assert self.variable is not None, "one of the two"
-            place = f"the environment variable {self.variable}"
+            place = f"the environment variable {self._shown(self.variable)}"
             if self.variable not in os.environ:
                 raise self._error(f"{place} is not set here")
             text = os.environ[self.variable]
         if not text.strip():
             raise self._error(f"{place} is empty here")
         return text.strip()
+
+    def _shown(self, place: str) -> str:
+        """The place, unless it may be the secret itself, put there by mistake."""
+        return place if _PLACE.fullmatch(place) else "that it names"
 
     def _error(self, fault: str) -> ConfigError:
         host = os.uname().nodename

@@ -64,6 +64,7 @@ OUTBOUND: Final = pa.schema(
     ]
 )
 MAX_DELAY_LEVEL: Final = 18
+_FLAGS: Final = 2**31
 
 # Of a message that was received: what brokers and clients have written, of no use in a new one.
 _LEFT_OUT: Final = p.RESERVED | p.OF_ONE_SENDING
@@ -152,9 +153,7 @@ class Outbound:
             null_replacement=b"",
         )
         _check_lengths("the properties", pc.binary_length(text), MAX_PROPERTIES_LENGTH, topics)
-        flag = rows.get("flag")
-        flags = pa.nulls(count, pa.int32()) if flag is None else flag.cast(pa.int32())
-        columns = [topics, key, unique, pc.fill_null(flags, 0), delayed, body, text]
+        columns = [topics, key, unique, _flags(rows.get("flag"), count), delayed, body, text]
         return pa.RecordBatch.from_arrays(columns, schema=OUTBOUND)
 
     # Inside
@@ -325,6 +324,20 @@ def _delays(rows: dict[str, Any], count: int) -> tuple[Any, list[Any]]:
         delayed = pc.or_(delayed, pc.is_valid(at))
         pieces.append(_entry(p.TIMER_DELIVER_MS, _text_of(at)))
     return delayed, pieces
+
+
+def _flags(column: Any, count: int) -> Any:
+    """The flag of each message, 0 where there is none."""
+    if column is None:
+        return pa.repeat(pa.scalar(0, pa.int32()), count)
+    bounds = pc.min_max(column).as_py()
+    for value in (bounds["min"], bounds["max"]):
+        if value is not None and not -_FLAGS <= value < _FLAGS:
+            raise IllegalArgumentError(
+                f"a row has flag {value}, it must lie in {-_FLAGS}..{_FLAGS - 1}: keep larger numbers "
+                "in properties"
+            )
+    return pc.fill_null(column.cast(pa.int32()), 0)
 
 
 def _text_of(column: Any) -> Any:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from cometmq.errors import IllegalArgumentError, RouteNotFoundError
+from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
 from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.patience import patiently
@@ -60,11 +60,16 @@ class _Writer:
         options, topic = self._options, self._options.topic
         if topic is None:
             with options.new_reader() as reader:
-                patiently(reader.topics, patience_s)
+                try:
+                    patiently(reader.topics, patience_s)
+                except RemotingError as error:
+                    raise options.connecting.unreachable(error) from error
             return
         with options.new_producer() as producer:
             try:
                 patiently(lambda: producer.write_queues(topic), patience_s)
+            except RemotingError as error:
+                raise options.connecting.unreachable(error) from error
             except RouteNotFoundError as error:
                 raise RouteNotFoundError(
                     f"topic {topic} cannot be written to: {error}. The sink creates no topics; make "

@@ -14,7 +14,7 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -106,11 +106,15 @@ def is_message(units: Any) -> Any:
 
 
 class StoreFiles:
-    """Where the files of the store at `root` lie. Raises StoreUnusableError for what is no store."""
+    """Where the files of the store at `root` lie. Raises StoreUnusableError for what is no store.
 
-    def __init__(self, root: str, commit_log: str | None = None) -> None:
+    The commit log may lie in directories of its own, among which its files are spread
+    (storePathCommitLog; Java: MultiPathMappedFileQueue).
+    """
+
+    def __init__(self, root: str, commit_logs: Sequence[str] = ()) -> None:
         self.root = Path(root)
-        self._commit_log = Path(commit_log) if commit_log else self.root / "commitlog"
+        self._commit_logs = [Path(path) for path in commit_logs]
         self._check()
 
     @property
@@ -122,9 +126,11 @@ class StoreFiles:
         """Oldest first, without those at the end that were only made for what was to come."""
         files = [
             LogFile(str(path), int(path.name), path.stat().st_size)
-            for path in _numbered(self._commit_log)
+            for directory in self._log_directories
+            for path in _numbered(directory)
             if path.stat().st_size
         ]
+        files.sort(key=lambda file: file.base)
         while files and _is_unwritten(files[-1]):
             files.pop()
         return files
@@ -140,13 +146,17 @@ class StoreFiles:
                     found.append(QueueFiles(topic.name, int(queue.name), paths))
         return found
 
+    @property
+    def _log_directories(self) -> list[Path]:
+        return self._commit_logs or [self.root / "commitlog"]
+
     def _check(self) -> None:
         if not self.root.is_dir():
             raise StoreUnusableError(
                 f"{self.root} is no directory on this machine: give the path of a store directory "
                 "(storePathRootDir) that the driver and all workers see"
             )
-        for path in (self.root, self._commit_log):
+        for path in (self.root, *self._log_directories):
             if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
                 raise StoreUnusableError(f"{path} cannot be read by this user")
         if any(path.name.startswith("dledger-") for path in self.root.iterdir()):
@@ -158,9 +168,14 @@ class StoreFiles:
                 f"{self.root} keeps its consume queues in RocksDB (storeType=defaultRocksDB), "
                 "which cannot be read here"
             )
-        if not self._commit_log.is_dir():
+        for path in self._commit_logs:
+            if not path.is_dir():
+                raise StoreUnusableError(
+                    f"{path}, which the option commitLogPath names, is no directory on this machine"
+                )
+        if not self._commit_logs and not (self.root / "commitlog").is_dir():
             raise StoreUnusableError(
-                f"{self.root} is no store, it has no directory {self._commit_log.name}; where "
+                f"{self.root} is no store, it has no directory commitlog; where "
                 "storePathCommitLog lies elsewhere, give it as the option commitLogPath"
             )
 

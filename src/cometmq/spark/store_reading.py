@@ -224,13 +224,18 @@ class StoreReading:
             self._leave_out(gap, queue.paths[0], start * 20)
 
     def _leave_out(self, gap: Gap, path: str, offset: int) -> None:
-        if not self._gaps.allowed:
-            raise StoreCorruptError(
-                f"{path}: no record is at offset {offset} where one belongs; {gap} would be left "
-                "out. `cometmq store check` tells more; failOnDataLoss=false with gapLog=<directory> "
-                "reads on behind it and keeps a list"
-            )
-        self._gaps.write(gap)
+        leave_out(self._gaps, gap, path, offset)
+
+
+def leave_out(gaps: GapLog, gap: Gap, path: str, offset: int) -> None:
+    """Note that nothing is at this place. Raises StoreCorruptError where no gaps are allowed."""
+    if not gaps.allowed:
+        raise StoreCorruptError(
+            f"{path}: no record is at offset {offset} where one belongs; {gap} would be left "
+            "out. `cometmq store check` tells more; failOnDataLoss=false with gapLog=<directory> "
+            "reads on behind it and keeps a list"
+        )
+    gaps.write(gap)
 
 
 def _runs(which: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from cometmq.errors import IllegalArgumentError
+from cometmq.spark.gaps import DAMAGE, Gap
 from cometmq.spark.options import (
     MAX_PARTITIONS,
     Options,
@@ -22,7 +24,8 @@ from cometmq.spark.options import (
 from cometmq.spark.pushdown import Bounds, PushesWhereAllowed
 from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.schema import spark_schema, wanted_columns
-from cometmq.spark.store_files import QueueFiles, StoreFiles, kept_from_brokers
+from cometmq.spark.secrets import refuse
+from cometmq.spark.store_files import LogFile, QueueFiles, StoreFiles, kept_from_brokers
 from cometmq.spark.store_plan import (
     LogRange,
     Nothing,
@@ -30,7 +33,7 @@ from cometmq.spark.store_plan import (
     log_ranges,
     queue_ranges,
 )
-from cometmq.spark.store_reading import StoreReading
+from cometmq.spark.store_reading import StoreReading, leave_out
 
 NAME: Final = "rocketmq-store"
 KNOWN: Final = (
@@ -45,13 +48,15 @@ KNOWN: Final = (
     "failOnDataLoss",
     "gapLog",
 )
+# What Spark makes of load(["/data/a", "/data/b"]).
+_SEVERAL: Final = "paths"
 
 
 class StoreOptions:
     """What a read of a store was asked for. Raises IllegalArgumentError for what does not fit.
 
     path: the store directory (storePathRootDir), which driver and workers see; `load` sets it.
-    commitLogPath: where storePathCommitLog lies elsewhere.
+    commitLogPath: where storePathCommitLog lies elsewhere; several directories separated by commas.
     subscribe: topics, separated by commas; subscribePattern: a regular expression that whole topic
         names match. Without either the rows are all records of the log, in its order.
     minPartitions: into how many tasks the reading is split at least, where there is enough to split.
@@ -63,9 +68,14 @@ class StoreOptions:
     """
 
     def __init__(self, given: Any) -> None:
+        if _SEVERAL in given:
+            raise IllegalArgumentError(
+                f"the source {NAME} reads one store, and load was given several: read each one and "
+                "put the rows together by union"
+            )
         options = Options(NAME, given, KNOWN)
-        self.path = options.need("path", "/data/store")
-        self.commit_log_path = options.text("commitLogPath")
+        self.path = options.need_path("path", "/data/store")
+        self.commit_log_paths = options.paths("commitLogPath")
         self.topics: frozenset[str] | None = None
         self.pattern: re.Pattern[str] | None = None
         chosen = options.one_of("subscribe", "subscribePattern")
@@ -86,6 +96,11 @@ class StoreOptions:
 
 class RocketMQStoreSource(DataSource):
     """See StoreOptions for the options, `cometmq.spark.schema` for the columns."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        # Here, where load is called: later the options may stand in a plan that somebody looks at.
+        refuse(f"the source {NAME}", options)
 
     @classmethod
     def name(cls) -> str:
@@ -113,7 +128,7 @@ class StoreReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         options.gaps.check()
-        files = StoreFiles(options.path, options.commit_log_path)
+        files = StoreFiles(options.path, options.commit_log_paths)
         with kept_from_brokers(options.path):
             queues = files.queues()
             if options.by_topic:
@@ -126,10 +141,18 @@ class StoreReader(DataSourceReader):
                 log = files.log_files()
                 base = log[0].base if log else 2**63 - 1
                 parts = list(queue_ranges(queues, base, self.bounds, options.min_partitions))
-                return parts or [Nothing(None)]
-            return list(log_ranges(files.log_files(), queues, options.min_partitions)) or [
-                Nothing(None)
-            ]
+                return parts or [Nothing()]
+            log = files.log_files()
+            self._leave_out_missing_files(log)
+            return list(log_ranges(log, queues, options.min_partitions)) or [Nothing()]
+
+    def _leave_out_missing_files(self, log: list[LogFile]) -> None:
+        """Between two files of the log; those in front of all are what retention took."""
+        options = self._options
+        for before, behind in pairwise(log):
+            if before.end < behind.base:
+                gap = Gap(None, options.broker_name, None, before.end, behind.base, DAMAGE)
+                leave_out(options.gaps, gap, before.path, before.end)
 
     def _chosen(self, queues: list[QueueFiles]) -> list[QueueFiles]:
         """Those of the topics wanted. Raises IllegalArgumentError for a topic without queues."""
@@ -157,7 +180,7 @@ class StoreReader(DataSourceReader):
             self._names, broker=options.broker_name, decompress=options.decompress
         )
         reading = StoreReading(
-            StoreFiles(options.path, options.commit_log_path),
+            StoreFiles(options.path, options.commit_log_paths),
             batches,
             options.gaps,
             broker=options.broker_name,

@@ -95,6 +95,12 @@ def test_tls_is_told_by_files(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"accessKey": "k", "secretKeyFile": "f", "secretKeyEnv": "v"}, "takes one of"),
         ({"accessKey": "k", "secretKeyEnv": "NO_SUCH"}, "the environment variable NO_SUCH is not"),
         ({"accessKey": "k", "secretKeyFile": "/no/file"}, "the file /no/file cannot be read here"),
+        # What may be a secret, put where its place belongs, is not shown.
+        (
+            {"accessKey": "k", "secretKeyEnv": "hunter2"},
+            "the environment variable that it names is",
+        ),
+        ({"accessKey": "k", "secretKeyFile": "hunter2"}, "the file that it names cannot be read"),
         ({"accessKey": "k", "secretKeyEnv": "EMPTY"}, "the environment variable EMPTY is empty"),
         ({"tlsCaFile": "f"}, "tlsCaFile of the source rocketmq is for TLS; give tls=true too"),
         ({"tlsVerify": "false"}, "tlsVerify of the source rocketmq is for TLS"),
@@ -107,8 +113,9 @@ def test_what_does_not_fit_is_refused_on_the_driver(
     given: dict[str, str], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMPTY", " \n")
-    with pytest.raises(CometMQError, match=re.escape(fault)):
+    with pytest.raises(CometMQError, match=re.escape(fault)) as caught:
         connecting(**given)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+"""A stream that cannot be what its options say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from cometmq.errors import CometMQError
+from cometmq.spark.live_options import OffsetTable
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises the reason when a query asks its planner for the first thing.
+
+    Raised while the reader is made it would come with an UnboundLocalError of Spark's own behind it
+    (python_streaming_source_runner.main), which is what users see first.
+    """
+
+    def __init__(self, reason: CometMQError) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's names, here and below
+        raise self._reason
+
+    def prepareForTriggerAvailableNow(self) -> NoReturn:  # noqa: N802
+        raise self._reason
+
+    def latestOffset(self, start: OffsetTable, limit: Any) -> NoReturn:  # noqa: ARG002, N802
+        raise self._reason
+
+    def partitions(self, start: OffsetTable, end: OffsetTable) -> NoReturn:  # noqa: ARG002
+        raise self._reason
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+        raise self._reason
