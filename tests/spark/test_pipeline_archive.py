@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -89,6 +90,9 @@ def test_each_run_brings_what_is_new_and_proves_it(
     again = run(spark, cluster.namesrv, path, **settings)
     assert again.holds
     assert (again.archived, again.proved, sorted(path.rglob("*.parquet"))) == (0, 0, files)
+    # A name written wrong is not passed over because the others are known.
+    with pytest.raises(ConfigError, match="topics names one that the name server"):
+        run(spark, cluster.namesrv, path, topics=["history", "hitsory"])
     sent += send(cluster.namesrv, "history", 60)
     report = run(spark, cluster.namesrv, path, **settings)
     assert report.holds, report
@@ -357,6 +361,9 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
         ({"topics": ["a"], "max_messages": 0}, "max_messages is 0, give 1 or more"),
         ({"topics": ["a"], "compact_files": 1}, "compact_files is 1, give 2 or more, or 0"),
         ({"topics": ["a"], "interval_s": -1}, "interval_s is -1, give 0 or more"),
+        ({"topics": ["a"], "interval_s": math.nan}, "interval_s is nan, give 0 or more"),
+        ({"topics": ["a"], "proof_interval_s": math.inf}, "proof_interval_s is inf, give 0"),
+        ({"topics": ["a"], "commit_group": "g!"}, "commit_group: the group name 'g!' has"),
         ({"topics": ["a"], "store": "/s"}, "so give broker too"),
         ({"topics": ["a"], "broker": "b"}, "give store too"),
         ({"topics": ["a"], "store": "/s", "broker": "b", "mode": "stream"}, 'give mode = "once"'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,8 @@ from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.errors import ConfigError
 from cometmq.model.hashing import java_hash
 from cometmq.pipelines import replay
-from cometmq.pipelines.configuration import ConfigFile
+from cometmq.pipelines.configuration import ClusterConfig, ConfigFile
+from cometmq.pipelines.context import open_context
 from cometmq.pipelines.page import write_page
 from cometmq.pipelines.resending.marks import LEFT_OUT
 from cometmq.testing.cluster import Cluster
@@ -278,6 +280,30 @@ def test_a_store_into_a_topic_with_fewer_queues(
     assert len({properties(row)["ORIGIN_QUEUE_ID"] for row in after[:60]}) > 3
 
 
+def test_times_are_utc_whatever_session_and_machine_have(
+    spark: Any, cluster: Cluster, archive_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive's hours are: a replay that asked it for those of another zone would find nothing."""
+    stored = {row["store_time"] for row in archived_rows(spark, archive_path)}
+    times = [datetime.fromtimestamp(ms / 1000, UTC) for ms in stored]
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Shanghai")
+        time.tzset()
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Shanghai")
+        spark.createDataFrame([(1,)], "x int")  # makes it the active one
+        try:
+            with open_context(ClusterConfig(namesrv=cluster.namesrv)) as context:
+                config = replay.Config(
+                    archive=str(archive_path), topics=["orders"], to="copy", dry_run=True
+                )
+                report = replay.run(config, context)
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", "UTC")
+    time.tzset()
+    assert {hour.hour for hour in report.by_hour} == {f"{at:%Y-%m-%dT%H}" for at in times}
+    assert {sample.store_time for sample in report.samples} <= set(times)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -299,6 +325,25 @@ def test_a_store_into_a_topic_with_fewer_queues(
         (
             'archive = "{archive}"\ntopics = ["orders"]\nwhere = "tagz = 1"\ndry_run = true',
             "where is 'tagz = 1', which Spark's SQL does not take: .*tagz",
+        ),
+        (
+            'archive = "{archive}"\ntopics = ["orders"]\nwhere = "max(flag) = 1"\ndry_run = true',
+            "where is 'max.flag. = 1', which Spark's SQL does not take: .*max",
+        ),
+        (
+            'archive = "{archive}"\ntopics = ["orders", "odres"]\nto = "copy"\ndry_run = true',
+            "topics: the archive .* has no topic odres; it has orders",
+        ),
+        (
+            (
+                'archive = "{archive}"\ntopics = ["orders"]\nqueues = ["orders@broker-a:99"]\n'
+                "dry_run = true"
+            ),
+            "queues: the archive .* has no queue orders@broker-a:99; it has orders@broker-a:0",
+        ),
+        (
+            'archive = "{archive}"\ntopics = ["orders"]\nqueues = ["o@b:0"]\ndry_run = true',
+            "queues: 'o@b:0' is a queue of o, which topics does not name",
         ),
         ('archive = "/x"\ntopics = ["orders"]\ndry_run = true', "/x holds no archive"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,9 @@ def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_
     assert sum(damaged.events.values()) < sum(report.events.values())
     write_page(damaged, tmp_path / "damaged.html")
     assert "Gone or damaged" in (tmp_path / "damaged.html").read_text()
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan, math.inf])
+def test_a_limit_that_nothing_could_exceed_is_refused(limit: float) -> None:
+    with pytest.raises(ConfigError, match=f"limits has produce.p99 = {limit}; it is a time in ms"):
+        trace.Config(limits={"produce.p99": limit})

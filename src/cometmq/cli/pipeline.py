@@ -1,6 +1,7 @@
 """`cometmq pipeline NAME --config pipeline.toml`: bulk work on Spark.
 
-Exit status: 0 all is well, 1 the report names something to look at, 2 it could not be begun.
+Exit status: 0 all is well, 1 the report names something to look at, or it ended before it was done,
+2 it could not be begun, 130 and 143 it was stopped.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
 
+from cometmq.cli.pipeline_failure import StoppedError, said_in_a_sentence, stoppable
 from cometmq.errors import ConfigError
 from cometmq.pipelines.catalogue import PIPELINES
 
@@ -52,8 +55,8 @@ def pipeline(
         raise ConfigError("pipelines run on Spark, which is not here: pip install 'cometmq[spark]'")
     from cometmq.cli import pipeline_screen as screen
     from cometmq.pipelines.catalogue import pipeline as module_of
-    from cometmq.pipelines.configuration import ConfigFile
-    from cometmq.pipelines.context import open_context
+    from cometmq.pipelines.configuration import ConfigFile, SparkConfig
+    from cometmq.pipelines.context import open_context, silence_spark
     from cometmq.pipelines.page import write_page
 
     title = str(name.value)
@@ -61,11 +64,22 @@ def pipeline(
     module = module_of(title)
     settings = file.table(title, module.Config)
     cluster, spark = file.cluster(), file.spark()
-    with (
-        screen.progress() as progress,
-        open_context(cluster, spark, progress, f"cometmq {title}") as context,
-    ):
-        report = module.run(settings, context)
+    check_reports(reports)
+    silence_spark()
+    # Spark's own bars would be drawn over ours.
+    quiet = {"spark.ui.showConsoleProgress": "false", **spark.config}
+    spark = SparkConfig(master=spark.master, config=quiet)
+    try:
+        with (
+            screen.progress() as progress,
+            open_context(cluster, spark, progress, f"cometmq {title}") as context,
+            said_in_a_sentence(config, title),
+            stoppable(title),
+        ):
+            report = module.run(settings, context)
+    except StoppedError as error:  # said when the bars are gone
+        typer.echo(f"cometmq: {error}", err=True)
+        raise typer.Exit(error.exit_status) from error
     json_file, page_file = reports / f"{title}.json", reports / f"{title}.html"
     try:
         report.write_json(json_file)
@@ -78,6 +92,19 @@ def pipeline(
     screen.print_report(report, (json_file, page_file))
     if not report.holds:
         raise typer.Exit(1)
+
+
+def check_reports(directory: Path) -> None:
+    """Raise ConfigError where no report can be written: better now than after hours of work."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--reports is {directory}, where nothing can be written: {error.strerror or error}; "
+            "name another directory"
+        ) from error
 
 
 pipeline.__doc__ = f"{pipeline.__doc__}\n\n" + "\n\n".join(

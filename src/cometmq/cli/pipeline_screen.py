@@ -13,7 +13,7 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 from rich.table import Table as Screen
 
-from cometmq.pipelines.page import shown
+from cometmq.pipelines.page import has_numbers, shown
 from cometmq.pipelines.progress import Progress
 from cometmq.pipelines.report import Report, Table
 
@@ -80,10 +80,15 @@ def _print_table(table: Table) -> None:
     screen = Screen(
         title=escape(table.title), title_justify="left", title_style="bold", show_edge=False
     )
-    for name, cell in zip(table.columns, table.rows[0], strict=True):
-        is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
-        # Folded: a name of which a part is missing is no name.
-        screen.add_column(escape(name), justify="right" if is_number else "left", overflow="fold")
+    for at, name in enumerate(table.columns):
+        is_number = has_numbers(table, at)
+        # Folded: a name of which a part is missing is no name. In two lines a number is two.
+        screen.add_column(
+            escape(name),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=is_number,
+        )
     for row in table.rows[:_MOST_ROWS]:
         screen.add_row(*(escape(shown(cell)) for cell in row))
     _console.print(screen)

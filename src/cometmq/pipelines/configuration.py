@@ -16,9 +16,11 @@ A file has a table for the cluster, one for Spark and one for each pipeline, all
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -117,10 +119,72 @@ class ConfigFile:
     def table(self, name: str, kind: type[T], *, required: bool = True) -> T:
         """The table [name] as a `kind`; without `required` its defaults where it is left out."""
         if required and name not in self._tables:
-            raise ConfigError(f"{self.path} has no table [{name}]")
+            raise ConfigError(
+                f"{self.path} has no table [{name}]; give it one, with what {name} is to do"
+            )
+        table = self._tables.get(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{self.path}: {name} is a table; write [{name}], and its keys below")
         try:
-            return msgspec.convert(self._tables.get(name, {}), kind, str_keys=True)
+            return msgspec.convert(table, kind, str_keys=True)
         except msgspec.ValidationError as error:
-            raise ConfigError(f"{self.path}, table [{name}]: {error}") from error
+            # What is secret may stand in a wrong place of the shared tables.
+            values = {} if name in self._SHARED else table
+            said = _complaint(str(error), kind, values)
+            raise ConfigError(f"{self.path}, table [{name}]: {said}") from error
         except ConfigError as error:  # a rule that the class checks itself
             raise ConfigError(f"{self.path}, table [{name}]: {error}") from error
+
+
+# msgspec's words for types, and those of people who write TOML.
+_TYPES: Final = {
+    "array": "a list in brackets",
+    "bool": "true or false",
+    "date": "a day without a time",
+    "datetime": "a time such as 2026-11-20T16:00:00Z",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "a table",
+    "str": "text in quotes",
+}
+_KEY_OF: Final = re.compile(r" - at `\$\.(\w+)([^`]*)`$")
+_MOST_LETTERS: Final = 100
+
+
+def _complaint(text: str, kind: type, values: Mapping[str, Any]) -> str:
+    """What msgspec says of a table, with its key, its value where it is in `values`, and a remedy."""
+    keys = getattr(kind, "__struct_fields__", ())
+    place = _KEY_OF.search(text)
+    if place is None:
+        if found := re.fullmatch(r"Object contains unknown field `(.*)`", text):
+            return f"there is no key `{found[1]}`; keys are {', '.join(keys)}"
+        if found := re.fullmatch(r"Object missing required field `(.*)`", text):
+            return f"the key `{found[1]}` is missing; it has to be given"
+        return text
+    key, below = place.groups()
+    said = text[: place.start()]
+    found = re.fullmatch(r"Expected `(.*)`, got `(.*)`", said)
+    if found:
+        wanted = " or ".join(_TYPES.get(name, name) for name in _type_names(found[1]))
+        said = f"give {wanted}, not {_TYPES.get(found[2], found[2])}"
+    elif said.startswith("Invalid enum value") and (words := _words(kind, key)):
+        said = f"give one of {', '.join(map(repr, words))}"
+    elif said.startswith("Invalid RFC3339"):
+        said = f"give {_TYPES['datetime']}, without quotes"
+    if key not in values:
+        return f"`{key}{below}`: {said}"
+    value = str(values[key]) if not isinstance(values[key], str) else repr(values[key])
+    if len(value) > _MOST_LETTERS:
+        value = f"{value[:_MOST_LETTERS]}…"
+    return f"`{key}` is {value}; {said}" + (f" (at `{key}{below}`)" if below else "")
+
+
+def _type_names(text: str) -> list[str]:
+    """Of `str | null` those that a file can give."""
+    return [name for name in text.split(" | ") if name != "null"]
+
+
+def _words(kind: type, key: str) -> tuple[Any, ...]:
+    """What a key that takes one of a few words takes, nothing for other keys."""
+    hint = get_type_hints(kind).get(key)
+    return get_args(hint) if get_origin(hint) is Literal else ()

@@ -27,14 +27,20 @@ def write_page(report: Report, path: Path) -> None:
         lstrip_blocks=True,
     )
     environment.filters["shown"] = shown
-    environment.filters["is_number"] = lambda value: (
-        isinstance(value, int | float) and not isinstance(value, bool)
-    )
+    environment.filters["has_numbers"] = has_numbers
     environment.tests["table"] = lambda section: isinstance(section, Table)
     sections: list[Section] = report.sections()
     html = environment.get_template(_TEMPLATE).render(report=report, sections=sections)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(html)
+
+
+def has_numbers(table: Table, column: int) -> bool:
+    """Whether a column is one of numbers, some of which may be missing."""
+    cells = [row[column] for row in table.rows if row[column] is not None]
+    return bool(cells) and all(
+        isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells
+    )
 
 
 def shown(value: object) -> str:

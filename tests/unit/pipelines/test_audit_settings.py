@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cometmq.errors import ConfigError
+from cometmq.pipelines import audit
 from cometmq.pipelines.audit.settings import (
+    EXPLAINING,
     Config,
     Ledger,
     Rule,
@@ -73,12 +76,40 @@ def test_a_whole_table(tmp_path: Path) -> None:
             "subscriptions of g: ",
         ),
         ({"settle_s": -1.0}, r"settle_s is -1.0; it lies in 0\.\.604800"),
+        ({"business_key": " "}, "business_key is empty; leave it out"),
+        (
+            {"fail_on": ["dead letered"]},
+            "fail_on has 'dead letered', which explains nothing; .*dead-l",
+        ),
         ({"delay_levels": "1s 5x"}, "delay_levels has '5x'; a level is written as 30s"),
     ],
 )
 def test_what_does_not_fit_names_key_and_remedy(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         Config(**{"topics": ["orders"], **settings})
+
+
+def test_an_audit_may_fail_on_causes_of_its_own_rules() -> None:
+    rule = Rule(difference="stored twice", cause="by hand", when="true")
+    assert Config(topics=["a"], rules=[rule], fail_on=["by hand"]).fail_on == ["by hand"]
+
+
+def test_what_an_audit_may_fail_on_is_what_explains() -> None:
+    """The names that the expressions give, which need Spark to be asked."""
+    root = Path(audit.__file__).parent
+    cases = [
+        node
+        for node in ast.walk(ast.parse((root / "causes.py").read_text()))
+        if isinstance(node, ast.Tuple) and len(node.elts) == 3
+    ]
+    explaining = {
+        case.elts[1].value
+        for case in cases
+        if isinstance(case.elts[1], ast.Constant)
+        and isinstance(case.elts[2], ast.Constant)
+        and case.elts[2].value is True
+    }
+    assert {*explaining, "redriven", "replayed"} == set(EXPLAINING)
 
 
 def test_a_rule_is_for_a_difference_that_there_is() -> None:
@@ -89,7 +120,9 @@ def test_a_rule_is_for_a_difference_that_there_is() -> None:
 def test_the_file_and_the_table_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"pipeline.toml, table \[audit\]: topics is empty"):
         read(tmp_path, "[audit]\ntopics = []\n")
-    with pytest.raises(ConfigError, match=r"table \[audit\]: .*unknown field `topic`"):
+    with pytest.raises(
+        ConfigError, match=r"table \[audit\]: there is no key `topic`; keys are topics"
+    ):
         read(tmp_path, '[audit]\ntopic = "orders"\n')
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -26,7 +28,8 @@ topics = ["orders"]
 
 class Config(Settings, frozen=True):
     topics: list[str]
-    mode: str = "once"
+    mode: Literal["once", "stream"] = "once"
+    since: datetime | None = None
 
 
 def file_of(directory: Path, text: str) -> ConfigFile:
@@ -60,9 +63,34 @@ def test_shared_tables_may_be_left_out(tmp_path: Path) -> None:
             "[archiv]\n",
             r"a table \[archiv\], which nothing reads; tables are cluster, spark, archive",
         ),
-        ("[cluster]\nnamesrv = 1\n[archive]\ntopics = []", r"\[cluster\].*`str.*namesrv"),
+        (
+            "[cluster]\nnamesrv = 1\n[archive]\ntopics = []",
+            r"\[cluster\]: `namesrv`: give text in quotes, not a whole number",
+        ),
+        ("archive = 3", r"archive is a table; write \[archive\]"),
+        ("[archive]\nmode = 'once'", "the key `topics` is missing"),
+        (
+            "[archive]\ntopics = 'orders'",
+            "`topics` is 'orders'; give a list in brackets, not text in quotes",
+        ),
+        (
+            "[archive]\ntopics = ['orders', 7]",
+            r"`topics` is \['orders', 7\]; give text in quotes, .* \(at `topics\[1\]`\)",
+        ),
+        ("[archive]\ntopics = ['o']\nmode = 'often'", "`mode` is 'often'; give one of 'once', 'st"),
+        (
+            "[archive]\ntopics = ['o']\nsince = 2026-11-20",
+            "`since` is 2026-11-20; give a time such as 2026-11-20T16:00:00Z, not a day",
+        ),
+        (
+            "[archive]\ntopics = ['o']\nsince = 'yesterday'",
+            "`since` is 'yesterday'; give a time such as",
+        ),
         ("[archive]\ntopic = ['orders']", r"table \[archive\].*topic"),
-        ("[archive]\ntopics = ['orders']\nmodes = 'once'", r"table \[archive\].*`modes`"),
+        (
+            "[archive]\ntopics = ['orders']\nmodes = 'once'",
+            r"table \[archive\].*no key `modes`; keys are topics, mode, since",
+        ),
         ("[replay]\n", r"has no table \[archive\]"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.cli.pipeline_screen import print_report
 from cometmq.pipelines.page import shown, write_page
 from cometmq.pipelines.report import Figure, Report, Section, Table, now
 
@@ -17,7 +18,7 @@ class Counted(Report):
 
     def sections(self) -> list[Section]:
         return [
-            Table("Queues", ["queue", "messages"], [["orders <0>", self.count]]),
+            Table("Queues", ["queue", "messages"], [["empty", None], ["orders <0>", self.count]]),
             Table("Gaps", ["from"], [], empty="no gap"),
             Figure("Hours", "<svg id='hours'></svg>", caption="by time of storing"),
         ]
@@ -47,6 +48,9 @@ def test_the_page_stands_alone(report: Counted, tmp_path: Path) -> None:
     assert "1 queue &amp; a gap" in html
     assert "orders &lt;0&gt;" in html
     assert '<td class="number">12,345</td>' in html
+    # A number that is missing stands where numbers do.
+    assert '<th class="number">messages</th>' in html
+    assert '<td class="number">-</td>' in html
     assert "no gap" in html
     assert "<svg id='hours'></svg>" in html
     assert "src=" not in html
@@ -66,3 +70,14 @@ def test_the_page_stands_alone(report: Counted, tmp_path: Path) -> None:
 )
 def test_cells_are_shown(value: object, text: str) -> None:
     assert shown(value) == text
+
+
+class Wide(Report):
+    def sections(self) -> list[Section]:
+        names = [f"column number {at}" for at in range(7)]
+        return [Table("Wide", [*names, "count"], [[*names, 123_456_789]])]
+
+
+def test_a_number_in_a_wide_table_stays_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(Wide(pipeline="trace", started=now(), holds=True, summary="wide"), [])
+    assert "123,456,789" in capsys.readouterr().out

@@ -67,6 +67,8 @@ class LiveLog:
         self._queues = LiveQueues(planned)
         self._planned = planned
         self._pattern = pattern
+        # Names that nobody has looked for yet.
+        self._unseen = set(topics)
         self._commit_group = commit_group
         self._reader: BlockingRangeReader | None = None
 
@@ -74,6 +76,7 @@ class LiveLog:
         self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
     ) -> dict[MessageQueue, Range]:
         try:
+            self._look_for_names(known)
             found = self._queues.bounds(self._client(), known, all_of_them=all_of_them)
         except RouteNotFoundError as error:
             raise ConfigError(
@@ -109,6 +112,14 @@ class LiveLog:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+
+    def _look_for_names(self, known: Mapping[MessageQueue, int]) -> None:
+        """Raises RouteNotFoundError for a topic that is neither in the archive nor in the cluster:
+        `LiveQueues` would read on what is known, and say nothing of a name written wrong.
+        """
+        for topic in sorted(self._unseen - {queue.topic for queue in known}):
+            self._client().queues(topic)
+        self._unseen.clear()
 
     def _client(self) -> BlockingRangeReader:
         if self._reader is None:

@@ -8,6 +8,7 @@ goes on where it was. docs/pipelines.md says what lies where.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import threading
@@ -20,7 +21,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cometmq.errors import ConfigError
-from cometmq.model.names import topic_fault
+from cometmq.model.names import group_fault, topic_fault
 from cometmq.pipelines.archive.batches import Batches, Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
@@ -88,10 +89,12 @@ class Config(Settings, frozen=True):
             ("target_file_mb", 1),
         ):
             value = getattr(self, key)
-            if value < low:
+            if not low <= value < math.inf:
                 raise ConfigError(f"{key} is {value}, give {low} or more")
         if self.compact_files == 1:
             raise ConfigError("compact_files is 1, give 2 or more, or 0 to compact nothing")
+        if self.commit_group is not None and (fault := group_fault(self.commit_group)):
+            raise ConfigError(f"commit_group: {fault}")
 
     def _check_topics(self) -> None:
         if bool(self.topics) == (self.topic_pattern is not None):

@@ -46,7 +46,8 @@ def balance_figure(cells: Sequence[Cell], archived: bool, groups: Sequence[str])
     labels = [_hour(place) if by_hour else place for place in places]
     axes.set_xticks(range(0, len(places), step), labels[::step])
     if max((len(label) for label in labels), default=0) > 12:
-        axes.tick_params(axis="x", labelrotation=25)
+        for label in axes.get_xticklabels():
+            label.set(rotation=25, ha="right", rotation_mode="anchor")
     axes.set_ylabel("messages")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=len(names), frameon=False)
     left_out = len(sums) - len(places)

@@ -109,7 +109,9 @@ class _Audit:
             "archived": self._config.archive or "no archive is named",
         }
         for group, by in self.told.consumed_by.items():
-            said[f"consumed by {group}"] = named(by, ledgers[1], "the group's offsets")
+            has_any = group in self.told.has_offsets
+            offsets = "the group's offsets" + ("" if has_any else ", of which it has none")
+            said[f"consumed by {group}"] = named(by, ledgers[1], offsets)
         return said
 
     def found(self) -> list[Found]:

@@ -100,10 +100,12 @@ def facts(messages: Any, config: Config, *others: str) -> Any:
     def expression(text: str, kind: str, key: str) -> Any:
         try:
             column = f.expr(text)
+            # As a filter, which is asked of one row: an aggregate or a window is not.
+            _ = messages.where(column.isNotNull()).schema
             if messages.select(column.alias("x")).schema["x"].dataType.simpleString() == kind:
                 return column
         except (AnalysisException, ParseException) as error:
-            reason = str(error).splitlines()[0]
+            reason = str(error).strip().partition("\n")[0]
             raise ConfigError(f"{key} is {text!r}, which Spark does not take: {reason}") from error
         raise ConfigError(f"{key} is {text!r}, which gives no {kind}")
 

@@ -195,15 +195,27 @@ class State:
         """Raises ConfigError when the directory has something else in it."""
         target = self._path.parent
         if not self._path.exists():
-            if target.exists() and any(target.iterdir()):
+            if target.exists() and (not target.is_dir() or any(target.iterdir())):
                 raise ConfigError(
                     f"target={target} has files that no rebuild made: name a directory that is "
                     "empty or not there"
                 )
-            self.save()
+            try:
+                self.save()
+            except OSError as error:
+                raise ConfigError(
+                    f"target={target} cannot be written to: {error.strerror or error}; name a "
+                    "directory that can"
+                ) from error
             return
-        self.values = json.loads(self._path.read_text())
-        if self.values.pop("mark") != self._mark:
+        try:
+            self.values = json.loads(self._path.read_text())
+            mark = self.values.pop("mark")
+        except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+            raise ConfigError(
+                f"{self._path} cannot be used ({error}): name another directory as target"
+            ) from error
+        if mark != self._mark:
             raise ConfigError(
                 f"target={target} was built from another store or an earlier state of this one, or "
                 "with other settings: remove it, or name another directory"

@@ -7,7 +7,7 @@ it is killed and started again. docs/pipelines.md says how to use it, decisions/
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -42,6 +42,7 @@ __all__ = ["Config", "Report", "run"]
 # With a rate, a chunk is not more than so much work: that is what a resumed run looks through again.
 _CHUNK_S: Final = 60
 _LEAST_IN_CHUNK: Final = 1000
+_MOST_NAMED: Final = 10
 # What the plan is made for: asked again under the same id, all of these must be the same.
 _ASKED: Final = (
     *("archive", "store", "broker", "topics", "queues", "to"),
@@ -88,15 +89,7 @@ class Config(Selection, frozen=True, kw_only=True):
             raise ConfigError("broker names the broker of a store; an archive knows its own")
         if not self.topics:
             raise ConfigError('topics is empty; name where messages come from: topics = ["orders"]')
-        for queue in self.queues:
-            parse_queue(queue)
-        for topic in [self.to] if self.to is not None else self.topics:
-            try:
-                check_topic(topic)
-            except CometMQError as error:
-                raise ConfigError(f"{'to' if self.to else 'topics'}: {error}") from error
-            if topic in FORBIDDEN_SEND_TOPICS:
-                raise ConfigError(f"to: {topic} is the broker's own, nothing may be sent to it")
+        self._check_names()
         if self.rate is not None and not 0 < self.rate <= 10**9:
             raise ConfigError(f"rate is {self.rate}; messages a second are a number above 0")
         if self.chunk_messages < _LEAST_IN_CHUNK:
@@ -109,6 +102,20 @@ class Config(Selection, frozen=True, kw_only=True):
                     "or dry_run = true"
                 )
 
+    def _check_names(self) -> None:
+        for queue in self.queues:
+            if (topic := parse_queue(queue).topic) not in self.topics:
+                raise ConfigError(
+                    f"queues: {queue!r} is a queue of {topic}, which topics does not name"
+                )
+        for topic in [self.to] if self.to is not None else self.topics:
+            try:
+                check_topic(topic)
+            except CometMQError as error:
+                raise ConfigError(f"{'to' if self.to else 'topics'}: {error}") from error
+            if topic in FORBIDDEN_SEND_TOPICS:
+                raise ConfigError(f"to: {topic} is the broker's own, nothing may be sent to it")
+
 
 def parse_queue(text: str) -> Origin:
     """`orders@broker-a:0`. Raises ConfigError."""
@@ -117,6 +124,32 @@ def parse_queue(text: str) -> Origin:
     if not (topic and at and colon and number.isdecimal()):
         raise ConfigError(f"queues: {text!r} is no queue; write it as orders@broker-a:0")
     return Origin(topic, broker, int(number))
+
+
+def check_archived(path: str, topics: Sequence[str], queues: Sequence[str]) -> None:
+    """Raise ConfigError for topics and queues that the archive at `path` never had."""
+    from cometmq.pipelines.archive.layout import Layout
+
+    known = {Origin(*state.queue) for state in Layout(path).load_state().queues}
+    if not known:
+        return  # a copy of the data alone
+    names = {origin.topic for origin in known}
+    for topic in topics:
+        if topic not in names:
+            raise ConfigError(
+                f"topics: the archive {path} has no topic {topic}; it has {_some(names)}"
+            )
+    for queue in queues:
+        if (wanted := parse_queue(queue)) not in known:
+            of_topic = {"{}@{}:{}".format(*one) for one in known if one.topic == wanted.topic}
+            raise ConfigError(
+                f"queues: the archive {path} has no queue {queue}; it has {_some(of_topic)}"
+            )
+
+
+def _some(names: Collection[str]) -> str:
+    first = sorted(names)[:_MOST_NAMED]
+    return ", ".join(first) + (", …" if len(names) > len(first) else "")
 
 
 def run(config: Config, context: Context) -> Report:
@@ -199,6 +232,8 @@ class _Replay:
                 )
         targets = sorted(queue for queues in by_topic.values() for queue in queues)
         frame = self._frame()
+        if config.archive is not None:
+            check_archived(config.archive, config.topics, config.queues)
         config.check(frame)
         with self._context.progress.step("count") as step, step.spark_jobs(self._context.spark):
             found = find(frame, config.condition(), key_target(targets, config.to))

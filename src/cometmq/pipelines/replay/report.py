@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -115,7 +115,8 @@ def samples_of(rows: Any) -> list[Sample]:
         "broker",
         "queue_id",
         "queue_offset",
-        "store_time",
+        # Not as a timestamp, which Python would give in the driver's own time zone.
+        f.unix_millis("store_time").alias("store_ms"),
         "tags",
         f.concat_ws(" ", "keys").alias("keys"),
         f.substring("body", 1, _BODY_LETTERS * 4).alias("body"),
@@ -126,7 +127,7 @@ def samples_of(rows: Any) -> list[Sample]:
             row.broker,
             row.queue_id,
             row.queue_offset,
-            row.store_time,
+            datetime.fromtimestamp(row.store_ms / 1000, UTC),
             row.tags,
             row["keys"],
             _letters(bytes(row.body or b"")),

@@ -11,6 +11,7 @@ them a delivery begins with the answer to the producer, and `store` is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -84,7 +85,7 @@ class Config(Settings, frozen=True):
                 raise ConfigError(
                     f"limits has {name!r}, which is not measured; there are {', '.join(known)}"
                 )
-            if limit <= 0:
+            if not 0 < limit < math.inf:
                 raise ConfigError(f"limits has {name} = {limit}; it is a time in ms, above 0")
 
 

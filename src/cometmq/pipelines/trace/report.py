@@ -24,14 +24,6 @@ from cometmq.pipelines.trace.measures import (
 )
 from cometmq.spark.gaps import Gap
 
-_MEANINGS: Final = {
-    PRODUCE: "send call to answer",
-    STORE: "made to stored",
-    DELIVER: "stored to listener",
-    CONSUME: "in the listener",
-}
-
-
 _TITLES: Final = {
     PRODUCE: "produce: from the send to the answer",
     STORE: "store: from made to stored",
@@ -105,10 +97,10 @@ class Report(BaseReport):
         return [
             Table(
                 "Latencies in ms",
-                ["measure", "", "topic", "group", "count", "p50", "p99", "p999", "most"],
+                ["measure", "topic", "group", "count", "p50", "p99", "p999", "most"],
                 [
                     [
-                        *(e.measure, _MEANINGS[e.measure], e.topic, e.group, e.count),
+                        *(e.measure, e.topic, e.group, e.count),
                         *(e.p50, e.p99, e.p999, e.most),
                     ]
                     for e in self.latencies

@@ -1,0 +1,111 @@
+"""What is said of a pipeline that could not be begun, or ended half-way: one sentence.
+
+A mistake in the file is said with the file and its table. What went wrong in Spark comes wrapped into
+Python's and Java's traces, of which only the cause is of use to whoever runs the pipeline; Spark's own
+log has the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from cometmq import errors
+from cometmq.errors import CometMQError, ConfigError
+
+# As a worker's trace ends.
+_OURS: Final = re.compile(r"^(?:\S+: )?cometmq\.errors\.(\w+): (.+)$", re.MULTILINE)
+# As Spark and Java begin the line of a cause: [CONDITION] text, or some.java.Exception: text.
+_SPARKS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
+_JAVAS: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+_WRAPPERS: Final = ("Job aborted", "[PYTHON_DATA_SOURCE_ERROR]", "An exception was thrown from")
+_MOST_LETTERS: Final = 600
+
+
+class StoppedError(CometMQError):
+    """Somebody stopped it, by the signal of this number."""
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(
+            f"{name} was stopped; run again with the same file it goes on where it was"
+        )
+        self.exit_status = 128 + number
+
+
+@contextmanager
+def stoppable(name: str) -> Iterator[None]:
+    """Have SIGINT and SIGTERM end what is done here by a StoppedError, whatever comes of it on the way:
+    pyspark's own handler talks to Java in the middle of another call, and leaves the traces of both.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    got: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        got.append(number)
+        # py4j would log the call that was under way, and its whole trace.
+        logging.disable(logging.CRITICAL)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except BaseException as error:
+        if got:
+            raise StoppedError(name, got[0]) from error
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def said_in_a_sentence(file: Path, table: str) -> Iterator[None]:
+    """Raise what `sentence_of` makes of errors."""
+    try:
+        yield
+    except Exception as error:
+        if (said := sentence_of(error, file, table)) is None:
+            raise
+        raise said from error
+
+
+def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None:
+    """The error to show instead of this one of the pipeline `table`; None for one that shows itself."""
+    if isinstance(error, ConfigError):
+        text = str(error)
+        where = f"{file}" if "[cluster]" in text else f"{file}, table [{table}]"
+        return ConfigError(f"{where}: {text}")
+    if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+        return None
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        name, said = ours[-1]
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, ConfigError | errors.StoreError):
+            # What its class says of the exit status holds here, too.
+            return kind(said)
+    else:
+        said = _cause(text)
+    return CometMQError(
+        f"{table} ended before it was done: {said[:_MOST_LETTERS]} "
+        "(put that right, and run it again with the same file)"
+    )
+
+
+def _cause(text: str) -> str:
+    """The last line that names a cause, without what only wraps another one."""
+    for pattern, group in ((_SPARKS, 0), (_JAVAS, 1)):
+        for found in pattern.finditer(text):
+            if not found[0].startswith(_WRAPPERS) and not found[group].startswith(_WRAPPERS):
+                return found[group].strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "Spark does not say why"
