@@ -41,6 +41,8 @@ class LiveQueues:
         self._checked: set[str] = set()
         # Since when queues are shorter than their offsets say.
         self._shorter_since_s: dict[MessageQueue, float] = {}
+        # Why the queues could not be looked up last time: told once.
+        self._refused = ""
         self._away: list[MessageQueue] = []
 
     def bounds(
@@ -95,11 +97,15 @@ class LiveQueues:
             self._queues = self._queues or sorted(known)
             if not self._queues:
                 raise
-            log.warning("the queues are not looked up, those known are read on", reason=str(error))
+            if str(error) != self._refused:
+                self._refused = str(error)
+                log.warning(
+                    "the queues are not looked up, those known are read on", reason=self._refused
+                )
             self._look_after_s = time.monotonic() + _LOOK_AGAIN_S
             return
         self._checked.update(queue.topic for queue in new)
-        self._queues = queues
+        self._queues, self._refused = queues, ""
         self._look_after_s = time.monotonic() + LOOK_EVERY_S
 
     def _without_shorter(self, bounds: Bounds, known: Mapping[MessageQueue, int]) -> bool:
