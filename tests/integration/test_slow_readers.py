@@ -39,8 +39,10 @@ def test_answers_wait_with_the_requests_and_not_in_memory(cluster: Cluster) -> N
         slow.socket.sendall(b"".join(requests))
 
         def unsent() -> int:
-            # The broker's loop may add and discard connections meanwhile.
-            return max(each.unsent_bytes for each in list(broker._remoting.connections))
+            # The broker's loop adds and discards connections meanwhile; it may have none yet.
+            return max(
+                (each.unsent_bytes for each in list(broker._remoting.connections)), default=0
+            )
 
         eventually(lambda: unsent() > 0)
         for _ in range(20):  # the other goes on, and the slow one's answers do not pile up
