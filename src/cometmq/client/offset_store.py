@@ -21,6 +21,9 @@ log = structlog.get_logger(__name__)
 # Java: the system property rocketmq.client.localOffsetStoreDir.
 LOCAL_DIRECTORY_VARIABLE: Final = "ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR"
 
+# A commit that was sent so long ago has been served.
+COMMIT_SERVED_S: Final = 0.5
+
 
 class OffsetStore(Protocol):
     """Offsets of the queues this member consumes; an offset is that of the next message to consume.
@@ -50,7 +53,12 @@ class OffsetStore(Protocol):
 
 
 class RemoteOffsetStore:
-    """At the brokers, for all members of a group."""
+    """At the brokers, for all members of a group.
+
+    A Java broker serves the commits of one connection in different threads, and takes whichever offset
+    comes last. So who waits for a commit waits first until the one that was sent a moment ago without
+    waiting is served: it would set the offset back behind the hand-over of a queue.
+    """
 
     remote = True
 
@@ -58,6 +66,8 @@ class RemoteOffsetStore:
         self._instance = instance
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
+        # When commits were sent that nobody waits for, on the clock of the loop.
+        self._oneway_at: dict[MessageQueue, float] = {}
 
     def get(self, queue: MessageQueue) -> int | None:
         """What is known here, without asking the broker."""
@@ -93,11 +103,17 @@ class RemoteOffsetStore:
                 continue
             # A lost connection is being restored already; connecting here would hold up the rest.
             if self._instance.remoting.connected(address) is not None:
+                self._oneway_at[queue] = asyncio.get_running_loop().time()
                 await self._instance.brokers.update_consumer_offset_oneway(
                     address, self._group, queue, offset
                 )
 
     async def _persist(self, queue: MessageQueue) -> None:
+        sent_at = self._oneway_at.pop(queue, None)
+        if sent_at is not None:
+            rest_s = sent_at + COMMIT_SERVED_S - asyncio.get_running_loop().time()
+            if rest_s > 0:
+                await asyncio.sleep(rest_s)
         offset = self._offsets.get(queue)
         if offset is None:
             return

@@ -1,11 +1,12 @@
-"""Offsets in a file, for broadcasting."""
+"""Offsets in a file, for broadcasting, and at brokers."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from tests.unit.client.fakes import FakeInstance, route
+from tests.unit.client.fakes import FakeInstance, route, until
 
 from cometmq.client.offset_store import (
     LOCAL_DIRECTORY_VARIABLE,
@@ -17,7 +18,7 @@ from cometmq.client.offset_store import (
 from cometmq.errors import ConfigError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.command import response
+from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.headers import UpdateConsumerOffsetRequestHeader
 
 Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))
@@ -136,3 +137,29 @@ async def test_a_periodic_commit_has_each_broker_answer_once(fake: FakeInstance)
         if command not in fake.remoting.oneways and command.code == update
     ]
     assert sorted(answered) == ["a:1", "b:1"]
+
+
+async def test_a_commit_that_is_waited_for_is_served_behind_those_before(
+    fake: FakeInstance,
+) -> None:
+    """A Java broker serves commits in several threads, and takes the one that comes last."""
+    update = RequestCode.UPDATE_CONSUMER_OFFSET
+    fake.remoting.routes["t"] = route("a")
+    served = []
+
+    def serve(_address: str, command: RemotingCommand) -> RemotingCommand:
+        served.append(command.header(UpdateConsumerOffsetRequestHeader).commit_offset)
+        return response(0)
+
+    fake.remoting.answers[update] = serve
+    await fake.instance.routes.refresh("t")
+    offsets = RemoteOffsetStore(fake.instance, "g")
+    offsets.update(Q0, 7, increase_only=True)
+    fake.remoting.late_s[update] = 0.2
+    periodic = asyncio.create_task(offsets.persist_oneway([Q0]))
+    await until(lambda: fake.remoting.oneways)
+    del fake.remoting.late_s[update]
+    offsets.update(Q0, 9, increase_only=True)
+    await offsets.persist([Q0])
+    await periodic
+    assert served == [7, 9]
