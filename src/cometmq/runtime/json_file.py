@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.runtime.durable import sync
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +79,7 @@ class JsonFile:
             if self.path.exists():
                 self.path.replace(self._backup)
             temporary.replace(self.path)
-            _sync_directory(self.path.parent)
+            sync(self.path.parent)
 
     async def save(self, text: str) -> None:
         """`write` in an executor thread; texts that pile up meanwhile are saved as the newest one.
@@ -97,11 +98,3 @@ class JsonFile:
         # A failure leaves the text for whoever waits behind us.
         if self._newest is newest:
             self._newest = None
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

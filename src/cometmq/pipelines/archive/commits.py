@@ -27,9 +27,8 @@ from cometmq.pipelines.archive.layout import (
     Manifest,
     SafeRange,
     State,
-    sync,
-    write_atomically,
 )
+from cometmq.runtime.durable import sync, write_atomically
 from cometmq.spark.gaps import Gap, noted_gaps
 
 _AT_FDCWD: Final = -100

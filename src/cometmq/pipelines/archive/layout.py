@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -235,24 +234,3 @@ def read_files(spark: Any, base: Path, files: Sequence[Path], **options: str) ->
     reader = spark.read.schema(archive_schema()).option("basePath", str(base))
     frame = reader.options(**options).parquet(*map(str, files))
     return frame.withColumn("file", F.col("_metadata.file_name"))
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file is there as a whole or not at all, after a loss of power, too."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Have the file's bytes, or the directory's entries, written to the disk."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
