@@ -21,12 +21,15 @@ from cometmq.protocol.compression import compress
 from cometmq.store.disk import Disk
 
 NOBODY = 65534
-# The interpreter may lie where others may not go, so all is imported before the user changes.
+# The interpreter and the checkout may lie where others may not go, so all is imported before the user changes.
 AS_ANOTHER = """
-import contextlib, io, os, sys
+import contextlib, importlib, io, os, pkgutil, sys
 import encodings.idna, javaproperties, typer.rich_utils, uvloop
-import cometmq.broker.server, cometmq.cli.store_screen, cometmq.store.repair
+import cometmq.broker, cometmq.cli.store_screen, cometmq.runtime, cometmq.store
 from cometmq.cli.main import main
+for room in (cometmq.broker, cometmq.runtime, cometmq.store):
+    for module in pkgutil.iter_modules(room.__path__, room.__name__ + "."):
+        importlib.import_module(module.name)
 user, wanted = int(sys.argv[1]), ["cometmq", *sys.argv[2:]]
 for words in (["store", "check", "/nowhere"], ["broker", "-c", "/nowhere"]):
     sys.argv = ["cometmq", *words]
