@@ -20,7 +20,8 @@ CometMQError
 ├── KeyStoreError             a store of `cometmq.idempotent` could not be used
 ├── DataLossError             messages that a bulk read was to give are gone
 ├── RemoteError               the peer answered with a code other than success
-│   └── AccessDeniedError     it minds who asked: access key, secret key or permissions
+│   ├── AccessDeniedError     it minds who asked: access key, secret key or permissions
+│   └── QueueLockedError      another member of the group holds the lock of the queue
 └── StoreError                the store directory
     ├── StoreLockedError      another process owns it
     ├── StoreUnusableError    not a store, or not one that this user can use
@@ -29,13 +30,63 @@ CometMQError
     ├── StoreBusyError        the disk is behind: the same call may succeed in a moment
     └── StoreClosedError
 
-Retry loops read the class flags: `retriable` says that the same call may succeed elsewhere or
-later, `refresh_route` that the route which led here is probably stale.
+Every retry loop reads the same three attributes of an error, and nothing else, to decide what to do
+(docs/decisions/0081):
+
+`retriable`      the same call may succeed at the same peer a moment later
+`refresh_route`  the route that led to this peer may be stale, or another broker may serve the call
+`stored`         what a failed send says of its message: in the log, not in it, or nobody knows
+
+An error that is neither `retriable` nor `refresh_route` is final.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class Stored(Enum):
+    """What a failed send says of its message."""
+
+    YES = "stored"
+    NO = "not stored"
+    UNKNOWN = "stored or not"
+
+
+class AnswerMeaning(NamedTuple):
+    """What a response code other than success means to the client that asked."""
+
+    retriable: bool
+    refresh_route: bool
+    stored: Stored
+
+
+_LATER: Final = AnswerMeaning(retriable=True, refresh_route=False, stored=Stored.NO)
+_ELSEWHERE: Final = AnswerMeaning(retriable=False, refresh_route=True, stored=Stored.NO)
+_LATER_OR_ELSEWHERE: Final = AnswerMeaning(retriable=True, refresh_route=True, stored=Stored.NO)
+_FINAL: Final = AnswerMeaning(retriable=False, refresh_route=False, stored=Stored.NO)
+_STORED: Final = AnswerMeaning(retriable=False, refresh_route=False, stored=Stored.YES)
+
+# By response code (`cometmq.protocol.codes.ResponseCode`); a code that is not here is final.
+ANSWER_MEANINGS: Final[dict[int, AnswerMeaning]] = {
+    # SYSTEM_ERROR. Java's brokers answer it for any exception, also one after the append.
+    1: AnswerMeaning(retriable=True, refresh_route=False, stored=Stored.UNKNOWN),
+    2: _LATER,  # SYSTEM_BUSY
+    # The message is in the log; that a disk or a slave has it, too, was not confirmed in time.
+    10: _STORED,  # FLUSH_DISK_TIMEOUT
+    11: _STORED,  # SLAVE_NOT_AVAILABLE
+    12: _STORED,  # FLUSH_SLAVE_TIMEOUT
+    14: _LATER,  # SERVICE_NOT_AVAILABLE: the broker starts, stops, or its disk is full
+    # NO_PERMISSION. Operators take the permission from a broker, or a topic there, to drain it.
+    16: _ELSEWHERE,
+    # TOPIC_NOT_EXIST. A broker hears of a new topic later than name servers do.
+    17: _LATER_OR_ELSEWHERE,
+    204: _ELSEWHERE,  # NO_BUYER_ID
+    205: _ELSEWHERE,  # NOT_IN_CURRENT_UNIT
+    215: _LATER,  # FLOW_CONTROL
+    1500: _LATER_OR_ELSEWHERE,  # GO_AWAY: a proxy that stops
+}
 
 
 class CometMQError(Exception):
@@ -45,8 +96,9 @@ class CometMQError(Exception):
     `remark` the peer's text, `address` the peer as `host:port`.
     """
 
-    retriable: ClassVar[bool] = False
-    refresh_route: ClassVar[bool] = False
+    retriable: bool = False
+    refresh_route: bool = False
+    stored: Stored = Stored.NO
 
     def __init__(
         self,
@@ -105,6 +157,8 @@ class RouteNotFoundError(CometMQError):
 class ProtocolError(CometMQError):
     """Bytes from a peer that do not decode; the connection that brought them cannot go on."""
 
+    stored = Stored.UNKNOWN
+
 
 class FrameTooLargeError(ProtocolError):
     """A frame declares more bytes than the limit allows."""
@@ -113,17 +167,22 @@ class FrameTooLargeError(ProtocolError):
 class SendForbiddenError(CometMQError):
     """A check-forbidden hook of the user's raised; the cause is what it raised."""
 
+    # Hooks judge by queue and broker, so another one may be permitted (as in Java).
+    refresh_route = True
+
 
 class RemotingError(CometMQError):
     """The exchange with a peer failed below the level of response codes."""
 
     retriable = True
+    stored = Stored.UNKNOWN
 
 
 class ConnectError(RemotingError):
     """No connection could be made."""
 
     refresh_route = True
+    stored = Stored.NO
 
 
 class ConnectionLostError(RemotingError):
@@ -141,6 +200,8 @@ class RequestTimeoutError(RemotingError):
 class TooManyRequestsError(RemotingError):
     """A limit of this client on outstanding requests was reached; the message names it."""
 
+    stored = Stored.NO
+
 
 class RpcHookError(RemotingError):
     """An RPC hook of the user's raised, which failed the call; the cause is what it raised."""
@@ -149,11 +210,41 @@ class RpcHookError(RemotingError):
 class RemoteError(CometMQError):
     """The peer answered with a response code other than success (Java: MQBrokerException)."""
 
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        remark: str | None = None,
+        address: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, remark=remark, address=address)
+        if code is not None:
+            self.retriable, self.refresh_route, self.stored = ANSWER_MEANINGS.get(code, _FINAL)
+
 
 class AccessDeniedError(RemoteError):
     """The peer does not serve whoever asked: it wants a signature, knows another one, or does not
     permit this; the message says which, and the remedy. No error holds a secret.
     """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        remark: str | None = None,
+        address: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, remark=remark, address=address)
+        # Whatever the code means otherwise: who asks stays the same.
+        self.retriable, self.refresh_route, self.stored = _FINAL
+
+
+class QueueLockedError(RemoteError):
+    """Another member of the group holds the lock of the queue, for a minute at most after its end."""
+
+    retriable = True
 
 
 class KeyStoreError(CometMQError):

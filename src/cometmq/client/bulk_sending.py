@@ -11,38 +11,18 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final
 
 import structlog
 
-from cometmq.errors import (
-    AccessDeniedError,
-    CometMQError,
-    ConnectError,
-    RemoteError,
-    RemotingError,
-    RouteNotFoundError,
-    TooManyRequestsError,
-)
+from cometmq.errors import CometMQError, Stored
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.codes import ResponseCode
+from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-RETRY_FIRST_S: Final = 0.05
-RETRY_LAST_S: Final = 1.0
-
-# Answers of a broker that has not stored the message and may do so later.
-_NOT_NOW: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.FLOW_CONTROL,
-    }
-)
+FIRST_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +41,6 @@ class Parcel:
     properties: str | None = None
     flag: int = 0
     sys_flag: int = 0
-
-
-class Outcome(Enum):
-    """What a failed request says of its messages."""
-
-    NOT_STORED = "not stored"
-    UNKNOWN = "stored or not"
-    REFUSED = "refused for good"
-
-
-def outcome_of(error: CometMQError) -> Outcome:
-    if isinstance(error, (ConnectError, RouteNotFoundError, TooManyRequestsError)):
-        return Outcome.NOT_STORED
-    if isinstance(error, RemotingError):
-        return Outcome.UNKNOWN
-    if isinstance(error, RemoteError) and not isinstance(error, AccessDeniedError):
-        if error.code in _NOT_NOW:
-            return Outcome.NOT_STORED
-        if error.code == ResponseCode.SYSTEM_ERROR:
-            return Outcome.UNKNOWN
-    return Outcome.REFUSED
 
 
 # One attempt, the number of which (from 0) may choose another queue.
@@ -178,23 +137,22 @@ class BulkSending:
     async def _try(self, parcel: Parcel) -> None:
         loop = asyncio.get_running_loop()
         deadline: float | None = None
-        pause_s, attempt = RETRY_FIRST_S, 0
+        back_off, attempt = BackOff(FIRST_PAUSE_S), 0
         while True:
             try:
                 await self._send(parcel, attempt)
             except CometMQError as error:
-                outcome = outcome_of(error)
-                if outcome is Outcome.UNKNOWN and self._once:
+                if error.stored is Stored.UNKNOWN and self._once:
                     log.warning("it is not known what is stored", reason=str(error))
                     self.doubt = error
                     return
                 # The first failure starts the clock, not the wait for a slow answer before it.
                 deadline = deadline or loop.time() + self._patience_s
-                if outcome is Outcome.REFUSED or loop.time() > deadline:
+                if not error.retriable or loop.time() > deadline:
                     raise
             else:
                 return
             if self._stopped:
                 return
-            await asyncio.sleep(pause_s)
-            pause_s, attempt = min(pause_s * 2, RETRY_LAST_S), attempt + 1
+            await back_off.wait()
+            attempt += 1

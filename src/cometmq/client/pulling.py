@@ -37,6 +37,7 @@ from cometmq.model.sysflag import (
 )
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import PullMessageRequestHeader
+from cometmq.runtime.back_off import BackOff
 
 log = structlog.get_logger(__name__)
 
@@ -47,8 +48,6 @@ PULL_TIMEOUT_S: Final = 30.0
 PULL_SERVED_S: Final = 0.5
 FLOW_CONTROL_PAUSE_S: Final = 0.05
 BROKER_FLOW_CONTROL_PAUSE_S: Final = 0.02
-RETRY_FIRST_S: Final = 0.1
-RETRY_LAST_S: Final = 1.0
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
 # The broker does not know this member, or only an older subscription: a heartbeat mends it.
@@ -132,7 +131,7 @@ class QueuePuller:
         self._asked_at: float | None = None
         self._stopped = False
         self._broker_id = MASTER_ID
-        self._retry_s = RETRY_FIRST_S
+        self._back_off = BackOff()
 
     async def run(self) -> None:
         while not self._process_queue.dropped and not self._stopped:
@@ -148,7 +147,7 @@ class QueuePuller:
                 return
             try:
                 answer = await self._pull(subscription)
-                self._retry_s = RETRY_FIRST_S
+                self._back_off.reset()
                 self._take(answer, subscription)
             except (RemotingError, RouteNotFoundError) as error:
                 await self._after_failure(error)
@@ -156,7 +155,7 @@ class QueuePuller:
                 await self._after_refusal(error)
             except ProtocolError:
                 log.exception("a pull's answer does not decode", queue=str(self._queue))
-                await self._back_off()
+                await self._back_off.wait()
             if self._options.interval_ms:
                 await asyncio.sleep(self._options.interval_ms / 1000)
 
@@ -255,7 +254,7 @@ class QueuePuller:
         log.debug("pull failed", queue=str(self._queue), reason=str(error))
         self._broker_id = MASTER_ID
         self._instance.report_failure(error, self._queue.topic, error.address)
-        await self._back_off()
+        await self._back_off.wait()
 
     async def _after_refusal(self, error: RemoteError) -> None:
         if error.code == ResponseCode.FLOW_CONTROL:
@@ -267,13 +266,9 @@ class QueuePuller:
                 await self._instance.heartbeats.beat(error.address)
             except CometMQError as failure:
                 log.debug("heartbeat failed", address=error.address, reason=str(failure))
-        elif error.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._instance.routes.refresh_soon(self._queue.topic)
-        await self._back_off()
-
-    async def _back_off(self) -> None:
-        await asyncio.sleep(self._retry_s)
-        self._retry_s = min(self._retry_s * 2, RETRY_LAST_S)
+        else:
+            self._instance.report_failure(error, self._queue.topic, error.address)
+        await self._back_off.wait()
 
 
 def lite_header(

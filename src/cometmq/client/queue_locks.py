@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from cometmq.client.instance import ClientInstance
-from cometmq.errors import CometMQError, RemoteError
+from cometmq.errors import CometMQError, QueueLockedError
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.tasks import TaskOwner
@@ -112,13 +112,15 @@ class QueueLocks:
         await self._owner.close()
 
     async def lock(self, queue: MessageQueue) -> QueueLock:
-        """Take the lock of a queue. Raises RemoteError while another member holds it."""
+        """Take the lock of a queue. Raises QueueLockedError while another member holds it."""
         lock = QueueLock(self._clock)
         self._unsure.add(queue)
         granted = await self._in_turn(queue.broker_name, lambda: self._ask({queue: lock}))
         self._unsure.discard(queue)
         if queue not in granted:
-            raise RemoteError(f"another member of group {self._group} holds the lock of {queue}")
+            raise QueueLockedError(
+                f"another member of group {self._group} holds the lock of {queue}"
+            )
         self._held[queue] = lock
         return lock
 

@@ -20,19 +20,13 @@ import structlog
 from cometmq.client.broker_api import PullAnswer
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling import PULL_TIMEOUT_S, lite_header
-from cometmq.errors import (
-    AccessDeniedError,
-    CometMQError,
-    RemoteError,
-    RemotingError,
-    RouteNotFoundError,
-)
+from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.filtering.tags import selects_all
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
 from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import SubscriptionData
-from cometmq.protocol.codes import ResponseCode
+from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -40,21 +34,9 @@ log = structlog.get_logger(__name__)
 MAX_PULLS: Final = 16
 MAX_MESSAGES: Final = 1024
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-RETRY_FIRST_S: Final = 0.05
-RETRY_LAST_S: Final = 1.0
+FIRST_PAUSE_S: Final = 0.05
 # So many answers in a row brought all they were asked for: more may fit into one.
 _FULL_BEFORE_MORE: Final = 32
-
-# A broker that starts, stops or has too much to do; and a topic of which it has not heard yet.
-_PASSING: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.FLOW_CONTROL,
-    }
-)
 
 
 class Missing(Enum):
@@ -238,16 +220,14 @@ class RangePulls:
     async def _answer(self, offset: int, count: int) -> PullAnswer:
         """A pull's answer, waited for with patience."""
         deadline = time.monotonic() + self._patience_s
-        pause_s = RETRY_FIRST_S
+        back_off = BackOff(FIRST_PAUSE_S)
         while True:
             failure: CometMQError | None = None
             try:
                 answer = await self._pull(offset, count)
-            except RemoteError as error:
-                if error.code not in _PASSING or isinstance(error, AccessDeniedError):
+            except CometMQError as error:
+                if not error.retriable:
                     raise
-                failure = error
-            except (RemotingError, RouteNotFoundError) as error:
                 failure = error
             else:
                 if answer.header.next_begin_offset > offset:
@@ -259,8 +239,7 @@ class RangePulls:
             if failure is not None:
                 log.debug("pull failed", queue=str(self._queue), reason=str(failure))
                 self._instance.report_failure(failure, self._queue.topic, failure.address)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_LAST_S)
+            await back_off.wait()
 
     async def _pull(self, offset: int, count: int) -> PullAnswer:
         queue = self._queue

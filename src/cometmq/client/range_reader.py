@@ -21,15 +21,15 @@ from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import check_range
-from cometmq.client.range_pulls import RETRY_LAST_S, Chunk, RangePulls, address_of
+from cometmq.client.range_pulls import Chunk, RangePulls, address_of
 from cometmq.client.subscribing import message_selector
-from cometmq.errors import CometMQError, RemoteError, RemotingError, RouteNotFoundError
+from cometmq.errors import CometMQError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
-from cometmq.protocol.codes import ResponseCode
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.tls import Tls
+from cometmq.runtime.back_off import BackOff
 
 T = TypeVar("T")
 
@@ -38,10 +38,6 @@ TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 PATIENCE_MS: Final = 60_000
 # Of questions that are asked at the same time.
 _AT_ONCE: Final = 64
-# A broker that starts or stops, or has too much to do.
-_BUSY: Final = frozenset(
-    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
-)
 
 
 class RangeReader(AsyncClient):
@@ -121,7 +117,7 @@ class RangeReader(AsyncClient):
             try:
                 return await self._of_one(queue, self._bounds, at_once, patience_s=0)
             except CometMQError as error:
-                if not _passes(error):
+                if not error.retriable:
                     raise
                 return error
 
@@ -227,30 +223,24 @@ class RangeReader(AsyncClient):
         instance = self._running()
         deadline = time.monotonic() + patience_s
         wire = self._namespace.wrap_queue(queue)
+        back_off = BackOff()
         while True:
             try:
                 async with at_once:
                     return await ask(await address_of(instance, wire), wire)
             except CometMQError as error:
-                if not _passes(error):
+                if not error.retriable:
                     raise
                 instance.report_failure(error, wire.topic, error.address)
                 if time.monotonic() >= deadline:
                     raise
-            await asyncio.sleep(RETRY_LAST_S)
+            await back_off.wait()
 
     async def _open(self, instance: ClientInstance) -> None:
         """Nothing but the instance is needed."""
 
     async def _shut(self, _instance: ClientInstance) -> None:
         """Whoever reads closes the reading."""
-
-
-def _passes(error: CometMQError) -> bool:
-    """Whether the same question may be answered in a moment."""
-    if isinstance(error, RemoteError):
-        return error.code in _BUSY
-    return isinstance(error, (RemotingError, RouteNotFoundError))
 
 
 class BlockingRangeReader(BlockingClient, of=RangeReader):

@@ -18,14 +18,13 @@ from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRouteData
+from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
 REFRESH_INTERVAL_S: Final = 30.0
 # A topic that failed is asked for again after these seconds, growing from the first to the last.
-RETRY_FIRST_S: Final = 0.1
-RETRY_LAST_S: Final = 1.0
 # A broker that restarts leaves the routes and comes back: so long and so often its return is awaited.
 WATCH_INTERVAL_S: Final = 2.0
 WATCH_FOR_S: Final = 600.0
@@ -199,7 +198,7 @@ class RouteCache:
                 log.debug("route not renewed", topic=topic, reason=str(error))
 
     async def _refresh_until_known(self, topic: str) -> None:
-        delay_s = RETRY_FIRST_S
+        back_off = BackOff()
         try:
             while True:
                 try:
@@ -208,8 +207,7 @@ class RouteCache:
                     log.debug("route not renewed", topic=topic, reason=str(error))
                 else:
                     return
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, RETRY_LAST_S)
+                await back_off.wait()
         finally:
             self._retrying.discard(topic)
 

@@ -32,20 +32,8 @@ from cometmq.protocol.recall_handle import RecallHandle
 from cometmq.remoting.client import split_address
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import refused
+from cometmq.runtime.back_off import BackOff
 
-# Answers after which another broker is worth an attempt (5.x: retryResponseCodes).
-RETRIED_CODES: Final = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
 _STATUS: Final[dict[int, SendStatus]] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
@@ -53,8 +41,6 @@ _STATUS: Final[dict[int, SendStatus]] = {
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
 _AN_ATTEMPT_FAILED: Final = (RemotingError, RemoteError, RouteNotFoundError, SendForbiddenError)
-# Before the same broker is tried again; with another broker at hand there is no wait.
-RETRY_PAUSE_S: Final = 0.1
 _VIP_PORT_OFFSET: Final = -2
 
 
@@ -167,6 +153,7 @@ class Sender:
         Raises the last attempt's error, with the brokers that were tried.
         """
         deadline = self._loop.time() + timeout_s
+        back_off = BackOff()
         tried: list[str] = []
         stored: SendResult | None = None
         while True:
@@ -186,8 +173,9 @@ class Sender:
                     if stored is not None:
                         return stored
                     raise _failure(error, outgoing, tried, timeout_s) from error
+                # With another broker at hand there is nothing to wait for.
                 if not route.has_other_broker(queue.broker_name):
-                    await asyncio.sleep(min(RETRY_PAUSE_S, max(0.0, deadline - self._loop.time())))
+                    await back_off.wait(deadline)
             else:
                 if result.status is SendStatus.SEND_OK or not self._wants_another(mode):
                     return result
@@ -204,6 +192,7 @@ class Sender:
         mode: CommunicationMode = CommunicationMode.SYNC,
     ) -> SendResult:
         """To this queue or to none: one attempt, or 1 + `retry_times_async` while no answer comes."""
+        back_off = BackOff()
         tried: list[str] = []
         while True:
             try:
@@ -214,7 +203,7 @@ class Sender:
                     error, tried, deadline, mode
                 ):
                     raise
-            await asyncio.sleep(min(RETRY_PAUSE_S, max(0.0, deadline - self._loop.time())))
+            await back_off.wait(deadline)
 
     async def send_oneway(
         self, outgoing: Outgoing, queue: MessageQueue, deadline: float
@@ -298,11 +287,8 @@ class Sender:
         address: str | None,
         began_at: float,
     ) -> None:
-        routes = self._instance.routes
-        if isinstance(error, (RemotingError, RouteNotFoundError)):
+        if isinstance(error, CometMQError):
             self._instance.report_failure(error, topic, address)
-        elif isinstance(error, RemoteError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
-            routes.refresh_soon(topic)
         if self._faults is None or isinstance(error, TooManyRequestsError):
             return
         if isinstance(error, (RemotingError, RemoteError)):
@@ -325,7 +311,7 @@ class Sender:
         if mode is CommunicationMode.ASYNC:
             # As Java: an answer is final, and so is a limit of our own.
             return not isinstance(error, (RemoteError, SendForbiddenError, TooManyRequestsError))
-        return not isinstance(error, RemoteError) or error.code in RETRIED_CODES
+        return error.retriable or error.refresh_route
 
     def _wants_another(self, mode: CommunicationMode) -> bool:
         return (

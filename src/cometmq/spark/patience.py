@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 
 import structlog
 
-from cometmq.client.bulk_sending import Outcome, outcome_of
 from cometmq.errors import CometMQError
 
 log = structlog.get_logger(__name__)
@@ -25,7 +24,7 @@ def patiently(ask: Callable[[], T], patience_s: float) -> T:
         try:
             return ask()
         except CometMQError as error:
-            if outcome_of(error) is Outcome.REFUSED or time.monotonic() >= deadline:
+            if not error.retriable or time.monotonic() >= deadline:
                 raise
             log.warning("a server is waited for", reason=str(error))
         time.sleep(_AGAIN_S)

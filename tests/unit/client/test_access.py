@@ -11,8 +11,13 @@ from tests.unit.client.test_heartbeat import BEAT, Member, with_slave
 import cometmq
 import cometmq.aio
 from cometmq import Credentials, Tls
-from cometmq.client.bulk_sending import Outcome, outcome_of
-from cometmq.errors import AccessDeniedError, ClientStateError, ConfigError, IllegalArgumentError
+from cometmq.errors import (
+    AccessDeniedError,
+    ClientStateError,
+    ConfigError,
+    IllegalArgumentError,
+    Stored,
+)
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import response
 from cometmq.remoting.credentials import refused
@@ -100,5 +105,7 @@ async def test_whoever_joins_does_not_mind_brokers_that_do_not_answer(fake: Fake
 def test_what_is_denied_is_not_sent_again_in_bulk() -> None:
     for code in (1, 16):
         error = refused(response(code, "Check signature failed"), "a:1", "a message")
-        assert outcome_of(error) is Outcome.REFUSED
-    assert outcome_of(refused(response(1, "a full disk"), "a:1", "a message")) is Outcome.UNKNOWN
+        assert not error.retriable
+        assert not error.refresh_route
+        assert error.stored is Stored.NO
+    assert refused(response(1, "a full disk"), "a:1", "a message").retriable

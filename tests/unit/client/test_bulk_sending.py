@@ -7,14 +7,13 @@ from collections import defaultdict
 
 import pytest
 
-from cometmq.client.bulk_sending import BulkSending, Outcome, Parcel, outcome_of
+from cometmq.client.bulk_sending import BulkSending, Parcel
 from cometmq.errors import (
     CometMQError,
     ConnectError,
     ConnectionLostError,
     RemoteError,
     RequestTimeoutError,
-    RouteNotFoundError,
 )
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
@@ -138,19 +137,3 @@ async def test_close_gives_up_what_waits() -> None:
     await bulk.put([parcel(at) for at in range(4)])
     await bulk.close()
     assert broker.stored == []
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (ConnectError("x"), Outcome.NOT_STORED),
-        (RouteNotFoundError("x"), Outcome.NOT_STORED),
-        (RemoteError("x", code=ResponseCode.SYSTEM_BUSY), Outcome.NOT_STORED),
-        (ConnectionLostError("x"), Outcome.UNKNOWN),
-        (RequestTimeoutError("x"), Outcome.UNKNOWN),
-        (RemoteError("x", code=ResponseCode.SYSTEM_ERROR), Outcome.UNKNOWN),
-        (RemoteError("x", code=ResponseCode.NO_PERMISSION), Outcome.REFUSED),
-    ],
-)
-def test_what_a_failure_says(error: CometMQError, outcome: Outcome) -> None:
-    assert outcome_of(error) is outcome

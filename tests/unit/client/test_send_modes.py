@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
+from tests.unit.client.test_sending import RETRIED_CODES
 
 from cometmq.client.encoding import MessageEncoder
 from cometmq.client.hooks import CommunicationMode
 from cometmq.client.latency_faults import LatencyFaults, LatencyTables
-from cometmq.client.sending import RETRIED_CODES, Sender, SendLimits, vip_address
+from cometmq.client.sending import Sender, SendLimits, vip_address
 from cometmq.errors import ConnectError, RemoteError, TooManyRequestsError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
@@ -70,7 +71,7 @@ async def test_the_attempts_of_each_mode_are_counted_apart(two: FakeInstance) ->
         await send(two, ASYNC, retry_times=0, retry_times_async=4)
 
 
-@pytest.mark.parametrize("code", sorted(RETRIED_CODES))
+@pytest.mark.parametrize("code", RETRIED_CODES)
 async def test_an_answer_is_final_for_an_asynchronous_send(two: FakeInstance, code: int) -> None:
     two.remoting.answers[SEND] = refuse(code)
     with pytest.raises(RemoteError):

@@ -30,9 +30,11 @@ from cometmq.errors import (
     CometMQError,
     DataLossError,
     IllegalArgumentError,
+    QueueLockedError,
     RemoteError,
     RemotingError,
     RouteNotFoundError,
+    Stored,
 )
 from cometmq.model.message import Message
 from cometmq.model.names import is_retry_topic
@@ -41,6 +43,7 @@ from cometmq.pipelines.resending.marks import Marks, Place
 from cometmq.pipelines.resending.pacing import Pacer
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.record import decode_records
+from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -56,11 +59,6 @@ SEND_TIMEOUT_S: Final = 25.0
 PATIENCE_S: Final = 180.0
 # After a request without an answer, before the log is asked whether it came to something.
 SETTLE_S: Final = 3.0
-_PAUSE_S: Final = 0.5
-# Answers after which a message is not stored, and may be in a moment.
-_BUSY: Final = frozenset(
-    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +132,7 @@ class LaneClient(RangeReader):
 
     async def _deliver(self, at: int, parcels: list[Parcel]) -> None:
         failing_since: float | None = None
+        back_off = BackOff()
         is_paced = False
         tally = self.tallies[at]
         while True:
@@ -158,9 +157,9 @@ class LaneClient(RangeReader):
                     await self._refuse(at, parcels, error)
                     return
                 failing_since = failing_since or time.monotonic()
-                if time.monotonic() > failing_since + PATIENCE_S or _is_final(error):
+                if time.monotonic() > failing_since + PATIENCE_S or not error.retriable:
                     raise
-                await self._after_failure(at, error)
+                await self._after_failure(at, error, back_off)
             except IllegalArgumentError as error:
                 await self._refuse(at, parcels, error)
                 return
@@ -178,17 +177,17 @@ class LaneClient(RangeReader):
         tally.refused += 1
         tally.reason = tally.reason or f"{parcels[0].place}: {error}"
 
-    async def _after_failure(self, at: int, error: CometMQError) -> None:
+    async def _after_failure(self, at: int, error: CometMQError, back_off: BackOff) -> None:
         queue = self._targets[at]
         log.info("not sent", queue=str(queue), reason=str(error))
         wire = self._namespace.wrap(queue.topic)
         self._running().report_failure(error, wire, error.address)
-        if isinstance(error, RemotingError):
+        if error.stored is Stored.UNKNOWN:
             # A broker may have it, or get it in this moment.
             self._doubtful.add(at)
             await asyncio.sleep(SETTLE_S)
         else:
-            await asyncio.sleep(_PAUSE_S)
+            await back_off.wait()
 
     async def _send(self, at: int, messages: list[Message]) -> None:
         queue = self._targets[at]
@@ -208,6 +207,7 @@ class LaneClient(RangeReader):
         """Hold the target's lock, and know what its log has. One at a time for each target."""
         async with self._turns[at]:
             deadline = time.monotonic() + PATIENCE_S
+            back_off = BackOff()
             while True:
                 try:
                     if self._exactly_once:
@@ -216,13 +216,13 @@ class LaneClient(RangeReader):
                         await self._look(at)
                         self._doubtful.discard(at)
                 except (RemoteError, RemotingError, RouteNotFoundError) as error:
-                    if time.monotonic() > deadline or _is_final(error):
+                    if time.monotonic() > deadline or not error.retriable:
                         raise
                     wire = self._namespace.wrap(self._targets[at].topic)
                     self._running().report_failure(error, wire, error.address)
                 else:
                     return
-                await asyncio.sleep(_PAUSE_S)
+                await back_off.wait()
 
     async def _lock(self, at: int) -> None:
         lock = self._locks_of.get(at)
@@ -236,11 +236,10 @@ class LaneClient(RangeReader):
             await routes.refresh(wire.topic)
         try:
             self._locks_of[at] = await self._queue_locks.lock(wire)
-        except RemoteError as error:
-            raise RemoteError(
+        except QueueLockedError as error:
+            raise QueueLockedError(
                 f"the lock of {self._targets[at]} is not to be had: {error}; either {self._marks} is "
                 "being run by somebody else, or a run of it was killed less than a minute ago",
-                code=error.code,
                 address=error.address,
             ) from error
 
@@ -309,11 +308,6 @@ class _Places:
     def __contains__(self, place: Place) -> bool:
         offsets = self._offsets.get(place[:3])
         return offsets is not None and place.queue_offset in offsets
-
-
-def _is_final(error: CometMQError) -> bool:
-    """Whether the same request would get the same answer."""
-    return isinstance(error, RemoteError) and error.code is not None and error.code not in _BUSY
 
 
 def _cut(parcels: Iterable[Parcel], most: int) -> Iterable[list[Parcel]]:
