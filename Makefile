@@ -19,12 +19,12 @@ help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # Made anew whenever the dependencies change. A half-made environment has no READY and is replaced.
-$(READY): pyproject.toml
+$(READY): pyproject.toml locks/dev.txt
 	@PYTHON=$(PYTHON) scripts/environment $(VENV) dev
 	@touch $@
 
 # An environment of its own: PySpark is some hundred megabytes that nothing else needs.
-$(SPARK_READY): pyproject.toml
+$(SPARK_READY): pyproject.toml locks/dev-spark.txt
 	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark '(with PySpark, 430 MB: some minutes, once)'
 	@touch $@
 
