@@ -123,6 +123,7 @@ async def test_an_unclosed_consumer_warns() -> None:
     instance = held[0].check_started()
     with pytest.warns(ResourceWarning, match=r"unclosed PushConsumer\('unclosed'\)"):
         held.clear()
+        gc.collect()  # since Python 3.12 the traceback of "no route yet" keeps it in a cycle
     await instance.close()
 
 
