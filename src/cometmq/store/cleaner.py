@@ -97,7 +97,7 @@ class Cleaner:
         self._manual_runs = 0
         self._trimmed_to = -1
         self._hanging: deque[Path] = deque()
-        self._retry_ms = 0
+        self._retry_at_s = 0.0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
         self.on_expiring: list[Callable[[int], int]] = []
         # Nobody needs what lies in front of the first offset, once the log is on disk up to the
@@ -240,13 +240,14 @@ class Cleaner:
             log.warning("a file cannot be deleted, it is tried again later", reason=str(error))
             if path not in self._hanging:
                 self._hanging.append(path)
-                self._retry_ms = self._clock.now_ms() + self._config.redelete_hanged_file_interval
+                pause_s = self._config.redelete_hanged_file_interval / 1000
+                self._retry_at_s = self._clock.monotonic() + pause_s
         else:
             log.debug("deleted", path=str(path))
 
     def _retry_hanging(self) -> Iterator[Work]:
         """Until these are gone nothing behind them goes: files go oldest first."""
-        if not self._hanging or self._clock.now_ms() < self._retry_ms:
+        if not self._hanging or self._clock.monotonic() < self._retry_at_s:
             return
         tried, self._hanging = self._hanging, deque()
         for path in tried:

@@ -57,7 +57,8 @@ class MessageStore:
     without a call in between.
 
     `store_host` is packed (`cometmq.protocol.ids.pack_host`): what records and message ids name as
-    their broker. `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)`
+    their broker. `clock` gives store timestamps, `wall` (without it `clock`) the time that the file
+    system uses, by which the age of a file is told. `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)`
     is called for each message that has become readable, before `append` returns.
     `bit_map_of(topic, properties)` gives what the extension of consume queues keeps as bit map.
     """
@@ -68,6 +69,7 @@ class MessageStore:
         *,
         clock: Clock,
         store_host: bytes,
+        wall: Clock | None = None,
         disk: Disk | None = None,
         on_arrival: Arrival | None = None,
         bit_map_of: BitMapOf | None = None,
@@ -120,7 +122,7 @@ class MessageStore:
             self.queues,
             config,
             disk=self._disk,
-            clock=clock,
+            clock=wall or clock,
             refusals=self.refusals,
         )
         self.cleaner.on_trimmed += [self._trim_index, self._trim_extensions]

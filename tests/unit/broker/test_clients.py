@@ -46,11 +46,11 @@ class Clients:
             cast("Connection", connection or FakeConnection()),
             "JAVA",
             479,
-            self.clock.now_ms(),
+            self.clock.monotonic(),
         )
 
     def beat(self, member: Member, group: str = "g", *topics: str, version: int = 1) -> None:
-        member.last_update_ms = self.clock.now_ms()
+        member.seen_s = self.clock.monotonic()
         subscriptions = [SubscriptionData(topic, sub_version=version) for topic in topics or ["t"]]
         self.manager.register_consumer(
             member, ConsumerData(group, subscription_data_set=subscriptions)
