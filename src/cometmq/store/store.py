@@ -257,6 +257,7 @@ class MessageStore:
     def settings_changed(self) -> None:
         """Look again at the values of LIVE_KEYS that are kept elsewhere than in `config`."""
         self._getter.configure(self.config)
+        self.cleaner.say_surprises()
 
     # -- queues --
 
