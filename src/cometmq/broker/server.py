@@ -234,6 +234,9 @@ class Broker:
         )
         self.topics, self.groups = self._tables.topics, self._tables.groups
         self.offsets = self._tables.offsets
+        # An empty log tells nothing: it may be the wrong one, or its disk is not mounted.
+        if store.commit_log.end > 0:
+            self._tables.correct_offsets(store.queue_end)
         self._registration = Registration(
             self.config,
             self.topics,

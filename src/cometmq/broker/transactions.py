@@ -426,7 +426,7 @@ class Transactions:
     def _commit_offset(self, topic: str, offset: int) -> None:
         # A broker without transactions leaves no offset behind, as Java's.
         if max(self._offsets.query(_GROUP, topic, HALF_QUEUE_ID), 0) != offset:
-            self._offsets.commit(_GROUP, topic, HALF_QUEUE_ID, offset)
+            self._offsets.keep(_GROUP, topic, HALF_QUEUE_ID, offset)
 
     # -- requests --
 

@@ -337,6 +337,11 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         return queue.next_offset if queue else 0
 
+    def queue_end(self, topic: str, queue_id: int) -> int | None:
+        """`max_offset` of a queue that exists, else None."""
+        queue = self.queues.find(topic, queue_id)
+        return queue.next_offset if queue else None
+
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """Store timestamp, ms, of one message; -1 when it is not there."""
         queue = self.queues.find(topic, queue_id)
