@@ -57,6 +57,8 @@ class SteadyClock:
     Use the wall clock itself for what others have measured with it, such as the times of files.
     """
 
+    __slots__ = ("_base_ms", "_base_s", "_look_at_s", "_rate", "_wall", "monotonic")
+
     def __init__(self, wall: Clock) -> None:
         self._wall = wall
         self.monotonic = wall.monotonic
