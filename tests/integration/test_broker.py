@@ -238,7 +238,8 @@ def test_a_new_group_begins_at_zero_while_the_queue_is_young(client: RawClient, 
 
 
 def test_an_offset_that_was_stored_is_found(client: RawClient, name: str) -> None:
-    stored(client, name)
+    for _ in range(5):
+        stored(client, name)
     client.ask(PULL, pull_ext(name))  # makes the group
     for value in (5, 2, 0):
         assert ask_offset(client, UPDATE, name, commitOffset=value).code == 0
@@ -253,6 +254,12 @@ def test_an_offset_that_was_stored_is_found(client: RawClient, name: str) -> Non
         ({"topic": "unknown"}, 17),
         ({"queueId": None}, 29),
         ({"commitOffset": None}, 29),
+        ({"commitOffset": 2**60}, 29),
+        ({"commitOffset": 2}, 29),
+        ({"commitOffset": -1}, 29),
+        ({"queueId": 99}, 29),
+        ({"queueId": -1}, 29),
+        ({"queueId": 1, "commitOffset": 1}, 29),
         ({"commitOffset": "end"}, 1),
     ],
 )
@@ -319,14 +326,14 @@ def use(address: str) -> None:
     with RawClient(address) as client:
         stored(client, "t", defaultTopicQueueNums=3)
         beat(client, "c1", "g", "t")
-        ext = {"consumerGroup": "g", "topic": "t", "queueId": 2, "commitOffset": 7}
+        ext = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 1}
         assert client.ask(UPDATE, ext).code == 0
 
 
 def check_used(address: str) -> None:
     with RawClient(address) as client:
-        ext = {"consumerGroup": "g", "topic": "t", "queueId": 2, "setZeroIfNotFound": "false"}
-        assert offset(client.ask(QUERY, ext)) == 7
+        ext = {"consumerGroup": "g", "topic": "t", "queueId": 0, "setZeroIfNotFound": "false"}
+        assert offset(client.ask(QUERY, ext)) == 1
         answer = client.ask(PULL, pull_ext("t", consumerGroup="g"))
         assert (answer.code, answer.ext["maxOffset"]) == (0, "1")
         assert client.ask(PULL, pull_ext("t", queueId=3)).code == 29
@@ -378,7 +385,7 @@ def test_the_tables_are_such_as_java_reads(tmp_path: Path) -> None:
     assert groups["subscriptionGroupTable"]["g"]["retryMaxTimes"] == 16
     assert groups["dataVersion"]["counter"] == 1
     offsets = json.loads((config / "consumerOffset.json").read_text())
-    assert offsets["offsetTable"] == {"t@g": {"2": 7}}
+    assert offsets["offsetTable"] == {"t@g": {"0": 1}}
 
 
 def test_the_tables_of_java_are_read(tmp_path: Path) -> None:
@@ -399,6 +406,65 @@ def test_the_tables_of_java_are_read(tmp_path: Path) -> None:
         assert client.ask(SEND, send_ext("old", queueId=2), b"x").code == 29
         ext = {"consumerGroup": "g", "topic": "%RETRY%g", "queueId": 0}
         assert offset(client.ask(QUERY, ext)) == 11
+
+
+def test_a_group_skips_nothing_when_a_crash_took_what_it_had_consumed(tmp_path: Path) -> None:
+    """Its offset lies beyond the end then; and what an attacker left behind goes."""
+    offsets = tmp_path / "broker-a" / "config" / "consumerOffset.json"
+    table = {
+        "t@g": {"0": 4, "1": 2**60, "9": 1},
+        "t@h": {"0": 1},
+        "gone@g": {"0": 2},
+        "%RETRY%g@g": {"0": 0},
+    }
+    with Cluster(directory=tmp_path) as cluster:
+        address = address_of(cluster)
+        use(address)
+        cluster.call("stop_broker", 0)
+        offsets.write_text(json.dumps({"offsetTable": table}))
+        cluster.call("start_broker", 0)
+        with RawClient(address) as client:
+            for body in (b"2", b"3", b"4"):
+                client.ask(SEND, send_ext("t"), body)
+            ext = {"consumerGroup": "g", "topic": "t", "queueId": 0}
+            assert offset(client.ask(QUERY, ext)) == 1
+        cluster.call("stop_broker", 0)
+        corrected = json.loads(offsets.read_text())["offsetTable"]
+        kept = json.loads(offsets.with_name("consumerOffset.uncorrected.json").read_text())
+    assert corrected == {
+        "t@g": {"0": 1, "1": 0},
+        "t@h": {"0": 1},
+        "%RETRY%g@g": {"0": 0},
+    }
+    assert kept["offsetTable"] == table
+
+
+def test_offsets_stay_where_the_log_is_missing(tmp_path: Path) -> None:
+    """The disk of the log may not be mounted, or its path be wrong: that is no reason to forget."""
+    config = tmp_path / "broker-a" / "config"
+    config.mkdir(parents=True)
+    text = '{"offsetTable":{"t@g":{"0":3}}}'
+    (config / "consumerOffset.json").write_text(text)
+    with Cluster(directory=tmp_path) as cluster, RawClient(address_of(cluster)) as client:
+        assert offset(client.ask(QUERY, {"consumerGroup": "g", "topic": "t", "queueId": 0})) == 3
+
+
+def test_too_many_offsets_are_refused_and_those_known_move_on(tmp_path: Path) -> None:
+    properties = {"maxConsumerOffsets": "2"}
+    with (
+        Cluster(directory=tmp_path, properties=properties) as cluster,
+        RawClient(address_of(cluster)) as client,
+    ):
+        stored(client, "t")
+        beat(client, "c1", "g", "t")
+
+        def commit(queue_id: int, value: int) -> Command:
+            ext = {"consumerGroup": "g", "topic": "t", "queueId": queue_id, "commitOffset": value}
+            return client.ask(UPDATE, ext)
+
+        assert [commit(queue_id, 0).code for queue_id in range(4)] == [0, 0, 1, 1]
+        assert "maxConsumerOffsets=2" in str(commit(3, 0).remark)
+        assert commit(0, 1).code == 0
 
 
 @pytest.mark.parametrize("file", ["topics.json", "subscriptionGroup.json", "consumerOffset.json"])

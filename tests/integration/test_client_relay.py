@@ -165,6 +165,13 @@ async def test_one_queue_is_reset_to_an_offset(desk: Desk) -> None:
             1,
             "Target offset 12 not in consume queue range [0-10]",
         )
+        # One further than the end, which Java takes, skips the next message.
+        assert (await desk.ask(RESET, ResetOffsetRequestHeader("g", "t", 0, True, 0, 11))).code == 1
+        unknown = await desk.ask(RESET, ResetOffsetRequestHeader("g", "t", 0, True, 2**31 - 1, -1))
+        assert (unknown.code, unknown.remark) == (
+            1,
+            "queueId[2147483647] is illegal: topic[t] has no such queue",
+        )
 
 
 async def test_a_group_that_is_away_finds_its_reset(desk: Desk) -> None:

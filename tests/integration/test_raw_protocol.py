@@ -600,8 +600,13 @@ def test_a_pull_commits_when_asked_to(client: RawClient, topic: str) -> None:
     assert offset_of(client, topic) == -1
     pulled(client, topic, sysFlag=4 + 1, commitOffset=1)
     assert offset_of(client, topic) == 1
-    client.ask(PULL, pull_ext(topic, sysFlag=4 + 1, commitOffset=5, queueOffset=1))
-    assert offset_of(client, topic) == 5
+    stored(client, topic)
+    client.ask(PULL, pull_ext(topic, sysFlag=4 + 1, commitOffset=2, queueOffset=1))
+    assert offset_of(client, topic) == 2
+    # One that cannot be is not stored, and the pull is served.
+    for illegal in (3, 2**60, -1):
+        pulled(client, topic, sysFlag=4 + 1, commitOffset=illegal)
+        assert offset_of(client, topic) == 2
 
 
 # Long polling
@@ -698,12 +703,12 @@ def test_a_pull_that_waited_commits_once(client: RawClient, topic: str) -> None:
             "consumerGroup": "raw-group",
             "topic": topic,
             "queueId": 0,
-            "commitOffset": 9,
+            "commitOffset": 0,
         }
-        sender.ask(15, ext)
+        assert sender.ask(15, ext).code == 0
         stored(sender, topic)
         client.answer(waiting)
-        assert offset_of(sender, topic) == 9
+        assert offset_of(sender, topic) == 0
 
 
 def test_many_pulls_may_wait_over_one_connection(client: RawClient, topic: str) -> None:

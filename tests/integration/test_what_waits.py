@@ -29,6 +29,7 @@ from cometmq.store.config import StoreConfig
 DEADLINE_S = 60.0
 SEND, PULL, QUERY_OFFSET, RUNTIME_INFO, HEARTBEAT = 10, 11, 14, 28, 34
 UNREGISTER, SEND_BACK, END_TRANSACTION, CHECK = 35, 36, 37, 39
+SEARCH_OFFSET, RECALL = 29, 370
 PREPARED, COMMIT = 4, 8
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -166,18 +167,87 @@ def test_a_clock_that_is_set_forward_brings_what_is_due_by_it(
 def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
     site: Site, client: RawClient
 ) -> None:
-    site.clock.ahead_ms += 24 * HOUR_MS
+    now_ms = site.clock.now_ms()
     send(client, "level", {"DELAY": "1"})
     send(client, "timer", {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "T"})
-    site.clock.ahead_ms -= 24 * HOUR_MS
-    until(lambda: records(client, "level"))
-    # A time is a time: it has not come yet, and a later message for an earlier time comes first.
-    send(client, "earlier", {"TIMER_DELAY_MS": "1000", "UNIQ_KEY": "E"})
-    until(lambda: records(client, "earlier"))
-    assert records(client, "timer") == []
-    site.clock.ahead_ms += 24 * HOUR_MS
-    until(lambda: records(client, "timer"))
-    assert [len(records(client, topic)) for topic in ("level", "earlier", "timer")] == [1, 1, 1]
+    send(client, "moment", {"TIMER_DELIVER_MS": str(now_ms + 2500), "UNIQ_KEY": "M"})
+    site.clock.ahead_ms -= 3 * HOUR_MS
+    topics = ["level", "timer", "moment"]
+    until(lambda: all(records(client, topic) for topic in topics))
+    # The clients' clocks were set back too: their times mean what they mean to them.
+    began = time.monotonic()
+    send(client, "level", {"DELAY": "1"})
+    send(client, "timer", {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "T2"})
+    moment = {"TIMER_DELIVER_MS": str(site.clock.now_ms() + 2500), "UNIQ_KEY": "M2"}
+    send(client, "moment", moment)
+    until(lambda: len(records(client, "moment")) == 2)
+    assert time.monotonic() - began >= 2.4
+    until(lambda: all(len(records(client, topic)) == 2 for topic in topics))
+
+
+def test_store_times_rise_while_the_clock_is_set_back(site: Site, client: RawClient) -> None:
+    """A search by time finds nothing where they fall."""
+    send(client, "times", {"UNIQ_KEY": "A"})
+    site.clock.ahead_ms -= 3 * HOUR_MS
+    send(client, "times", {"UNIQ_KEY": "B"})
+    time.sleep(0.02)  # for the next message to have another time
+    send(client, "times", {"UNIQ_KEY": "C"})
+    first, second, third = (record.store_timestamp for record in records(client, "times"))
+    assert first <= second < third
+    ext = {"topic": "times", "queueId": "0", "timestamp": str(third)}
+    assert client.ask(SEARCH_OFFSET, ext).ext["offset"] == "2"
+
+
+def test_what_a_timer_had_before_the_clock_was_set_back_is_recalled(
+    site: Site, client: RawClient
+) -> None:
+    handle = send(client, "recalled", {"TIMER_DELAY_MS": "3000", "UNIQ_KEY": "R"}).ext[
+        "recallHandle"
+    ]
+    site.clock.ahead_ms -= 3 * HOUR_MS
+    recall = {"producerGroup": "g", "topic": "recalled", "recallHandle": handle}
+    assert client.ask(RECALL, recall).code == 0
+    send(client, "behind", {"TIMER_DELAY_MS": "4500", "UNIQ_KEY": "B"})
+    until(lambda: records(client, "behind"))
+    assert records(client, "recalled") == []
+
+
+def test_a_producer_is_asked_neither_early_nor_late_when_the_clock_was_set_back(
+    site: Site, client: RawClient
+) -> None:
+    with site.client() as producer:
+        beat = json.dumps({"clientID": "p@1", "producerDataSet": [{"groupName": "pg"}]})
+        assert producer.ask(HEARTBEAT, None, beat.encode()).code == 0
+        half(client, "before", "pg")
+        site.clock.ahead_ms -= 3 * HOUR_MS
+        assert producer.push(CHECK).ext["msgId"] == "before"
+        began = time.monotonic()
+        values = {"UNIQ_KEY": "after", "TRAN_MSG": "true", "PGROUP": "pg"}
+        values |= {"CHECK_IMMUNITY_TIME_IN_SECONDS": "2"}
+        born = site.clock.now_ms()
+        send(client, "after", values, sysFlag=PREPARED, bornTimestamp=born)
+        while producer.push(CHECK).ext["msgId"] != "after":
+            pass
+        assert time.monotonic() - began >= 1.9
+
+
+def test_a_start_with_the_clock_set_back_goes_on_where_the_log_ends(tmp_path: Path) -> None:
+    with Site(tmp_path / "store") as site, site.client() as client:
+        send(client, "level", {"DELAY": "5"})
+        send(client, "timer", {"TIMER_DELAY_SEC": "8", "UNIQ_KEY": "T"})
+        send(client, "moment", {"UNIQ_KEY": "0"})
+        send(client, "times", {"UNIQ_KEY": "0"})
+    again = Site(tmp_path / "store")
+    again.clock.ahead_ms -= 3 * HOUR_MS
+    with again as site, site.client() as client:
+        send(client, "times", {"UNIQ_KEY": "1"})
+        time.sleep(0.02)
+        send(client, "times", {"UNIQ_KEY": "2"})
+        before, first, second = (record.store_timestamp for record in records(client, "times"))
+        assert before <= first < second
+        until(lambda: records(client, "timer"))
+        # Its hour is not over.
+        assert records(client, "level") == []
 
 
 # -- transactions --

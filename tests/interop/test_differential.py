@@ -284,7 +284,7 @@ OFFSETS = [
     offset("update of an unknown topic", UPDATE_OFFSET, topic="unknown", commitOffset=5),
     offset("update without a queue", UPDATE_OFFSET, queue_id=None, commitOffset=5),  # type: ignore[arg-type]
     offset("update without an offset", UPDATE_OFFSET),
-    pull("pull that commits", "t", sysFlag=4 + 1, commitOffset=3, queueId=3),
+    pull("pull that commits", "t", sysFlag=4 + 1, commitOffset=1, queueId=3),
     offset("query after a pull that commits", QUERY_OFFSET, queue_id=3),
     *(
         Step(f"{word} {which}", code, {"topic": topic, "queueId": queue_id})

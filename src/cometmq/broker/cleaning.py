@@ -38,6 +38,7 @@ class CleaningTimer:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="clean-store")
 
     def start(self) -> None:
+        self._store.cleaner.say_surprises()
         # Java waits a minute; a disk that is full at the start should be known sooner.
         first_s = min(_FIRST_RUN_S, self._period_s())
         self._tasks.every(self._period_s, self.run, "clean-store", first_s=first_s)

@@ -72,7 +72,7 @@ class ClientHandlers:
             connection,
             _language(call.language),
             call.version,
-            self._clock.now_ms(),
+            self._clock.monotonic(),
         )
         for consumer in data.consumer_data_set:
             if self._prepare_group(consumer, without_subscriptions=data.without_sub):

@@ -15,6 +15,7 @@ import structlog
 from cometmq.broker.clients import ClientManager, Member
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups import GroupManager
+from cometmq.broker.offset_handlers import too_many
 from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
@@ -125,21 +126,33 @@ class ClientRelay:
         wanted = range(topic.read_queue_nums)
         if header.queue_id >= 0:
             wanted = range(header.queue_id, header.queue_id + 1)
+            if not self._exists(header.topic, header.queue_id):
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"queueId[{header.queue_id}] is illegal: topic[{header.topic}] has no such queue",
+                )
         offsets = {self._queue(header.topic, i): self._target(header, i) for i in wanted}
         if not offsets:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         for queue, offset in offsets.items():
-            self._offsets.reset(header.group, header.topic, queue.queue_id, offset)
+            if not self._offsets.reset(header.group, header.topic, queue.queue_id, offset):
+                raise Refused(ResponseCode.SYSTEM_ERROR, too_many(self._offsets))
         # Java lets a waiting pull wait; here its consumer goes on at once.
         self._release_topic(header.topic)
         return offsets
+
+    def _exists(self, topic: str, queue_id: int) -> bool:
+        return self._topics.has_queue(topic, queue_id) or (
+            self._store.queue_end(topic, queue_id) is not None
+        )
 
     def _target(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
         if header.queue_id < 0 or header.offset is None or header.offset == -1:
             return self._offset_at(header.topic, queue_id, header.timestamp)
         low = self._store.min_offset(header.topic, queue_id)
         high = self._store.max_offset(header.topic, queue_id)
-        if not max(low, 0) <= header.offset <= high + 1:
+        # Java takes high + 1 too, which skips the next message.
+        if not max(low, 0) <= header.offset <= high:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"Target offset {header.offset} not in consume queue range [{low}-{high}]",

@@ -19,13 +19,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Member:
-    """One client in one group. `last_update_ms` is the time of its last heartbeat."""
+    """One client in one group. `seen_s` is when its last heartbeat came, by the monotonic
+    clock: setting the wall clock ends nobody."""
 
     client_id: str
     connection: Connection
     language: str
     version: int
-    last_update_ms: int
+    seen_s: float
 
 
 @dataclass(slots=True)
@@ -147,10 +148,10 @@ class ClientManager:
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""
-        limit = self._clock.now_ms() - timeout_ms
+        limit = self._clock.monotonic() - timeout_ms / 1000
 
         def expired(member: Member) -> bool:
-            return member.last_update_ms < limit
+            return member.seen_s < limit
 
         groups = self._consumers.keys() | self._producers.keys()
         for member in self._remove(groups, expired, "no heartbeat"):

@@ -95,6 +95,8 @@ class BrokerConfig:
     )
     # CometMQ's own: how many pulls may wait for messages at once.
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
+    # CometMQ's own: how many offsets, of a group in a queue, are kept; about 100 bytes each.
+    max_consumer_offsets: int = field(default=1_000_000, metadata={"min": 0})
     # CometMQ's own: how many half messages may wait for their end; 100 to 400 bytes of memory each.
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
 

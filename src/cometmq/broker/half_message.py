@@ -56,14 +56,19 @@ class HalfMessage:
             return f"it does not say where it is meant for ({p.REAL_TOPIC}, {p.REAL_QUEUE_ID})"
         return None
 
-    def due_ms(self, timeout_ms: int) -> int:
+    def due_ms(self, ahead_ms: int, timeout_ms: int) -> int:
         """When to ask the producer; one that was asked before is due at once."""
         if self.check_times > 0:
             return 0
-        record = self.record
-        return due_ms(self.properties, record.born_timestamp, record.store_timestamp, timeout_ms)
+        return due_ms(self.properties, self.sent_ms(ahead_ms), timeout_ms)
 
-    def ends_too_late(self, now_ms: int, timeout_ms: int) -> bool:
+    def sent_ms(self, ahead_ms: int) -> int:
+        """When its client sent it; when it was stored, if that client's clock is ahead. `ahead_ms` is
+        by how much the broker's clock is ahead of the machine's.
+        """
+        return min(self.record.born_timestamp + ahead_ms, self.record.store_timestamp)
+
+    def ends_too_late(self, now_ms: int, ahead_ms: int, timeout_ms: int) -> bool:
         """Whether the producer's own verdict came after the immunity time that it asked for.
 
         Java: EndTransactionProcessor.rejectCommitOrRollback; the verdict is asked for instead.
@@ -72,21 +77,17 @@ class HalfMessage:
         if not text:
             return False
         immunity_ms = max(_number(text) * 1000, timeout_ms)
-        return now_ms - self.record.born_timestamp > immunity_ms
+        return now_ms - self.sent_ms(ahead_ms) > immunity_ms
 
 
-def due_ms(
-    properties: dict[str, str], born_timestamp: int, store_timestamp: int, timeout_ms: int
-) -> int:
-    """When to ask for a half message: so long after it was born as it asks for, else after
+def due_ms(properties: dict[str, str], sent_ms: int, timeout_ms: int) -> int:
+    """When to ask for a half message: so long after it was sent as it asks for, else after
     `timeout_ms`.
-
-    Measured from when it was stored if its client's clock is ahead.
     """
     text = properties.get(p.CHECK_IMMUNITY_TIME_IN_SECONDS)
     seconds = -1 if text is None else _number(text)
     immunity_ms = timeout_ms if seconds == -1 else seconds * 1000
-    return min(born_timestamp, store_timestamp) + immunity_ms
+    return sent_ms + immunity_ms
 
 
 def read_half(store: MessageStore, queue_offset: int) -> HalfMessage | None:

@@ -32,15 +32,23 @@ _OP_QUEUE_ID: Final = HALF_QUEUE_ID
 
 
 class HalfRecovery:
-    """Fills `table` and `ops` once, before anything is put. `timeout_ms` is transactionTimeOut."""
+    """Fills `table` and `ops` once, before anything is put. `timeout_ms` is transactionTimeOut, and
+    by `ahead_ms` the broker's clock is ahead of the machine's.
+    """
 
     def __init__(
-        self, store: MessageStore, table: HalfTable, ops: OpQueue, timeout_ms: int
+        self,
+        store: MessageStore,
+        table: HalfTable,
+        ops: OpQueue,
+        timeout_ms: int,
+        ahead_ms: int,
     ) -> None:
         self._store = store
         self._table = table
         self._ops = ops
         self._timeout_ms = timeout_ms
+        self._ahead_ms = ahead_ms
         self._named: set[int] = set()
         self._ended: set[int] = set()
 
@@ -77,7 +85,7 @@ class HalfRecovery:
             # A copy replaces what it is a copy of, whether or not the consumed offset tells.
             self._table.move(first, offset)
         else:
-            self._table.add(offset, half.due_ms(self._timeout_ms), first)
+            self._table.add(offset, half.due_ms(self._ahead_ms, self._timeout_ms), first)
 
     def _find_ended(self) -> int:
         """Resolve what was committed or given up behind the last op record."""

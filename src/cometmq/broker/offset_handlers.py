@@ -100,10 +100,29 @@ class OffsetHandlers:
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId is {header.queue_id} and commitOffset {header.commit_offset}; give both",
             )
-        self._offsets.commit(
+        self._check_place(header.topic, header.queue_id, header.commit_offset)
+        if not self._offsets.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        )
+        ):
+            raise Refused(ResponseCode.SYSTEM_ERROR, too_many(self._offsets))
         return response(ResponseCode.SUCCESS)
+
+    def _check_place(self, topic: str, queue_id: int, offset: int) -> None:
+        """Java stores any offset of any queue; a group that went on from there would miss messages."""
+        end = self._store.queue_end(topic, queue_id)
+        if end is None:
+            if not self._topics.has_queue(topic, queue_id):
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"queueId[{queue_id}] is illegal: topic[{topic}] has no such queue",
+                )
+            end = 0
+        if not 0 <= offset <= end:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"commitOffset[{offset}] is illegal: queue {queue_id} of topic[{topic}] ends at "
+                f"{end}; commit an offset from 0 to {end}",
+            )
 
     def max_offset(
         self, _connection: Connection, call: Request[GetMaxOffsetRequestHeader]
@@ -152,6 +171,14 @@ class OffsetHandlers:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
             )
+
+
+def too_many(offsets: ConsumerOffsetManager) -> str:
+    """The remark for an offset of a queue of which the group has none yet."""
+    return (
+        f"{offsets.count} consumer offsets are stored, the limit is maxConsumerOffsets="
+        f"{offsets.max_count}; raise it and restart the broker"
+    )
 
 
 def _offset(offset: int) -> RemotingCommand:

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 
 _SEPARATOR = "@"
+# So many corrections are named in the log.
+_EXAMPLES: Final = 5
+# (topic, queue id) -> the offset that the queue's next message gets, None when there is no such queue
+EndOf = Callable[[str, int], int | None]
+
+
+class Correction(NamedTuple):
+    """What was wrong with a stored offset. `end` is where its queue ends, None for no queue."""
+
+    key: str
+    queue_id: int
+    offset: int
+    end: int | None
+
+    def __str__(self) -> str:
+        return f"{self.key} queue {self.queue_id} at {self.offset}, its end is {self.end}"
 
 
 class ConsumerOffsetManager:
@@ -15,26 +34,62 @@ class ConsumerOffsetManager:
 
     A reset is stored at once and kept in `resets` too until the next pull of the queue was told of
     it: what its consumer commits before it knows counts for nothing.
+
+    Whoever commits for a client sees first that the queue exists and reaches that far. `max_count`
+    bounds the offsets kept; `ignored_count` those that a pull brought and that could not be stored.
     """
 
-    def __init__(self, table: ConsumerOffsetSerializeWrapper | None = None) -> None:
+    def __init__(
+        self, table: ConsumerOffsetSerializeWrapper | None = None, max_count: int = 2**31
+    ) -> None:
         self.table = table or ConsumerOffsetSerializeWrapper()
+        self.max_count = max_count
+        self.count = sum(map(len, self.table.offset_table.values()))
+        self.ignored_count = 0
         self.changed = False
         self.resets: dict[str, dict[int, int]] = {}
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Store the offset; False when that would be one offset too many."""
         key = _key(topic, group)
         if self.resets and queue_id in self.resets.get(key, ()):
-            return
+            return True
+        return self._put(key, queue_id, offset)
+
+    def _put(self, key: str, queue_id: int, offset: int) -> bool:
+        offsets = self.table.offset_table.get(key)
+        if offsets is None or queue_id not in offsets:
+            if self.count >= self.max_count:
+                return False
+            self.count += 1
+            if offsets is None:
+                offsets = self.table.offset_table[key] = {}
+        offsets[queue_id] = offset
+        self.changed = True
+        return True
+
+    def keep(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store an offset of the broker's own, of which there are few, whatever the bound."""
+        key = _key(topic, group)
+        if queue_id not in self.table.offset_table.get(key, ()):
+            self.count += 1
         self.table.offset_table.setdefault(key, {})[queue_id] = offset
         self.changed = True
 
-    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Have the group go on at `offset` (Java: assignResetOffset)."""
+    def commit_of_pull(self, group: str, topic: str, queue_id: int, offset: int, end: int) -> None:
+        """Store the offset that came with a pull of a queue that ends at `end`, if it can be: the
+        pull is served whatever becomes of it.
+        """
+        if not 0 <= offset <= end or not self.commit(group, topic, queue_id, offset):
+            self.ignored_count += 1
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Have the group go on at `offset` (Java: assignResetOffset); False as `commit`."""
         key = _key(topic, group)
-        self.table.offset_table.setdefault(key, {})[queue_id] = offset
+        if not self._put(key, queue_id, offset):
+            return False
         self.resets.setdefault(key, {})[queue_id] = offset
-        self.changed = True
+        return True
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset of a reset that no pull has been told of; told now (Java:
@@ -71,8 +126,44 @@ class ConsumerOffsetManager:
     def _remove(self, keys: list[str]) -> None:
         for key in keys:
             self.resets.pop(key, None)
-            del self.table.offset_table[key]
+            self.count -= len(self.table.offset_table.pop(key))
             self.changed = True
+
+    # -- what cannot be --
+
+    def find_impossible(self, end_of: EndOf) -> list[Correction]:
+        """The offsets that are negative, beyond the end of their queue, or of no queue at all."""
+        return [
+            Correction(key, queue_id, offset, end)
+            for key, offsets in self.table.offset_table.items()
+            for queue_id, offset in offsets.items()
+            if (end := end_of(_split(key)[0], queue_id)) is None or not 0 <= offset <= end
+        ]
+
+    def correct(self, found: list[Correction]) -> None:
+        """Set offsets beyond the end back to it, so that no message which comes there is skipped;
+        forget those that say nothing. A group without an offset begins by its own policy.
+        """
+        for key, queue_id, offset, end in found:
+            offsets = self.table.offset_table[key]
+            if end is not None and offset > end:
+                offsets[queue_id] = end
+                continue
+            del offsets[queue_id]
+            self.count -= 1
+            if not offsets:
+                del self.table.offset_table[key]
+        self.changed = self.changed or bool(found)
+
+
+def describe(found: list[Correction]) -> dict[str, object]:
+    """Counts by kind, and some examples, for the log."""
+    return {
+        "beyond_the_end": sum(one.end is not None and one.offset > one.end for one in found),
+        "negative": sum(one.end is not None and one.offset < 0 for one in found),
+        "of_no_queue": sum(one.end is None for one in found),
+        "examples": [str(one) for one in found[:_EXAMPLES]],
+    }
 
 
 def _key(topic: str, group: str) -> str:

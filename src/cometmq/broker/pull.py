@@ -137,8 +137,12 @@ class PullHandler:
         if result.status in _EMPTY_QUEUE and header.queue_offset == 0:
             code = ResponseCode.PULL_NOT_FOUND
         if may_wait and header.sys_flag & PULL_COMMIT_OFFSET:
-            self._offsets.commit(
-                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            self._offsets.commit_of_pull(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+                result.max_offset,
             )
         if result.status is GetStatus.FOUND:
             self._send_found(connection, request, result, group, topic)

@@ -13,7 +13,7 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.codes import ResponseCode
-from cometmq.runtime.clock import Clock
+from cometmq.runtime.clock import Clock, ahead_ms
 from cometmq.store.store import MessageStore
 
 _TIMER_PROPERTIES: Final = (p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
@@ -77,8 +77,11 @@ class MessagePut:
             deliver_ms = now_ms + value * 1000
         elif name == p.TIMER_DELAY_MS:
             deliver_ms = now_ms + value
-        else:
+        elif p.TIMER_DEL_UNIQKEY in properties:
+            # In the slot of the message that it recalls.
             deliver_ms = value
+        else:
+            deliver_ms = value + ahead_ms(self._clock)
         if deliver_ms - now_ms > max_delay_ms:
             raise _illegal(
                 name, properties[name], f"is {deliver_ms - now_ms}ms from now", max_delay_ms

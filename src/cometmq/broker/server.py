@@ -50,7 +50,7 @@ from cometmq.protocol.ids import pack_host
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
-from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.config import StoreConfig
@@ -86,7 +86,10 @@ class Broker:
         self.config = config
         self._given = given
         self.store_config = store_config
-        self._clock = clock
+        # Files and clients have their times from the machine's clock, all else is measured by one
+        # that never goes back.
+        self._wall = clock
+        self._clock = SteadyClock(clock)
         self._disk = disk or Disk()
         self._config_directory = store_config.store_path_root_dir / "config"
         self._tasks = TaskOwner("broker")
@@ -208,6 +211,7 @@ class Broker:
         store = MessageStore(
             self.store_config,
             clock=self._clock,
+            wall=self._wall,
             disk=self._disk,
             store_host=packed_host,
             on_arrival=self._long_polling.arrived,
@@ -218,6 +222,7 @@ class Broker:
         # Recovery of a large store takes its time; other servers on this loop go on meanwhile.
         progress = OpeningProgress(self._clock, str(self.store_config.store_path_root_dir))
         await asyncio.get_running_loop().run_in_executor(None, store.open, progress)
+        self._clock.start_from(store.commit_log.last_store_timestamp)
         self._store = store
         self._tables = BrokerTables(
             self.config,
@@ -229,6 +234,9 @@ class Broker:
         )
         self.topics, self.groups = self._tables.topics, self._tables.groups
         self.offsets = self._tables.offsets
+        # An empty log tells nothing: it may be the wrong one, or its disk is not mounted.
+        if store.commit_log.end > 0:
+            self._tables.correct_offsets(store.queue_end)
         self._registration = Registration(
             self.config,
             self.topics,

@@ -63,6 +63,13 @@ class TopicManager:
         """Made by the broker itself at every start."""
         return topic in self._system
 
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether a topic, as it is configured now, has a queue of this id to write or to read."""
+        config = self.get(topic)
+        return config is not None and 0 <= queue_id < max(
+            config.read_queue_nums, config.write_queue_nums
+        )
+
     def put(self, topic: TopicConfig) -> None:
         """Make or change a topic. A config equal to the stored one changes nothing."""
         if self.get(topic.topic_name) == topic:

@@ -112,7 +112,7 @@ class TransactionChecker:
         if half.check_times >= self._max_times:
             return f"checked {half.check_times} times, the limit is transactionCheckMax"
         max_age_ms = self._store.config.file_reserved_time * _HOUR_MS
-        if now_ms - half.record.born_timestamp > max_age_ms:
+        if self._transactions.age_ms(half, now_ms) > max_age_ms:
             return "older than fileReservedTime"
         return None
 

@@ -51,7 +51,7 @@ from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.record import decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.clock import Clock
+from cometmq.runtime.clock import Clock, ahead_ms
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -117,7 +117,9 @@ class Transactions:
         """Find out what is unresolved."""
         half_offset = self._offsets.query(_GROUP, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         op_offset = self._offsets.query(_GROUP, names.TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID)
-        recovery = HalfRecovery(self._store, self.table, self.ops, self._timeout_ms)
+        recovery = HalfRecovery(
+            self._store, self.table, self.ops, self._timeout_ms, ahead_ms(self._clock)
+        )
         recovery.run(half_offset, op_offset)
 
     def register(self, handlers: Handlers) -> None:
@@ -148,9 +150,10 @@ class Transactions:
         message.sys_flag &= ~TRANSACTION_MASK
         now_ms = self._clock.now_ms()
         place = message.append_to(self._store, now_ms=now_ms)
+        sent_ms = message.born_timestamp + ahead_ms(self._clock)
         self.table.add(
             place[0],
-            due_ms(message.properties, message.born_timestamp, now_ms, self._timeout_ms),
+            due_ms(message.properties, min(sent_ms, now_ms), self._timeout_ms),
         )
         return place
 
@@ -161,7 +164,7 @@ class Transactions:
         """
         half = self._prepared(header)
         if not header.from_transaction_check and half.ends_too_late(
-            self._clock.now_ms(), self._timeout_ms
+            self._clock.now_ms(), ahead_ms(self._clock), self._timeout_ms
         ):
             raise Refused(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -183,6 +186,10 @@ class Transactions:
         else:
             self.rolled_back_count += 1
             self._ended(half)
+
+    def age_ms(self, half: HalfMessage, now_ms: int) -> int:
+        """How long ago a half message was sent."""
+        return now_ms - half.sent_ms(ahead_ms(self._clock))
 
     def resume(self, offset_msg_id: str) -> None:
         """Ask for a half message from the beginning again, most of all for one that was given up.
@@ -419,7 +426,7 @@ class Transactions:
     def _commit_offset(self, topic: str, offset: int) -> None:
         # A broker without transactions leaves no offset behind, as Java's.
         if max(self._offsets.query(_GROUP, topic, HALF_QUEUE_ID), 0) != offset:
-            self._offsets.commit(_GROUP, topic, HALF_QUEUE_ID, offset)
+            self._offsets.keep(_GROUP, topic, HALF_QUEUE_ID, offset)
 
     # -- requests --
 

@@ -285,7 +285,7 @@ def plan_json(plan: Plan, store: OfflineStore) -> dict[str, Any]:
         "commitLogDiskUsed": round(plan.disks.log_ratio, 4),
         "consumeQueueDiskUsed": round(plan.disks.queue_ratio, 4),
         "deletesExpiredAbove": plan.policy.max_used_ratio,
-        "deletesAnythingAbove": plan.policy.forcibly_ratio,
+        "deletesAnythingAbove": plan.policy.forcibly_ratio if plan.policy.may_force else None,
         "refusesMessagesAbove": plan.policy.warning_ratio,
         "deleteWhen": sorted(plan.policy.hours),
         "fileReservedTime": plan.policy.reserved_hours,
@@ -314,10 +314,15 @@ def print_plan(plan: Plan, store: OfflineStore, *, limit: int | None) -> None:
         f"  files not changed for {policy.reserved_hours} h (fileReservedTime) are deleted at {hours} "
         f"o'clock (deleteWhen)"
     )
+    younger = "no younger one" if not policy.may_force else "younger ones too"
     _console.print(
-        f"  above {policy.max_used_ratio:.0%} at any hour, above {policy.forcibly_ratio:.0%} younger "
-        f"ones too, above {policy.warning_ratio:.0%} messages are refused"
+        f"  above {policy.max_used_ratio:.0%} at any hour, above {policy.forcibly_ratio:.0%} "
+        f"{younger} (cleanFileForciblyEnable), above {policy.warning_ratio:.0%} messages are refused"
     )
+    from cometmq.store.retention import surprises
+
+    for text in surprises(store.config):
+        _console.print(f"  [yellow]{escape(text)}[/]")
     if plan.full:
         _console.print("[red]Messages are refused now.[/]")
     if not plan.verdicts:

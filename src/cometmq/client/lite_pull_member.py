@@ -346,7 +346,9 @@ class LitePullMember:
             await self._rebalancer.round()
 
     def _set_subscription(self, topic: str, selector: MessageSelector) -> None:
-        version_ms = time.time_ns() // 1_000_000
+        known = self._subscriptions.get(topic)
+        # Brokers take the newer of two, which this one is even if the clock was set back.
+        version_ms = max(time.time_ns() // 1_000_000, known.sub_version + 1 if known else 0)
         self._subscriptions[topic] = build_subscription(topic, *selector, sub_version=version_ms)
 
     def _subscription(self, topic: str) -> SubscriptionData | None:

@@ -68,6 +68,8 @@ class RemoteOffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         # When commits were sent that nobody waits for, on the clock of the loop.
         self._oneway_at: dict[MessageQueue, float] = {}
+        # Commits that failed, each said once: the next one comes in seconds.
+        self._said: dict[MessageQueue, tuple[int, str]] = {}
 
     def get(self, queue: MessageQueue) -> int | None:
         """What is known here, without asking the broker."""
@@ -80,6 +82,7 @@ class RemoteOffsetStore:
 
     def remove(self, queue: MessageQueue) -> None:
         self._offsets.pop(queue, None)
+        self._said.pop(queue, None)
 
     async def fetch(self, queue: MessageQueue) -> int | None:
         """The offset stored at the broker, None if there is none. Raises RemotingError, RemoteError."""
@@ -120,8 +123,12 @@ class RemoteOffsetStore:
         try:
             address = self._instance.need_master(queue.broker_name, queue.topic)
             await self._instance.brokers.update_consumer_offset(address, self._group, queue, offset)
+            self._said.pop(queue, None)
         except CometMQError as error:
-            log.warning(
+            failure = (offset, str(error))
+            say = log.debug if self._said.get(queue) == failure else log.warning
+            self._said[queue] = failure
+            say(
                 "offset not committed",
                 group=self._group,
                 queue=str(queue),

@@ -5,6 +5,7 @@ A broker that says TRACE_ON=false, with its answer or in a message's properties,
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -30,7 +31,8 @@ from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.results import SendStatus
 
-_STARTED: Final = "cometmq.trace.started_ms"
+_STARTED: Final = "cometmq.trace.started"
+_BEGAN_S: Final = "cometmq.trace.began_s"
 _BEFORE: Final = "cometmq.trace.before"
 # So many messages of one call in one event: the ids of an event become keys of a message.
 _EVENT_MESSAGES: Final = 64
@@ -45,13 +47,14 @@ class SendTrace(SendMessageHook, EndTransactionHook):
         self._dispatcher = dispatcher
 
     def before_send(self, context: SendContext) -> None:
-        context.state[_STARTED] = now_ms()
+        # The second is for the time it takes, which a clock that is set must not change.
+        context.state[_STARTED] = now_ms(), time.monotonic()
 
     def after_send(self, context: SendContext) -> None:
         result = context.result
         if result is None or not result.trace_on or self._is_trace(context.queue.topic):
             return
-        started_ms: int = context.state[_STARTED]
+        started_ms, began_s = context.state[_STARTED]
         message = context.message
         batch = len(context.messages) > 1
         bean = TraceBean(
@@ -70,7 +73,7 @@ class SendTrace(SendMessageHook, EndTransactionHook):
             started_ms,
             result.region_id,
             context.group,
-            now_ms() - started_ms,
+            _passed_ms(began_s),
         )
         event.success = result.status is SendStatus.SEND_OK
         self._dispatcher.append(event)
@@ -116,6 +119,7 @@ class ConsumeTrace(ConsumeMessageHook):
     def before_consume(self, context: ConsumeContext) -> None:
         traced = [m for m in context.messages if m.properties.get(p.TRACE_SWITCH) != "false"]
         request_id = uuid.uuid4().hex.upper()
+        context.state[_BEGAN_S] = time.monotonic()
         events = context.state[_BEFORE] = [
             TraceContext(
                 TraceType.SUB_BEFORE,
@@ -131,8 +135,11 @@ class ConsumeTrace(ConsumeMessageHook):
             self._dispatcher.append(event)
 
     def after_consume(self, context: ConsumeContext) -> None:
-        now = now_ms()
         events: list[TraceContext] = context.state.get(_BEFORE, [])
+        if not events:
+            return
+        now = now_ms()
+        took_ms = _passed_ms(context.state[_BEGAN_S])
         for before in events:
             event = TraceContext(
                 TraceType.SUB_AFTER,
@@ -140,12 +147,16 @@ class ConsumeTrace(ConsumeMessageHook):
                 now,
                 before.region,
                 before.group,
-                (now - before.timestamp_ms) // len(context.messages),
+                took_ms // len(context.messages),
                 context.success,
                 before.request_id,
                 ContextCode[context.status],
             )
             self._dispatcher.append(event)
+
+
+def _passed_ms(began_s: float) -> int:
+    return int((time.monotonic() - began_s) * 1000)
 
 
 def _parts(messages: Sequence[MessageExt]) -> Iterator[Sequence[MessageExt]]:

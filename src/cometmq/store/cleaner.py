@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,7 +28,7 @@ from cometmq.store.disk import Disk
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.refusals import RefusalCause, Refusals
-from cometmq.store.retention import Disks, LogFile, Plan, Policy, plan
+from cometmq.store.retention import Disks, LogFile, Plan, Policy, plan, surprises
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +98,7 @@ class Cleaner:
         self._manual_runs = 0
         self._trimmed_to = -1
         self._hanging: deque[Path] = deque()
-        self._retry_ms = 0
+        self._retry_at_s = 0.0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
         self.on_expiring: list[Callable[[int], int]] = []
         # Nobody needs what lies in front of the first offset, once the log is on disk up to the
@@ -108,6 +109,11 @@ class Cleaner:
     def _policy(self) -> Policy:
         # Settings may change under a running broker.
         return Policy.of(self._config)
+
+    def say_surprises(self) -> None:
+        """Log which settings do not do what their values say."""
+        for text in surprises(self._config):
+            log.warning("a setting of retention", reason=text)
 
     def delete_manually(self) -> None:
         """Delete what has expired in the next 20 runs, whatever the hour."""
@@ -126,7 +132,7 @@ class Cleaner:
         yield from self._settle(found[0].removals)
         for file in found[0].removals:
             if not self._hanging:
-                yield from self._delete_first(file, found[0].trigger)
+                yield from self._delete_first(file, found[0])
         if self._hanging:
             # A restart would find the file, and must find what belongs to its messages.
             return
@@ -172,7 +178,7 @@ class Cleaner:
             log.error("the disk is full", reason=text)
         self._refusals.set(RefusalCause.DISK_FULL, StoreFullError(text, code=_CODE_UNAVAILABLE))
 
-    def _delete_first(self, file: LogFile, why: str) -> Iterator[Work]:
+    def _delete_first(self, file: LogFile, found: Plan) -> Iterator[Work]:
         files = self._log.files
         end = file.base + file.size
         # Its records may not have come to it yet, or not to their queues (transient store pool);
@@ -183,7 +189,19 @@ class Cleaner:
         if len(files.files) < 2 or not self._is_settled(end):
             return
         path = files.detach_first()
-        log.info("a file of the commit log goes", path=str(path), why=why)
+        if found.goes_early(file):
+            log.error(
+                "messages are deleted before their time, whether or not they are consumed",
+                path=str(path),
+                age=str(timedelta(seconds=(found.now_ms - file.modified_ms) // 1000)),
+                file_reserved_time=f"{found.policy.reserved_hours} h",
+                why=found.trigger,
+                rule=found.policy.forced_rule,
+                remedy="free space on this disk, or set cleanFileForciblyEnable=false to refuse "
+                "messages instead of deleting them",
+            )
+        else:
+            log.info("a file of the commit log goes", path=str(path), why=found.trigger)
         pause = self._config.delete_commit_log_files_interval
         yield Work(lambda: self._delete(path), pause)
 
@@ -240,13 +258,14 @@ class Cleaner:
             log.warning("a file cannot be deleted, it is tried again later", reason=str(error))
             if path not in self._hanging:
                 self._hanging.append(path)
-                self._retry_ms = self._clock.now_ms() + self._config.redelete_hanged_file_interval
+                pause_s = self._config.redelete_hanged_file_interval / 1000
+                self._retry_at_s = self._clock.monotonic() + pause_s
         else:
             log.debug("deleted", path=str(path))
 
     def _retry_hanging(self) -> Iterator[Work]:
         """Until these are gone nothing behind them goes: files go oldest first."""
-        if not self._hanging or self._clock.now_ms() < self._retry_ms:
+        if not self._hanging or self._clock.monotonic() < self._retry_at_s:
             return
         tried, self._hanging = self._hanging, deque()
         for path in tried:

@@ -5,8 +5,8 @@ disagree. Nothing here touches a file.
 
 Files go oldest first, and the newest never. One goes when its last change is `fileReservedTime` ago
 and one of these holds: the hour is one of `deleteWhen`, an operator asked for it, or the disk is
-fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceCleanForciblyRatio` its age does not matter.
-Above `diskSpaceWarningLevelRatio` messages are refused, until the disk is below the ratio before.
+fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceCleanForciblyRatio` its age does not matter,
+unless `cleanFileForciblyEnable` is false. Above `diskSpaceWarningLevelRatio` messages are refused, until the disk is below the ratio before.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cometmq.store.config import StoreConfig
 
 _HOUR_MS: Final = 3_600_000
 # Java's bounds: a disk is never allowed to run full, nor kept emptier than this.
+_MAX_USED_BOUNDS: Final = (0.10, 0.95)
 _FORCIBLY_BOUNDS: Final = (0.30, 0.85)
 _WARNING_BOUNDS: Final = (0.35, 0.90)
 
@@ -51,10 +52,18 @@ class Policy:
             hours=config.delete_hours,
             reserved_hours=config.file_reserved_time,
             batch_max=config.delete_file_batch_max,
-            max_used_ratio=config.disk_max_used_space_ratio / 100,
+            max_used_ratio=_clamped(config.disk_max_used_space_ratio, _MAX_USED_BOUNDS),
             forcibly_ratio=_clamped(config.disk_space_clean_forcibly_ratio, _FORCIBLY_BOUNDS),
             warning_ratio=_clamped(config.disk_space_warning_level_ratio, _WARNING_BOUNDS),
             may_force=config.clean_file_forcibly_enable,
+        )
+
+    @property
+    def forced_rule(self) -> str:
+        """The settings by which a file goes before its time."""
+        return (
+            f"diskSpaceCleanForciblyRatio={self.forcibly_ratio * 100:.0f} and "
+            f"cleanFileForciblyEnable={str(self.may_force).lower()}"
         )
 
     def expires_ms(self, file: LogFile) -> int:
@@ -63,6 +72,32 @@ class Policy:
 
 def _clamped(per_cent: int, bounds: tuple[float, float]) -> float:
     return min(max(per_cent / 100, bounds[0]), bounds[1])
+
+
+def surprises(config: StoreConfig) -> list[str]:
+    """What the ratios do not do although their values say so; for the log, at the start."""
+    policy = Policy.of(config)
+    found = []
+    for key, given, used in (
+        ("diskMaxUsedSpaceRatio", config.disk_max_used_space_ratio, policy.max_used_ratio),
+        (
+            "diskSpaceCleanForciblyRatio",
+            config.disk_space_clean_forcibly_ratio,
+            policy.forcibly_ratio,
+        ),
+        ("diskSpaceWarningLevelRatio", config.disk_space_warning_level_ratio, policy.warning_ratio),
+    ):
+        if given != round(used * 100):
+            found.append(f"{key}={given} counts as {used * 100:.0f}, as in RocketMQ")
+    if policy.max_used_ratio > policy.forcibly_ratio and policy.may_force:
+        found.append(
+            f"diskMaxUsedSpaceRatio={config.disk_max_used_space_ratio} keeps no file for longer: "
+            f"above {policy.forcibly_ratio:.0%} the oldest goes before fileReservedTime="
+            f"{policy.reserved_hours} hours are over ({policy.forced_rule}); set "
+            "cleanFileForciblyEnable=false to refuse messages instead, above "
+            f"{policy.warning_ratio:.0%}"
+        )
+    return found
 
 
 class Disks(NamedTuple):
@@ -110,6 +145,10 @@ class Plan:
     @property
     def removals(self) -> list[LogFile]:
         return [verdict.file for verdict in self.verdicts if verdict.fate is Fate.DELETED]
+
+    def goes_early(self, file: LogFile) -> bool:
+        """Whether a file goes although fileReservedTime is not over."""
+        return self.policy.expires_ms(file) > self.now_ms
 
 
 def plan(

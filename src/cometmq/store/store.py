@@ -57,7 +57,8 @@ class MessageStore:
     without a call in between.
 
     `store_host` is packed (`cometmq.protocol.ids.pack_host`): what records and message ids name as
-    their broker. `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)`
+    their broker. `clock` gives store timestamps, `wall` (without it `clock`) the time that the file
+    system uses, by which the age of a file is told. `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)`
     is called for each message that has become readable, before `append` returns.
     `bit_map_of(topic, properties)` gives what the extension of consume queues keeps as bit map.
     """
@@ -68,6 +69,7 @@ class MessageStore:
         *,
         clock: Clock,
         store_host: bytes,
+        wall: Clock | None = None,
         disk: Disk | None = None,
         on_arrival: Arrival | None = None,
         bit_map_of: BitMapOf | None = None,
@@ -120,7 +122,7 @@ class MessageStore:
             self.queues,
             config,
             disk=self._disk,
-            clock=clock,
+            clock=wall or clock,
             refusals=self.refusals,
         )
         self.cleaner.on_trimmed += [self._trim_index, self._trim_extensions]
@@ -255,6 +257,7 @@ class MessageStore:
     def settings_changed(self) -> None:
         """Look again at the values of LIVE_KEYS that are kept elsewhere than in `config`."""
         self._getter.configure(self.config)
+        self.cleaner.say_surprises()
 
     # -- queues --
 
@@ -333,6 +336,11 @@ class MessageStore:
         """Queue offset that the next message will get; 0 for an unknown queue."""
         queue = self.queues.find(topic, queue_id)
         return queue.next_offset if queue else 0
+
+    def queue_end(self, topic: str, queue_id: int) -> int | None:
+        """`max_offset` of a queue that exists, else None."""
+        queue = self.queues.find(topic, queue_id)
+        return queue.next_offset if queue else None
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """Store timestamp, ms, of one message; -1 when it is not there."""

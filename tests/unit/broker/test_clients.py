@@ -21,9 +21,10 @@ class FakeConnection:
 
 class Clock:
     now = 1_000_000
+    ahead_ms = 0
 
     def now_ms(self) -> int:
-        return self.now
+        return self.now + self.ahead_ms
 
     def monotonic(self) -> float:
         return self.now / 1000
@@ -46,11 +47,11 @@ class Clients:
             cast("Connection", connection or FakeConnection()),
             "JAVA",
             479,
-            self.clock.now_ms(),
+            self.clock.monotonic(),
         )
 
     def beat(self, member: Member, group: str = "g", *topics: str, version: int = 1) -> None:
-        member.last_update_ms = self.clock.now_ms()
+        member.seen_s = self.clock.monotonic()
         subscriptions = [SubscriptionData(topic, sub_version=version) for topic in topics or ["t"]]
         self.manager.register_consumer(
             member, ConsumerData(group, subscription_data_set=subscriptions)
@@ -148,6 +149,16 @@ def test_who_is_silent_for_too_long_is_removed_and_cut_off(clients: Clients) -> 
     assert clients.manager.consumer_ids("g") == ["live"]
     assert clients.manager.producers("p") == []
     assert (silent.closed, live.closed) == (True, False)
+
+
+def test_a_clock_that_was_set_forward_expired_every_client(clients: Clients) -> None:
+    member = clients.member("a")
+    clients.beat(member)
+    clients.manager.register_producer(member, "p")
+    clients.clock.ahead_ms = 3 * 3_600_000
+    clients.manager.remove_expired(120_000)
+    assert clients.manager.consumer_ids("g") == ["a"]
+    assert clients.manager.producers("p") == [member]
 
 
 def test_producers_come_and_go(clients: Clients) -> None:

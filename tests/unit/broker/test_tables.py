@@ -6,11 +6,15 @@ import pytest
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups import GroupManager
-from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.offsets import ConsumerOffsetManager, describe
 from cometmq.broker.topics import TopicManager
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.bodies import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
 
 MODEL = "TBW102"
 
@@ -236,6 +240,70 @@ def test_an_offset_may_go_back() -> None:
     manager.commit("g", "t", 0, 5)
     manager.commit("g", "t", 0, 2)
     assert manager.query("g", "t", 0) == 2
+
+
+def ends(topic: str, queue_id: int) -> int | None:
+    """Topic t has queues 0 and 1, which end at 10 and 0."""
+    return {("t", 0): 10, ("t", 1): 0}.get((topic, queue_id))
+
+
+def test_offsets_beyond_the_end_and_of_no_queue_are_corrected() -> None:
+    table = {
+        "t@g": {0: 10, 1: 0},
+        "t@lost": {0: 13, 1: 2},
+        "t@attack": {0: 2**60, 7: 1, -1: 1},
+        "t@negative": {0: -5},
+        "gone@g": {0: 3},
+        "nonsense": {0: 3},
+    }
+    manager = ConsumerOffsetManager(ConsumerOffsetSerializeWrapper(offset_table=table))
+    found = manager.find_impossible(ends)
+    assert describe(found) | {"examples": len(describe(found)["examples"])} == {  # type: ignore[arg-type]
+        "beyond_the_end": 3,
+        "negative": 1,
+        "of_no_queue": 4,
+        "examples": 5,
+    }
+    manager.correct(found)
+    assert manager.table.offset_table == {
+        "t@g": {0: 10, 1: 0},
+        "t@lost": {0: 10, 1: 0},
+        "t@attack": {0: 10},
+    }
+    assert manager.count == 5
+    assert manager.changed
+    assert manager.find_impossible(ends) == []
+
+
+def test_offsets_that_can_be_are_left_alone() -> None:
+    table = {"t@g": {0: 10, 1: 0}, "t@h": {0: 0}}
+    manager = ConsumerOffsetManager(ConsumerOffsetSerializeWrapper(offset_table=table))
+    manager.correct(manager.find_impossible(ends))
+    assert not manager.changed
+
+
+def test_a_million_commits_of_invented_queues_took_all_memory() -> None:
+    manager = ConsumerOffsetManager(max_count=3)
+    assert all(manager.commit("g", "t", queue_id, 1) for queue_id in range(3))
+    assert not manager.commit("g", "t", 3, 1)
+    assert not manager.commit("h", "t", 0, 1)
+    assert not manager.reset("h", "t", 0, 1)
+    assert manager.commit("g", "t", 0, 2), "what is known may move"
+    assert manager.count == 3
+    assert manager.table.offset_table == {"t@g": {0: 2, 1: 1, 2: 1}}
+    manager.remove_group("g")
+    assert manager.count == 0
+    assert manager.commit("h", "t", 0, 1)
+
+
+def test_a_pull_brings_an_offset_within_its_queue_or_none_is_stored() -> None:
+    manager = ConsumerOffsetManager()
+    for offset in (-1, 11, 2**60):
+        manager.commit_of_pull("g", "t", 0, offset, 10)
+    assert manager.query("g", "t", 0) == -1
+    assert manager.ignored_count == 3
+    manager.commit_of_pull("g", "t", 0, 10, 10)
+    assert manager.query("g", "t", 0) == 10
 
 
 def test_offsets_go_with_their_topic_or_group() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -186,6 +187,25 @@ async def test_a_new_subscription_is_told_and_consumed(box: Box, fake: FakeInsta
     box.member.unsubscribe("u")
     await until(lambda: MessageQueue("u", "a", 0) not in box.member.assigned())
     box.member.unsubscribe("never-subscribed")
+
+
+async def test_a_selection_changed_after_the_clock_was_set_back_is_the_newer_one(
+    box: Box, fake: FakeInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker keeps the selection with the higher version."""
+
+    def told() -> tuple[set[str], int]:
+        data = heartbeat(fake).consumer_data_set[0].subscription_data_set
+        (found,) = [s for s in data if s.topic == "t"]
+        return set(found.tags_set), found.sub_version
+
+    await box.member.start()
+    _, first = told()
+    now_ns = time.time_ns()
+    monkeypatch.setattr("cometmq.client.member.time.time_ns", lambda: now_ns - 3 * 3600 * 10**9)
+    box.member.subscribe("t", MessageSelector("z"))
+    await until(lambda: told()[0] == {"z"})
+    assert told()[1] > first
 
 
 async def test_a_queue_that_another_member_locked_is_not_consumed(fake: FakeInstance) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.client.fakes import FakeInstance, route, until
 
 from cometmq.client.offset_store import (
@@ -137,6 +138,24 @@ async def test_a_periodic_commit_has_each_broker_answer_once(fake: FakeInstance)
         if command not in fake.remoting.oneways and command.code == update
     ]
     assert sorted(answered) == ["a:1", "b:1"]
+
+
+async def test_a_commit_that_the_broker_refuses_is_said_once(fake: FakeInstance) -> None:
+    """A broker that lost the end of a queue refuses it until the queue's next pull is moved."""
+    update = RequestCode.UPDATE_CONSUMER_OFFSET
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[update] = lambda *_: response(29, "commitOffset[7] is illegal")
+    await fake.instance.routes.refresh("t")
+    offsets = RemoteOffsetStore(fake.instance, "g")
+    offsets.update(Q0, 7, increase_only=True)
+    with capture_logs() as said:
+        for _ in range(5):
+            await offsets.persist([Q0])
+    assert [line["log_level"] for line in said] == ["warning", *["debug"] * 4]
+    offsets.update(Q0, 8, increase_only=True)
+    with capture_logs() as said:
+        await offsets.persist([Q0])
+    assert [line["log_level"] for line in said] == ["warning"]
 
 
 async def test_a_commit_that_is_waited_for_is_served_behind_those_before(

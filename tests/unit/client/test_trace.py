@@ -244,6 +244,20 @@ def test_consuming_is_traced_before_and_after() -> None:
     assert after.context_code == ContextCode.EXCEPTION
 
 
+def test_a_clock_set_back_made_traces_of_negative_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(1_700_000_000_000, 0, -3_600_000))
+    monkeypatch.setattr("cometmq.client.trace_hooks.now_ms", lambda: next(times))
+    assert [event.cost_ms >= 0 for event in sent(Message("t", b"x"))] == [True]
+    collected = Collected()
+    hook = ConsumeTrace(collected)
+    context = ConsumeContext("cg", [MessageExt("t", b"x", msg_id="ID")], QUEUE)
+    hook.before_consume(context)
+    context.success, context.status = True, "SUCCESS"
+    hook.after_consume(context)
+    assert collected.contexts[-1].type is TraceType.SUB_AFTER
+    assert collected.contexts[-1].cost_ms >= 0
+
+
 # Sending
 
 

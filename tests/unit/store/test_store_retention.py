@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.store.store_box import LOG_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreError, StoreFullError
@@ -16,7 +18,7 @@ from cometmq.protocol.record import decode_record
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk, DiskUsage
 from cometmq.store.refusals import RefusalCause
-from cometmq.store.retention import Disks, Fate, LogFile, Plan, Policy, plan
+from cometmq.store.retention import Disks, Fate, LogFile, Plan, Policy, plan, surprises
 from cometmq.store.store import MessageStore
 
 HOUR = 3_600_000
@@ -122,6 +124,35 @@ def test_ratios_are_bounded() -> None:
         StoreConfig(disk_space_warning_level_ratio=1, disk_space_clean_forcibly_ratio=1)
     )
     assert (low.forcibly_ratio, low.warning_ratio) == (0.30, 0.35)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, []),
+        ({"disk_max_used_space_ratio": 85}, []),
+        (
+            {"disk_max_used_space_ratio": 100},
+            ["diskMaxUsedSpaceRatio=100 counts as 95", "keeps no file for longer: above 85%"],
+        ),
+        ({"disk_max_used_space_ratio": 95, "clean_file_forcibly_enable": False}, []),
+        ({"disk_max_used_space_ratio": 5}, ["diskMaxUsedSpaceRatio=5 counts as 10"]),
+        (
+            {"disk_space_warning_level_ratio": 98, "disk_space_clean_forcibly_ratio": 97},
+            [
+                "diskSpaceCleanForciblyRatio=97 counts as 85",
+                "diskSpaceWarningLevelRatio=98 counts as 90",
+            ],
+        ),
+    ],
+)
+def test_a_ratio_of_100_became_90_and_nobody_said_so(
+    settings: dict[str, int], said: list[str]
+) -> None:
+    found = surprises(StoreConfig(**settings))  # type: ignore[arg-type]
+    assert len(found) == len(said)
+    for text, wanted in zip(found, said, strict=True):
+        assert wanted in text
 
 
 def test_without_an_hour_nothing_is_foretold() -> None:
@@ -266,6 +297,47 @@ def test_a_full_disk_refuses_and_recovers_by_itself(box: Box) -> None:
     store.cleaner.run_now()
     put(store)
     assert store.refusals.counts[RefusalCause.DISK_FULL] == 2
+
+
+def test_files_seconds_old_were_deleted_without_an_error(box: Box) -> None:
+    """Each is named once, with the rule and the setting; what has expired goes without one."""
+    disk = UsedDisk()
+    store = filled(box, disk)
+    store.flush_commit_log()
+    paths = box.log_files
+    age(box, 90, 0, 0, 0)
+    disk.used = 86
+    with capture_logs() as said:
+        for _ in range(3):
+            store.cleaner.run_now()
+    assert box.log_files == paths[-1:]
+    errors = [line for line in said if line["log_level"] == "error"]
+    assert [line["path"] for line in errors] == [str(path) for path in paths[1:-1]]
+    for line in errors:
+        assert "86% full, above 85% (diskSpaceCleanForciblyRatio)" in line["why"]
+        assert "diskSpaceCleanForciblyRatio=85 and cleanFileForciblyEnable=true" in line["rule"]
+        assert line["file_reserved_time"] == "72 h"
+        assert "cleanFileForciblyEnable=false" in line["remedy"]
+
+
+def test_without_force_a_full_disk_refuses_and_keeps_what_has_not_expired(box: Box) -> None:
+    box.config = dataclasses.replace(box.config, clean_file_forcibly_enable=False)
+    disk = UsedDisk()
+    store = filled(box, disk)
+    store.flush_commit_log()
+    paths = box.log_files
+    age(box, 0, 0, 0, 0)
+    disk.used = 91
+    with capture_logs() as said:
+        for _ in range(3):
+            store.cleaner.run_now()
+    with pytest.raises(StoreFullError):
+        put(store)
+    assert box.log_files == paths
+    assert not [line for line in said if line["log_level"] == "error" and "path" in line]
+    disk.used = 84
+    store.cleaner.run_now()
+    put(store)
 
 
 def test_twenty_runs_delete_by_order(box: Box) -> None:
