@@ -82,6 +82,9 @@ class ClientManager:
         self._producers: dict[str, dict[str, Member]] = {}
         # Where to look when a connection goes: with many clients, all groups would take too long.
         self._groups_of: dict[Connection, set[str]] = {}
+        # By topic, the consumer groups that subscribe to it; by group, under which topics it stands.
+        self._subscribers: dict[str, set[str]] = {}
+        self._subscribed: dict[str, set[str]] = {}
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """The group if a member is online."""
@@ -95,6 +98,10 @@ class ClientManager:
         """The members of a consumer group, in the order in which they came."""
         info = self._consumers.get(group)
         return list(info.members.values()) if info is not None else []
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The consumer groups that are online and subscribe to a topic."""
+        return set(self._subscribers.get(topic, ()))
 
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
@@ -119,6 +126,8 @@ class ClientManager:
         for callback in self.on_subscriptions:
             callback(data.group_name, data.subscription_data_set)
         changed, reselected = group.update_subscriptions(data.subscription_data_set)
+        if changed:
+            self._note_topics(group.name, set(group.subscriptions))
         for topic in reselected:
             for tell in self.on_reselected:
                 tell(topic)
@@ -195,5 +204,18 @@ class ClientManager:
     def _members_changed(self, group: ConsumerGroup) -> None:
         if not group.members:
             del self._consumers[group.name]
+            self._note_topics(group.name, set())
         for callback in self.on_members_changed:
             callback(group.name, list(group.members.values()))
+
+    def _note_topics(self, group: str, topics: set[str]) -> None:
+        before = self._subscribed.pop(group, set())
+        for topic in before - topics:
+            subscribers = self._subscribers[topic]
+            subscribers.discard(group)
+            if not subscribers:
+                del self._subscribers[topic]
+        for topic in topics - before:
+            self._subscribers.setdefault(topic, set()).add(group)
+        if topics:
+            self._subscribed[group] = topics

@@ -21,18 +21,23 @@ class ConsumerOffsetManager:
         self.table = table or ConsumerOffsetSerializeWrapper()
         self.changed = False
         self.resets: dict[str, dict[int, int]] = {}
+        # Both ways through the table, whose keys are texts of both.
+        self._topics: dict[str, set[str]] = {}
+        self._groups: dict[str, set[str]] = {}
+        for key in self.table.offset_table:
+            self._note(*_split(key))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         key = _key(topic, group)
         if self.resets and queue_id in self.resets.get(key, ()):
             return
-        self.table.offset_table.setdefault(key, {})[queue_id] = offset
+        self._queues_of(topic, group)[queue_id] = offset
         self.changed = True
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Have the group go on at `offset` (Java: assignResetOffset)."""
         key = _key(topic, group)
-        self.table.offset_table.setdefault(key, {})[queue_id] = offset
+        self._queues_of(topic, group)[queue_id] = offset
         self.resets.setdefault(key, {})[queue_id] = offset
         self.changed = True
 
@@ -57,22 +62,42 @@ class ConsumerOffsetManager:
         return dict(self.table.offset_table.get(_key(topic, group), {}))
 
     def topics_of(self, group: str) -> set[str]:
-        return {topic for topic, name in map(_split, self.table.offset_table) if name == group}
+        return set(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> set[str]:
-        return {group for name, group in map(_split, self.table.offset_table) if name == topic}
+        return set(self._groups.get(topic, ()))
 
     def remove_topic(self, topic: str) -> None:
-        self._remove([key for key in self.table.offset_table if _split(key)[0] == topic])
+        for group in self.groups_of(topic):
+            self._remove(topic, group)
 
     def remove_group(self, group: str) -> None:
-        self._remove([key for key in self.table.offset_table if _split(key)[1] == group])
+        for topic in self.topics_of(group):
+            self._remove(topic, group)
 
-    def _remove(self, keys: list[str]) -> None:
-        for key in keys:
-            self.resets.pop(key, None)
-            del self.table.offset_table[key]
-            self.changed = True
+    def _remove(self, topic: str, group: str) -> None:
+        key = _key(topic, group)
+        self.resets.pop(key, None)
+        self.table.offset_table.pop(key, None)
+        self._topics[group].discard(topic)
+        self._groups[topic].discard(group)
+        if not self._topics[group]:
+            del self._topics[group]
+        if not self._groups[topic]:
+            del self._groups[topic]
+        self.changed = True
+
+    def _queues_of(self, topic: str, group: str) -> dict[int, int]:
+        key = _key(topic, group)
+        queues = self.table.offset_table.get(key)
+        if queues is None:
+            queues = self.table.offset_table[key] = {}
+            self._note(topic, group)
+        return queues
+
+    def _note(self, topic: str, group: str) -> None:
+        self._topics.setdefault(group, set()).add(topic)
+        self._groups.setdefault(topic, set()).add(group)
 
 
 def _key(topic: str, group: str) -> str:
