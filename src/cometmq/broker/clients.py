@@ -30,7 +30,11 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The live members of a consumer group and what they subscribe to."""
+    """The live members of a consumer group and what they subscribe to.
+
+    `fingerprint` is that of the last heartbeat that named the group, 0 for one without, None before
+    the first.
+    """
 
     name: str
     consume_type: str
@@ -38,6 +42,7 @@ class ConsumerGroup:
     consume_from_where: str
     members: dict[str, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    fingerprint: int | None = None
 
     @property
     def broadcasting(self) -> bool:
@@ -111,8 +116,16 @@ class ClientManager:
         groups = (members.get(client_id) for members in self._producers.values())
         return next((member for member in groups if member is not None), None)
 
-    def register_consumer(self, member: Member, data: ConsumerData) -> None:
-        """Take in one group of a consumer's heartbeat."""
+    def register_consumer(
+        self,
+        member: Member,
+        data: ConsumerData,
+        *,
+        fingerprint: int = 0,
+        without_subscriptions: bool = False,
+    ) -> None:
+        """Take in one group of a consumer's heartbeat; one that leaves its subscriptions out, since
+        they have not changed, leaves those of the group as they are."""
         group = self._consumers.get(data.group_name)
         if group is None:
             group = ConsumerGroup(
@@ -122,7 +135,12 @@ class ClientManager:
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
+        group.fingerprint = fingerprint
         joined = self._join(group.members, member, data.group_name)
+        if without_subscriptions:
+            if joined:
+                self._members_changed(group)
+            return
         for callback in self.on_subscriptions:
             callback(data.group_name, data.subscription_data_set)
         changed, reselected = group.update_subscriptions(data.subscription_data_set)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from cometmq.broker.delayed import DelayedMessages
 from cometmq.broker.topics import TopicManager
-from cometmq.model.names import SCHEDULE_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC, is_system_topic
+from cometmq.model.names import SCHEDULE_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC
 from cometmq.runtime.clock import Clock
 from cometmq.store.store import MessageStore
 
@@ -80,6 +80,7 @@ class Traffic:
         self._store = store
         self._topics = topics
         self._delayed = delayed
+        self._system_topics = topics.system_topics | SYSTEM_TOPICS | {TIMER_TOPIC}
         self._system_put_before = self._system_put()
         self.monotonic = clock.monotonic
         self.found_count = 0
@@ -111,7 +112,7 @@ class Traffic:
         """Count a pull that brought `count` messages."""
         self.found_count += 1
         self.transferred_count += count
-        if not is_system_topic(topic):
+        if topic not in self._system_topics:
             self.user_taken += count
         key = (group, topic)
         self._taken[key] = self._taken.get(key, 0) + count
@@ -185,13 +186,13 @@ class Traffic:
 
     def _system_put(self) -> int:
         """The messages that the broker's own topics ever had; their queues are few."""
-        count = self._store.max_offset(TIMER_TOPIC, 0)
-        count += sum(self._delayed.levels.ends().values())
-        for name in SYSTEM_TOPICS - {SCHEDULE_TOPIC}:
-            topic = self._topics.get(name)
-            if topic is not None:
-                count += sum(self._store.max_offset(name, i) for i in range(topic.write_queue_nums))
-        return count
+        levels = sum(self._delayed.levels.ends().values())
+        return levels + sum(map(self._put_to, self._system_topics - {SCHEDULE_TOPIC}))
+
+    def _put_to(self, name: str) -> int:
+        topic = self._topics.get(name)
+        queue_nums = topic.write_queue_nums if topic is not None else 1
+        return sum(self._store.max_offset(name, i) for i in range(queue_nums))
 
     def _today(self) -> date:
         return datetime.fromtimestamp(self._clock.now_ms() / 1000).date()  # noqa: DTZ006 - an operator's day
