@@ -25,6 +25,9 @@ RATE_SPANS_S: Final = (10, 60, 600)
 _SPAN_SAMPLES: Final = 10
 _SPANS_KEPT: Final = 6
 _MINUTE_SAMPLES: Final = 60
+# So many queues of groups are remembered with what was handed out of them, 200 bytes each; of others
+# nothing is said to be in flight.
+MAX_PULLED_QUEUES: Final = 500_000
 # Java: StoreStatsService.PUT_MESSAGE_ENTIRE_TIME_MAX_DESC, each with the first ms beyond it.
 _PUT_TIMES: Final = (
     ("[<=0ms]", 1),
@@ -75,7 +78,9 @@ class Traffic:
         store: MessageStore,
         topics: TopicManager,
         delayed: DelayedMessages,
+        max_pulled_queues: int = MAX_PULLED_QUEUES,
     ) -> None:
+        self._max_pulled_queues = max_pulled_queues
         self._clock = clock
         self._store = store
         self._topics = topics
@@ -96,6 +101,7 @@ class Traffic:
         self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
         # By group, so that all of a group that went can be dropped at once.
         self._pulled: dict[str, dict[tuple[str, int], int]] = {}
+        self._pulled_count = 0
         self._sample_count = 0
         self._day = self._today()
         self.put_mornings = (0, 0)
@@ -116,10 +122,13 @@ class Traffic:
             self.user_taken += count
         key = (group, topic)
         self._taken[key] = self._taken.get(key, 0) + count
+        place = (topic, queue_id)
         pulled = self._pulled.get(group)
-        if pulled is None:
-            pulled = self._pulled[group] = {}
-        pulled[topic, queue_id] = next_offset
+        if pulled is not None and place in pulled:
+            pulled[place] = next_offset
+        elif self._pulled_count < self._max_pulled_queues:
+            self._pulled.setdefault(group, {})[place] = next_offset
+            self._pulled_count += 1
         took_s = self.monotonic() - began_s
         self.longest_get_s = max(self.longest_get_s, took_s)
 
@@ -135,7 +144,7 @@ class Traffic:
     def members_changed(self, group: str, members: Sequence[object]) -> None:
         """Forget what a group was handed once nobody of it is left."""
         if not members:
-            self._pulled.pop(group, None)
+            self._pulled_count -= len(self._pulled.pop(group, ()))
 
     def group_tps(self, group: str, topic: str) -> float:
         """Messages a second that the group took of the topic in the last minute (Java:

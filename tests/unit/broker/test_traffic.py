@@ -16,10 +16,10 @@ DAY_MS = 24 * 3600 * 1000
 class Watched:
     """The traffic of a store, and what a second of it is made of."""
 
-    def __init__(self, delays: DelayBox) -> None:
+    def __init__(self, delays: DelayBox, **limits: int) -> None:
         self.delays = delays
         self.store = delays.store
-        self.traffic = Traffic(delays.clock, delays.store, delays.topics, delays.delayed)
+        self.traffic = Traffic(delays.clock, delays.store, delays.topics, delays.delayed, **limits)
 
     def put(self, count: int, topic: str = "t") -> None:
         queue = self.store.queue(topic, 0)
@@ -131,6 +131,20 @@ def test_what_a_group_was_handed_is_forgotten_with_its_last_member(delays: Delay
     assert watched.traffic.pulled_offset("g", "t", 0) == 7
     watched.traffic.members_changed("g", [])
     assert watched.traffic.pulled_offset("g", "t", 0) == -1
+
+
+def test_what_was_handed_out_of_too_many_queues_is_not_remembered(
+    delays: DelayBox,
+) -> None:
+    watched = Watched(delays, max_pulled_queues=2)
+    for topic in ("t", "u", "v"):
+        watched.take(1, topic, to=1)
+    watched.take(1, "t", to=2)
+    offsets = [watched.traffic.pulled_offset("g", topic, 0) for topic in ("t", "u", "v")]
+    assert offsets == [2, 1, -1]
+    watched.traffic.members_changed("g", [])
+    watched.take(1, "v", to=3)
+    assert watched.traffic.pulled_offset("g", "v", 0) == 3
 
 
 def test_young_messages_are_counted_from_the_end(delays: DelayBox) -> None:
