@@ -180,7 +180,7 @@ def test_groups_of_a_topic_are_those_online_and_those_with_an_offset(
         answer = client.ask(WHO_CONSUMES, {"topic": name})
         assert answer.code == 0
         found: list[str] = json.loads(answer.body)["groupList"]
-        return found
+        return sorted(found)
 
     assert groups() == []
     send(client, name)

@@ -186,7 +186,7 @@ class InspectionHandlers:
         header = call.header
         assert header is not None, "the decoder fills it"
         groups = self._clients.groups_of(header.topic) | self._offsets.groups_of(header.topic)
-        return response(ResponseCode.SUCCESS, body=encode_body(GroupList(sorted(groups))))
+        return response(ResponseCode.SUCCESS, body=encode_body(GroupList(list(groups))))
 
     # -- groups --
 
@@ -232,7 +232,7 @@ class InspectionHandlers:
         """The topics in which a group has an offset."""
         header = call.header
         assert header is not None, "the decoder fills it"
-        topics = sorted(self._offsets.topics_of(header.group))
+        topics = list(self._offsets.topics_of(header.group))
         return response(ResponseCode.SUCCESS, body=encode_body(TopicList(self._address, topics)))
 
     def subscription(
@@ -272,7 +272,7 @@ class InspectionHandlers:
         if header.topic and not header.topic.isspace():
             topics = [header.topic]
         else:
-            topics = sorted(self._offsets.topics_of(header.consumer_group))
+            topics = list(self._offsets.topics_of(header.consumer_group))
         # An online group is told of what it subscribes to, not of what it once did.
         online = self._clients.consumer_group(header.consumer_group)
         if online is not None and online.subscriptions:
