@@ -29,6 +29,7 @@ HOT: Final = (
     "broker.long_polling",
     "broker.pull",
     "broker.send",
+    "broker.traffic",
     "model.hashing",
     "protocol.command",
     "protocol.frame",

@@ -30,9 +30,8 @@ from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-# A client may leave its subscriptions out of a heartbeat only after the broker said that they did
-# not change; this broker always asks for them, which every client can serve.
-_HEARTBEAT_EXT = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+_SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
+_SUB_CHANGE = "IS_SUB_CHANGE"
 
 
 class ClientHandlers:
@@ -65,7 +64,11 @@ class ClientHandlers:
         )
 
     def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
-        """Take in every group of the client; unknown consumer groups are made if allowed."""
+        """Take in every group of the client; unknown consumer groups are made if allowed.
+
+        A client that says a fingerprint may leave its subscriptions out of the next heartbeat, if
+        the answer says that they have not changed (Java: heartBeatV2).
+        """
         data = decode_body(call.body, HeartbeatData)
         member = Member(
             data.client_id,
@@ -74,14 +77,22 @@ class ClientHandlers:
             call.version,
             self._clock.monotonic(),
         )
+        changed = not data.heartbeat_fingerprint
         for consumer in data.consumer_data_set:
-            if self._prepare_group(consumer, without_subscriptions=data.without_sub):
-                self._clients.register_consumer(member, consumer)
+            if self._prepare_group(consumer):
+                changed |= self._subscriptions_changed(data, consumer.group_name)
+                self._clients.register_consumer(
+                    member,
+                    consumer,
+                    fingerprint=data.heartbeat_fingerprint,
+                    without_subscriptions=data.without_sub,
+                )
         for producer in data.producer_data_set:
             self._clients.register_producer(member, producer.group_name)
-        return response(ResponseCode.SUCCESS, ext=_HEARTBEAT_EXT)
+        ext = {_SUPPORTS_V2: "true", _SUB_CHANGE: "true" if changed else "false"}
+        return response(ResponseCode.SUCCESS, ext=ext)
 
-    def _prepare_group(self, consumer: ConsumerData, *, without_subscriptions: bool) -> bool:
+    def _prepare_group(self, consumer: ConsumerData) -> bool:
         """Make group and retry topic if need be; False when the group may not be used."""
         group = self._groups.find(consumer.group_name)
         if group is None:
@@ -91,12 +102,19 @@ class ClientHandlers:
             self._topics.create_for_group(
                 names.retry_topic(consumer.group_name), group.retry_queue_nums
             )
-        if without_subscriptions:
-            online = self._clients.consumer_group(consumer.group_name)
-            if online is None:
-                return False
-            consumer.subscription_data_set = list(online.subscriptions.values())
         return True
+
+    def _subscriptions_changed(self, data: HeartbeatData, name: str) -> bool:
+        """Whether the client is to say its subscriptions again: its group said others last.
+
+        Java takes a heartbeat without subscriptions for good even if it knows none, as after its
+        own start, and the client's pulls then fail until it has a reason to say them again.
+        """
+        group = self._clients.consumer_group(name)
+        if data.without_sub and (group is None or not group.subscriptions):
+            return True
+        known = group.fingerprint if group is not None else None
+        return known is not None and known != data.heartbeat_fingerprint
 
     def unregister(
         self, _connection: Connection, call: Request[UnregisterClientRequestHeader]

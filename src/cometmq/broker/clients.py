@@ -31,7 +31,11 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The live members of a consumer group and what they subscribe to."""
+    """The live members of a consumer group and what they subscribe to.
+
+    `fingerprint` is that of the last heartbeat that named the group, 0 for one without, None before
+    the first.
+    """
 
     name: str
     consume_type: str
@@ -39,6 +43,7 @@ class ConsumerGroup:
     consume_from_where: str
     members: dict[str, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    fingerprint: int | None = None
 
     @property
     def broadcasting(self) -> bool:
@@ -83,6 +88,9 @@ class ClientManager:
         self._producers: dict[str, dict[str, Member]] = {}
         # Where to look when a connection goes: with many clients, all groups would take too long.
         self._groups_of: dict[Connection, set[str]] = {}
+        # By topic, the consumer groups that subscribe to it; by group, under which topics it stands.
+        self._subscribers: dict[str, set[str]] = {}
+        self._subscribed: dict[str, set[str]] = {}
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """The group if a member is online."""
@@ -97,6 +105,10 @@ class ClientManager:
         info = self._consumers.get(group)
         return list(info.members.values()) if info is not None else []
 
+    def groups_of(self, topic: str) -> set[str]:
+        """The consumer groups that are online and subscribe to a topic."""
+        return set(self._subscribers.get(topic, ()))
+
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
 
@@ -105,8 +117,16 @@ class ClientManager:
         groups = (members.get(client_id) for members in self._producers.values())
         return next((member for member in groups if member is not None), None)
 
-    def register_consumer(self, member: Member, data: ConsumerData) -> None:
-        """Take in one group of a consumer's heartbeat."""
+    def register_consumer(
+        self,
+        member: Member,
+        data: ConsumerData,
+        *,
+        fingerprint: int = 0,
+        without_subscriptions: bool = False,
+    ) -> None:
+        """Take in one group of a consumer's heartbeat; one that leaves its subscriptions out, since
+        they have not changed, leaves those of the group as they are."""
         group = self._consumers.get(data.group_name)
         if group is None:
             group = ConsumerGroup(
@@ -116,10 +136,17 @@ class ClientManager:
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
+        group.fingerprint = fingerprint
         joined = self._join(group.members, member, data.group_name)
+        if without_subscriptions:
+            if joined:
+                self._members_changed(group)
+            return
         for callback in self.on_subscriptions:
             callback(data.group_name, data.subscription_data_set)
         changed, reselected = group.update_subscriptions(data.subscription_data_set)
+        if changed:
+            self._note_topics(group.name, set(group.subscriptions))
         for topic in reselected:
             for tell in self.on_reselected:
                 tell(topic)
@@ -196,5 +223,18 @@ class ClientManager:
     def _members_changed(self, group: ConsumerGroup) -> None:
         if not group.members:
             del self._consumers[group.name]
+            self._note_topics(group.name, set())
         for callback in self.on_members_changed:
             callback(group.name, list(group.members.values()))
+
+    def _note_topics(self, group: str, topics: set[str]) -> None:
+        before = self._subscribed.pop(group, set())
+        for topic in before - topics:
+            subscribers = self._subscribers[topic]
+            subscribers.discard(group)
+            if not subscribers:
+                del self._subscribers[topic]
+        for topic in topics - before:
+            self._subscribers.setdefault(topic, set()).add(group)
+        if topics:
+            self._subscribed[group] = topics

@@ -48,32 +48,38 @@ class ConsumerOffsetManager:
         self.ignored_count = 0
         self.changed = False
         self.resets: dict[str, dict[int, int]] = {}
+        # Both ways through the table, whose keys are texts of both.
+        self._topics: dict[str, set[str]] = {}
+        self._groups: dict[str, set[str]] = {}
+        for key in self.table.offset_table:
+            self._note(*_split(key))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Store the offset; False when that would be one offset too many."""
         key = _key(topic, group)
         if self.resets and queue_id in self.resets.get(key, ()):
             return True
-        return self._put(key, queue_id, offset)
+        return self._put(topic, group, queue_id, offset)
 
-    def _put(self, key: str, queue_id: int, offset: int) -> bool:
-        offsets = self.table.offset_table.get(key)
-        if offsets is None or queue_id not in offsets:
-            if self.count >= self.max_count:
-                return False
-            self.count += 1
-            if offsets is None:
-                offsets = self.table.offset_table[key] = {}
-        offsets[queue_id] = offset
-        self.changed = True
+    def _put(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
+        offsets = self.table.offset_table.get(_key(topic, group))
+        if (offsets is None or queue_id not in offsets) and self.count >= self.max_count:
+            return False
+        self._store(topic, group, queue_id, offset)
         return True
 
     def keep(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store an offset of the broker's own, of which there are few, whatever the bound."""
+        self._store(topic, group, queue_id, offset)
+
+    def _store(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         key = _key(topic, group)
-        if queue_id not in self.table.offset_table.get(key, ()):
-            self.count += 1
-        self.table.offset_table.setdefault(key, {})[queue_id] = offset
+        offsets = self.table.offset_table.get(key)
+        if offsets is None:
+            offsets = self.table.offset_table[key] = {}
+            self._note(topic, group)
+        self.count += queue_id not in offsets
+        offsets[queue_id] = offset
         self.changed = True
 
     def commit_of_pull(self, group: str, topic: str, queue_id: int, offset: int, end: int) -> None:
@@ -86,7 +92,7 @@ class ConsumerOffsetManager:
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Have the group go on at `offset` (Java: assignResetOffset); False as `commit`."""
         key = _key(topic, group)
-        if not self._put(key, queue_id, offset):
+        if not self._put(topic, group, queue_id, offset):
             return False
         self.resets.setdefault(key, {})[queue_id] = offset
         return True
@@ -112,22 +118,34 @@ class ConsumerOffsetManager:
         return dict(self.table.offset_table.get(_key(topic, group), {}))
 
     def topics_of(self, group: str) -> set[str]:
-        return {topic for topic, name in map(_split, self.table.offset_table) if name == group}
+        return set(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> set[str]:
-        return {group for name, group in map(_split, self.table.offset_table) if name == topic}
+        return set(self._groups.get(topic, ()))
 
     def remove_topic(self, topic: str) -> None:
-        self._remove([key for key in self.table.offset_table if _split(key)[0] == topic])
+        for group in self.groups_of(topic):
+            self._remove(topic, group)
 
     def remove_group(self, group: str) -> None:
-        self._remove([key for key in self.table.offset_table if _split(key)[1] == group])
+        for topic in self.topics_of(group):
+            self._remove(topic, group)
 
-    def _remove(self, keys: list[str]) -> None:
-        for key in keys:
-            self.resets.pop(key, None)
-            self.count -= len(self.table.offset_table.pop(key))
-            self.changed = True
+    def _remove(self, topic: str, group: str) -> None:
+        key = _key(topic, group)
+        self.resets.pop(key, None)
+        self.count -= len(self.table.offset_table.pop(key, ()))
+        self._topics[group].discard(topic)
+        self._groups[topic].discard(group)
+        if not self._topics[group]:
+            del self._topics[group]
+        if not self._groups[topic]:
+            del self._groups[topic]
+        self.changed = True
+
+    def _note(self, topic: str, group: str) -> None:
+        self._topics.setdefault(group, set()).add(topic)
+        self._groups.setdefault(topic, set()).add(group)
 
     # -- what cannot be --
 
@@ -152,7 +170,7 @@ class ConsumerOffsetManager:
             del offsets[queue_id]
             self.count -= 1
             if not offsets:
-                del self.table.offset_table[key]
+                self._remove(*_split(key))
         self.changed = self.changed or bool(found)
 
 

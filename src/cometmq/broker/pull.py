@@ -23,6 +23,7 @@ from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.predicates import FilterPredicates, by_class
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
+from cometmq.broker.traffic import Traffic
 from cometmq.errors import FilterExpressionError, IllegalArgumentError
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import build_subscription, is_tag_type, tag_matcher
@@ -77,6 +78,7 @@ class PullHandler:
         long_polling: LongPolling,
         filters: ConsumerFilterManager,
         predicates: FilterPredicates,
+        traffic: Traffic,
     ) -> None:
         self._config = config
         self._store = store
@@ -87,6 +89,7 @@ class PullHandler:
         self._long_polling = long_polling
         self._filters = filters
         self._predicates = predicates
+        self._traffic = traffic
         self._awaited = AwaitedHeartbeats()
         clients.on_subscriptions.append(self._awaited.heard)
 
@@ -123,6 +126,7 @@ class PullHandler:
             moved = self._moved(header, group, topic)
             if moved is not None:
                 return moved
+        began_s = self._traffic.monotonic()
         result = self._store.get(
             header.topic,
             header.queue_id,
@@ -145,8 +149,17 @@ class PullHandler:
                 result.max_offset,
             )
         if result.status is GetStatus.FOUND:
+            self._traffic.took(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                result.next_begin_offset,
+                result.message_count,
+                began_s,
+            )
             self._send_found(connection, request, result, group, topic)
             return None
+        self._traffic.missed()
         if (
             may_wait
             and code == ResponseCode.PULL_NOT_FOUND

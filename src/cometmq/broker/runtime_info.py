@@ -6,17 +6,23 @@ Beside Java's keys there are our own: `nextDeletedFile`, `nextDeletionTimeStamp`
 were refused. `delayPending_<level>` count the messages that wait by level, `timerPending` those that
 wait for a time of their own, `delayDelivered` what was delivered since the start, and
 `transactionsUnresolved` the half messages without a verdict.
+
+One loop serves all requests, so there are no thread pools and nothing waits in their queues. Tools read
+Java's keys for those all the same: the sizes are 0, the capacities Java's defaults, since tools divide
+by them, and the waiting times say how late the loop was when it last took a sample.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
 from cometmq.broker.delayed import DelayedMessages
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.predicates import FilterPredicates
+from cometmq.broker.traffic import Traffic
 from cometmq.broker.transaction_check import TransactionService
 from cometmq.protocol.bodies import KVTable
 from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, RequestCode, ResponseCode
@@ -31,6 +37,15 @@ from cometmq.store.retention import Plan
 from cometmq.store.store import MessageStore
 
 _UNITS: Final = "KMGTPE"
+# Java: BrokerConfig. The last one is spelt as Java spells it.
+_POOL_CAPACITIES: Final = {
+    "sendThreadPoolQueue": 10_000,
+    "pullThreadPoolQueue": 100_000,
+    "litePullThreadPoolQueue": 100_000,
+    "queryThreadPoolQueue": 20_000,
+    "ackThreadPoolQueue": 100_000,
+}
+_END_TRANSACTION_CAPACITY: Final = 100_000
 
 
 class RuntimeInfo:
@@ -45,8 +60,10 @@ class RuntimeInfo:
         delayed: DelayedMessages,
         transactions: TransactionService,
         predicates: FilterPredicates,
+        traffic: Traffic,
     ) -> None:
         self._predicates = predicates
+        self._traffic = traffic
         self._store = store
         self._disk = disk
         self._clock = clock
@@ -54,6 +71,7 @@ class RuntimeInfo:
         self._delayed = delayed
         self._transactions = transactions
         self._started_ms = clock.now_ms()
+        self._log_end_at_start = store.commit_log.end
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader, self.tell)
@@ -65,6 +83,9 @@ class RuntimeInfo:
         table = {
             **self._of_broker(),
             **self._of_store(),
+            **self._of_traffic(),
+            **self._of_puts(),
+            **self._of_pools(),
             **self._of_what_waits(),
             **self._predicates.counts(),
             **of_disk,
@@ -104,14 +125,70 @@ class RuntimeInfo:
             table[f"refused_{cause.value}"] = str(count)
         return table
 
+    def _of_traffic(self) -> dict[str, str]:
+        traffic = self._traffic
+        transferred = _rates(traffic.transferred_rates())
+        both = zip(traffic.found_rates(), traffic.missed_rates(), strict=True)
+        return {
+            "putTps": _rates(traffic.put_rates()),
+            "getFoundTps": _rates(traffic.found_rates()),
+            "getMissTps": _rates(traffic.missed_rates()),
+            # Java: this one alone says 0 of what it does not know yet.
+            "getTotalTps": _rates([(found or 0.0) + (missed or 0.0) for found, missed in both]),
+            "getTransferredTps": transferred,
+            # As 4.9 spells it, and its tools with it.
+            "getTransferedTps": transferred,
+            "msgPutTotalYesterdayMorning": str(traffic.put_mornings[0]),
+            "msgPutTotalTodayMorning": str(traffic.put_mornings[1]),
+            "msgPutTotalTodayNow": str(traffic.user_put()),
+            "msgGetTotalYesterdayMorning": str(traffic.taken_mornings[0]),
+            "msgGetTotalTodayMorning": str(traffic.taken_mornings[1]),
+            "msgGetTotalTodayNow": str(traffic.user_taken),
+        }
+
+    def _of_puts(self) -> dict[str, str]:
+        store, traffic = self._store, self._traffic
+        # Java, too, says 1 before the first message.
+        count = store.appended_count or 1
+        size = store.commit_log.end - self._log_end_at_start
+        times = "".join(f"{name}:{number} " for name, number in traffic.put_time_counts())
+        return {
+            "putMessageTimesTotal": str(count),
+            "putMessageFailedTimes": str(sum(store.refusals.counts.values())),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": str(size / count),
+            "putMessageEntireTimeMax": str(store.longest_append_ms),
+            "putMessageDistributeTime": times,
+            "putLatency99": f"{traffic.put_time_ms(0.99):.2f}",
+            "putLatency999": f"{traffic.put_time_ms(0.999):.2f}",
+            "getMessageEntireTimeMax": str(int(traffic.longest_get_s * 1000)),
+            # Nothing waits between the log and the queues.
+            "dispatchMaxBuffer": "0",
+        }
+
+    def _of_pools(self) -> dict[str, str]:
+        wait_ms = str(int(self._traffic.loop_delay_s * 1000))
+        table = {
+            "EndTransactionQueueSize": "0",
+            "EndTransactionThreadPoolQueueCapacity": str(_END_TRANSACTION_CAPACITY),
+        }
+        for name, capacity in _POOL_CAPACITIES.items():
+            table[f"{name}Size"] = "0"
+            table[f"{name}Capacity"] = str(capacity)
+            table[f"{name}HeadWaitTimeMills"] = wait_ms
+        return table
+
     def _of_what_waits(self) -> dict[str, str]:
         levels, timers = self._delayed.levels, self._delayed.timers
         late_ms = self._clock.now_ms() - timers.next_due_ms()
+        enqueue_tps, dequeue_tps = self._traffic.timer_rates()
         table = {
             # Java: seconds behind, messages not yet read from the timer topic, and how many wait.
             "timerReadBehind": str(max(0, late_ms // 1000)),
             "timerOffsetBehind": "0",
             "timerCongestNum": str(timers.pending),
+            "timerEnqueueTps": str(enqueue_tps),
+            "timerDequeueTps": str(dequeue_tps),
             "timerPending": str(timers.pending),
             "delayDelivered": str(self._delayed.delivered_count),
             "transactionsUnresolved": str(self._transactions.unresolved_count),
@@ -156,6 +233,11 @@ def _bytes(count: int) -> str:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(_UNITS))
     return f"{count / 1024**power:.1f} {_UNITS[power - 1]}iB"
+
+
+def _rates(rates: Sequence[float | None]) -> str:
+    """As Java does: three numbers with blanks between, those not known yet left out."""
+    return " ".join("" if rate is None else str(rate) for rate in rates)
 
 
 def _runtime(span_ms: int) -> str:

@@ -21,6 +21,7 @@ from cometmq.broker.delays import Delays
 from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
 from cometmq.broker.group_commit import GroupCommit
 from cometmq.broker.indexing import Indexing
+from cometmq.broker.inspection import InspectionHandlers
 from cometmq.broker.lock_handlers import LockHandlers
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offset_handlers import OffsetHandlers
@@ -42,6 +43,7 @@ from cometmq.broker.runtime_info import RuntimeInfo
 from cometmq.broker.send import SendHandler
 from cometmq.broker.state import StateWriter
 from cometmq.broker.tables import BrokerTables
+from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
 from cometmq.broker.transaction_check import TransactionService
 from cometmq.broker.transactions import Transactions
 from cometmq.errors import ConfigError
@@ -283,6 +285,8 @@ class Broker:
         locks = QueueLocks(self._clock)
         LockHandlers(locks).register(self._handlers)
         self.clients = ClientManager(self._clock)
+        self._traffic = Traffic(self._clock, store, self.topics, delays.messages)
+        self.clients.on_members_changed.append(self._traffic.members_changed)
         limits = RetryLimits(self.clients.consumers)
         self.clients.on_members_changed.append(limits.members_changed)
         retry = RetryHandler(
@@ -325,6 +329,7 @@ class Broker:
             self._long_polling,
             self._filters.manager,
             self.predicates,
+            self._traffic,
         ).register(self._handlers)
         self.predicates.register(self._handlers)
         client_handlers.register(self._handlers)
@@ -345,6 +350,16 @@ class Broker:
             self.offsets,
             self._long_polling.release_topic,
         ).register(self._handlers)
+        InspectionHandlers(
+            self.config,
+            self._clock,
+            store,
+            self.topics,
+            self.clients,
+            self.offsets,
+            self._traffic,
+            self.address,
+        ).register(self._handlers)
         CleaningHandlers(store, self.topics, self._topic_removed).register(self._handlers)
         ConfigHandlers(
             self.config, store, self._clock, self._given, self.topics.permission_changed
@@ -357,6 +372,7 @@ class Broker:
             delays.messages,
             self._transactions,
             self.predicates,
+            self._traffic,
         ).register(self._handlers)
 
     def _start_timers(self, tables: BrokerTables) -> None:
@@ -375,6 +391,7 @@ class Broker:
         self._tasks.every(
             config.flush_consumer_offset_interval / 1000, tables.save_offsets, "save-offsets"
         )
+        self._tasks.every(SAMPLE_PERIOD_S, self._traffic.sample, "traffic", first_s=0)
         self._filters.start(self._tasks)
 
     def _disconnected(self, connection: Connection) -> None:

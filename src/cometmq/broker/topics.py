@@ -59,6 +59,11 @@ class TopicManager:
     def all(self) -> Iterable[TopicConfig]:
         return self.table.topic_config_table.values()
 
+    @property
+    def system_topics(self) -> frozenset[str]:
+        """Those that the broker itself makes at every start."""
+        return self._system
+
     def is_system(self, topic: str) -> bool:
         """Made by the broker itself at every start."""
         return topic in self._system

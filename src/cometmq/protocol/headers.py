@@ -404,3 +404,41 @@ class RegisterTopicRequestHeader(Header):
 class GetBrokerMemberGroupRequestHeader(Header):
     cluster_name: str
     broker_name: str
+
+
+class GetTopicStatsInfoRequestHeader(Header):
+    topic: str
+
+
+class GetTopicConfigRequestHeader(Header):
+    topic: str
+
+
+class GetConsumerConnectionListRequestHeader(Header):
+    consumer_group: str
+
+
+class GetProducerConnectionListRequestHeader(Header):
+    producer_group: str
+
+
+class GetConsumeStatsRequestHeader(Header):
+    """Of every topic that the group consumes, or of one; or of those that `topic_list` names, with
+    semicolons between them, whether or not the group subscribes to them."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class QueryTopicConsumeByWhoRequestHeader(Header):
+    topic: str
+
+
+class QueryTopicsByConsumerRequestHeader(Header):
+    group: str
+
+
+class QuerySubscriptionByConsumerRequestHeader(Header):
+    group: str
+    topic: str

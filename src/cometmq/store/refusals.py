@@ -89,10 +89,17 @@ class PageCacheWatch:
         self._refusals = refusals
         self._until = 0.0
         self._flush_began: float | None = None
+        # How many appends took how many ms; of those that had to wait and took 1 ms or longer.
+        self.slow_appends: dict[int, int] = {}
+        self.longest_append_ms = 0
 
     def append_took(self, began: float) -> None:
         """Tell of an append that had to wait for pages or a file since `began`."""
         now = self._monotonic()
+        took_ms = int((now - began) * 1000)
+        if took_ms > 0:
+            self.slow_appends[took_ms] = self.slow_appends.get(took_ms, 0) + 1
+            self.longest_append_ms = max(self.longest_append_ms, took_ms)
         if now - began > self._limit_s:
             self._until = now + self._limit_s
             self._refuse("an append", now - began)

@@ -7,6 +7,7 @@ the index and the positions may be used.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Final
@@ -358,6 +359,28 @@ class MessageStore:
         """Store timestamp, ms, of the queue's first message; -1 when it has none."""
         return self.store_timestamp(topic, queue_id, self.min_offset(topic, queue_id))
 
+    def stored_since(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """How many messages of a queue were stored at `timestamp_ms` or later.
+
+        Looks from the end in growing steps, so it costs what is young and not what is old.
+        """
+        queue = self.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low, end = queue.min_offset, queue.next_offset
+        step = 1
+        while end - step >= low:
+            timestamp = self.store_timestamp(topic, queue_id, end - step)
+            if timestamp < timestamp_ms:
+                low = end - step
+                break
+            step *= 2
+        young = range(low, end)
+        first = bisect_left(
+            young, timestamp_ms, key=lambda offset: self.store_timestamp(topic, queue_id, offset)
+        )
+        return len(young) - first
+
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
@@ -468,6 +491,22 @@ class MessageStore:
             raise
         finally:
             watch.flush_ends()
+
+    @property
+    def appended_count(self) -> int:
+        """How many messages were stored since the store was made."""
+        return self._appender.appended_count
+
+    @property
+    def longest_append_ms(self) -> int:
+        """The longest that an append had to wait since the store was made."""
+        return self._appender.page_cache_watch.longest_append_ms
+
+    def take_slow_appends(self) -> dict[int, int]:
+        """How many appends had to wait for how many ms since this was last asked."""
+        watch = self._appender.page_cache_watch
+        taken, watch.slow_appends = watch.slow_appends, {}
+        return taken
 
     def watch_page_cache(self) -> None:
         """Refuse messages while a flush is blocked, admit them again afterwards; for the store's

@@ -170,3 +170,26 @@ def test_producers_come_and_go(clients: Clients) -> None:
     clients.manager.unregister_producer("p", "a")
     assert clients.manager.producers("p") == []
     assert clients.told == []
+
+
+def test_subscribers_of_a_topic_are_known_without_looking_at_all_groups(clients: Clients) -> None:
+    first, second = clients.member("a"), clients.member("b")
+    clients.beat(first, "g", "t", "u")
+    clients.beat(second, "h", "t")
+    assert clients.manager.groups_of("t") == {"g", "h"}
+    clients.beat(first, "g", "u", version=2)
+    assert clients.manager.groups_of("t") == {"h"}
+    clients.manager.unregister_consumer("g", "a")
+    clients.manager.connection_closed(second.connection)
+    assert clients.manager.groups_of("t") == clients.manager.groups_of("u") == set()
+
+
+def test_a_beat_without_subscriptions_leaves_those_of_the_group(clients: Clients) -> None:
+    clients.beat(clients.member("a"))
+    clients.manager.register_consumer(
+        clients.member("b"), ConsumerData("g"), fingerprint=7, without_subscriptions=True
+    )
+    group = clients.manager.consumer_group("g")
+    assert group is not None
+    assert (list(group.subscriptions), list(group.members)) == (["t"], ["a", "b"])
+    assert clients.told[-1] == ("g", ["a", "b"])

@@ -1,0 +1,64 @@
+"""Bodies in which a broker tells operators of its topics, groups and clients.
+
+Java: `remoting.protocol.body` and `remoting.protocol.admin`. Maps by message queue have texts for keys,
+see `queue_table`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol.bodies import Body
+from cometmq.protocol.header import Int32, Int64
+
+
+class TopicOffset(Body):
+    """A value of code 202: one queue of a topic; the time is that of its newest message, ms, 0 without one."""
+
+    last_update_timestamp: Int64 = 0
+    max_offset: Int64 = 0
+    min_offset: Int64 = 0
+
+
+class OffsetWrapper(Body):
+    """A value of code 208: how far a group is in one queue: consumed up to `consumer_offset`, handed messages up to
+    `pull_offset`. The time is that of the last message it consumed, ms, 0 without one."""
+
+    broker_offset: Int64 = 0
+    consumer_offset: Int64 = 0
+    last_timestamp: Int64 = 0
+    pull_offset: Int64 = 0
+
+
+class ClientConnection(Body):
+    """One client of a group. `language` is a name of Java's LanguageCode: it takes no other."""
+
+    client_addr: str
+    client_id: str
+    language: str
+    version: Int32
+
+
+class ProducerConnection(Body):
+    """The answer of code 204."""
+
+    connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
+
+
+class ConsumerConnection(Body):
+    """The answer of code 203."""
+
+    consume_from_where: str
+    consume_type: str
+    message_model: str
+    connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
+    subscription_table: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
+
+
+class QuerySubscriptionResponseBody(Body):
+    """The answer of code 345; without the subscription if the group has none to the topic."""
+
+    group: str
+    topic: str
+    subscription_data: SubscriptionData | None = None

@@ -1,0 +1,91 @@
+"""Runs Apache's `mqadmin` of 4.9 and 5.3: many commands in one JVM, as a start takes seconds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from tests.interop.peers import PeerError, clean_environment, java_classpath
+
+
+class Printed(NamedTuple):
+    """What one command wrote to its standard output and error."""
+
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The words of each line that is no heading."""
+        lines = (line for line in self.out.splitlines() if line.strip())
+        return [line.split() for line in lines if not line.startswith("#")]
+
+
+class MqAdmin:
+    """`mqadmin` of one release line (4 or 5) against one name server. A context manager."""
+
+    def __init__(self, line: int, namesrv: str) -> None:
+        assert line in (4, 5), line
+        self.line = line
+        self._namesrv = namesrv
+        self._home = Path(tempfile.mkdtemp(prefix="mqadmin-"))
+        self._errors = (self._home / "stderr").open("w+b")
+        flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+        flags.append(f"-Duser.home={self._home}")
+        _write_logback(self._home)
+        classpath = java_classpath(f"tools{line}")
+        environment = {
+            **clean_environment(),
+            "HOME": str(self._home),
+            "ROCKETMQ_HOME": str(self._home),
+        }
+        self._process = subprocess.Popen(
+            ["java", *flags, "-cp", classpath, "cometmq.interop.Admin"],
+            cwd=self._home,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+
+    def run(self, command: str, *args: str) -> Printed:
+        """Run one command to its end, with `-n` set."""
+        assert self._process.stdin is not None
+        line = "\t".join((command, *args, "-n", self._namesrv))
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        return Printed(self._frame("#out"), self._frame("#err"))
+
+    def _frame(self, name: str) -> str:
+        assert self._process.stdout is not None
+        head = self._process.stdout.readline().split()
+        if len(head) != 2 or head[0] != name.encode():
+            self._errors.seek(0)
+            raise PeerError(f"mqadmin {self.line}: {head}\n{self._errors.read().decode()[-3000:]}")
+        text = self._process.stdout.read(int(head[1]) + 1)
+        return text[:-1].decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._errors.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _write_logback(home: Path) -> None:
+    """4.9 does not start a command without this file."""
+    (home / "conf").mkdir()
+    (home / "conf" / "logback_tools.xml").write_text("<configuration/>")

@@ -1,0 +1,190 @@
+"""Apache's own `mqadmin`, of 4.9 and of 5.3, against our servers; what it prints of a Java broker that saw
+the same traffic is the measure.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from tests.interop.clients import FINISH_TIMEOUT_S, JavaClient, RunningClient
+from tests.interop.conftest import need
+from tests.interop.mqadmin import MqAdmin, Printed
+from tests.interop.peers import ask
+
+from cometmq.protocol.inspection_bodies import OffsetWrapper
+from cometmq.protocol.queue_table import decode_queue_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.interop.conftest import Namesrv
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+
+CONSUME_STATS = 208
+TOPIC, GROUP, COUNT = "mqadmin-orders", "mqadmin-billing", 8
+JAVA_QUIRKS = (
+    # Its table of who subscribes holds topics in place of groups.
+    f"consumerGroup={TOPIC},",
+)
+
+
+class Seen(NamedTuple):
+    """Servers on which a Java consumer runs that has consumed all that a Java producer sent."""
+
+    namesrv: str
+    sent: list[dict[str, str]]
+
+
+class Tools(NamedTuple):
+    """One release of `mqadmin`, at our servers and at Java's."""
+
+    ours: MqAdmin
+    java: MqAdmin
+
+
+def _watched(namesrv: str, stack: ExitStack) -> Seen:
+    client = JavaClient(5)
+    sent = client.produce(
+        namesrv=namesrv, topic=TOPIC, mode="sync", count=COUNT, size=64, tags="A,B", prefix="k"
+    )
+    consumer: RunningClient = stack.enter_context(
+        client.start(
+            "consume",
+            namesrv=namesrv,
+            topic=TOPIC,
+            group=GROUP,
+            expression="*",
+            expected=COUNT,
+            member="m1",
+            until_stdin=True,
+            **{"from": "first"},
+        )
+    )
+    consumer.wait_messages(COUNT)
+    _wait_committed(sent[0]["offsetMsgId"])
+    return Seen(namesrv, sent)
+
+
+def _wait_committed(offset_msg_id: str) -> None:
+    """Wait until the consumer has told the broker of the message how far it is."""
+    broker = f"127.0.0.1:{int(offset_msg_id[8:16], 16)}"
+    deadline = time.monotonic() + FINISH_TIMEOUT_S
+    while True:
+        code, body = ask(broker, CONSUME_STATS, {"consumerGroup": GROUP, "topic": TOPIC})
+        rows = decode_queue_table(body, "offsetTable", OffsetWrapper) if code == 0 else {}
+        if sum(row.consumer_offset for row in rows.values()) == COUNT:
+            return
+        assert time.monotonic() < deadline, rows
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def seen(comet_servers: Namesrv, java_servers: Namesrv) -> Iterator[tuple[Seen, Seen]]:
+    """Our servers and Java's."""
+    need("java", "mvn")
+    with ExitStack() as stack:
+        yield _watched(comet_servers, stack), _watched(java_servers, stack)
+
+
+@pytest.fixture(scope="module", params=[4, 5])
+def tools(request: pytest.FixtureRequest, seen: tuple[Seen, Seen]) -> Iterator[Tools]:
+    ours, java = seen
+    with (
+        MqAdmin(request.param, ours.namesrv) as at_ours,
+        MqAdmin(request.param, java.namesrv) as at,
+    ):
+        yield Tools(at_ours, at)
+
+
+def told(printed: Printed) -> list[str]:
+    """The lines without what differs from run to run: places, times, rates, blanks."""
+    lines = []
+    for line in printed.out.splitlines():
+        text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?", "TIME", line)
+        text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
+        text = re.sub(r"TPS: [0-9.]+", "TPS: RATE", text)
+        if text.strip() and not any(quirk in text for quirk in JAVA_QUIRKS):
+            lines.append(" ".join(text.split()))
+    return lines
+
+
+def same(tools: Tools, *command: str) -> list[str]:
+    """What both brokers were told to print, which must be the same but for the order."""
+    ours, java = tools.ours.run(*command), tools.java.run(*command)
+    assert not ours.err, ours.err
+    assert sorted(told(ours)) == sorted(told(java))
+    return told(ours)
+
+
+def test_cluster_list_prints_no_null(tools: Tools) -> None:
+    printed = tools.ours.run("clusterList")
+    assert not printed.err, printed.err
+    (row,) = printed.rows
+    assert "null" not in printed.out
+    assert row[0:3] == ["DefaultCluster", "broker-a", "0"]
+    assert re.search(r"\d+\.\d\d\(0,\d+ms\)", printed.out), printed.out
+    if tools.ours.line == 5:
+        assert row[-1] == "true"
+    more = tools.ours.run("clusterList", "-m")
+    (totals,) = more.rows
+    assert not more.err
+    assert int(totals[4]) >= COUNT
+    assert int(totals[5]) >= COUNT
+
+
+def test_broker_status_has_every_key_of_a_java_broker(tools: Tools) -> None:
+    def keys(printed: Printed) -> set[str]:
+        assert not printed.err, printed.err
+        return {row[1].rstrip(":") for row in printed.rows if "DiskRatio_" not in row[1]}
+
+    command = ("brokerStatus", "-c", "DefaultCluster")
+    missing = keys(tools.java.run(*command)) - keys(tools.ours.run(*command))
+    assert missing <= {f"scheduleMessageOffset_{level}" for level in range(19)}
+
+
+def test_topic_status_and_route_are_those_of_a_java_broker(tools: Tools) -> None:
+    assert same(tools, "topicStatus", "-t", TOPIC)[1].split()[:4] == ["broker-a", "0", "0", "2"]
+    route = same(tools, "topicRoute", "-t", TOPIC)
+    assert '"writeQueueNums":4' in route
+    topics = tools.ours.run("topicList", "-c")
+    assert ["DefaultCluster", TOPIC, GROUP] in topics.rows
+
+
+def test_an_online_group_is_shown_online(tools: Tools) -> None:
+    printed = tools.ours.run("consumerProgress")
+    assert not printed.err, printed.err
+    (row,) = [row for row in printed.rows if row[0] == GROUP]
+    assert (row[1], row[3], row[4]) == ("1", "PUSH", "CLUSTERING")
+    progress = told(tools.ours.run("consumerProgress", "-g", GROUP))
+    queues = [line.split() for line in progress if line.startswith(TOPIC)]
+    assert [queue[2:5] for queue in sorted(queues)] == [[str(i), "2", "2"] for i in range(4)]
+
+
+def test_consumer_connections_are_those_of_a_java_broker(tools: Tools) -> None:
+    connection = same(tools, "consumerConnection", "-g", GROUP)
+    assert f"%RETRY%{GROUP} *" in connection
+
+
+def test_looking_for_a_message_ends_with_who_consumed_it(
+    tools: Tools, seen: tuple[Seen, Seen]
+) -> None:
+    message = seen[0].sent[3]
+    topic = ("-t", TOPIC) if tools.ours.line == 5 else ()
+    place = ("-b", message["brokerName"], "-i", str(message["queueId"]), "-o", "0")
+    for command in (
+        ("queryMsgById", "-i", message["offsetMsgId"], *topic),
+        ("queryMsgByUniqueKey", "-i", message["msgId"], "-t", TOPIC),
+        ("queryMsgByOffset", "-t", TOPIC, *place),
+    ):
+        printed = tools.ours.run(*command)
+        assert not printed.err, (command, printed.err)
+        assert re.search(r"Keys: +\[k-3 all-k\]", printed.out), (command, printed.out)
+        track = f"MessageTrack [consumerGroup={GROUP}, trackType=CONSUMED, exceptionDesc=null]"
+        assert track in printed.out, (command, printed.out)
+    by_key = tools.ours.run("queryMsgByKey", "-t", TOPIC, "-k", "k-3")
+    assert [row[1:] for row in by_key.rows] == [[str(message["queueId"]), "0"]]
