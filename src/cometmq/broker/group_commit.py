@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import structlog
 
 from cometmq.broker.flushing import CommitLogFlusher
-from cometmq.errors import StoreError
+from cometmq.errors import StoreError, StoreStarvedError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import encode_answer, response
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+# Between two attempts while no descriptor is free.
+_STARVED_PAUSE_S: Final = 0.05
 
 
 class _Waiting(NamedTuple):
@@ -69,6 +76,10 @@ class GroupCommit:
                     continue
                 try:
                     self._answer_flushed(flush.result())
+                except StoreStarvedError as error:  # no sync was begun: the next may succeed
+                    log.warning("sends wait for a flush", reason=str(error))
+                    await asyncio.sleep(_STARVED_PAUSE_S)
+                    self._answer_overdue()
                 except StoreError as error:
                     self._answer_failed(error)
         finally:
