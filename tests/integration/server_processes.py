@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -64,7 +64,7 @@ class ServerProcess:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
-def arguments(kind: str, port: int, directory: Path, **settings: Any) -> list[str]:
+def arguments(kind: str, port: int, directory: Path, settings: Mapping[str, Any]) -> list[str]:
     """The command line of a `broker`, `namesrv` or `dev` on `port`, with keys of its file."""
     if kind == "dev":
         return ["dev", "--port", "0", "--broker-port", str(port), "--store", str(directory / "s")]
@@ -92,13 +92,18 @@ def server_process(
     stdout: int | IO[bytes] = subprocess.DEVNULL,
     stderr: int | IO[bytes] = subprocess.DEVNULL,
     before: Callable[[], None] | None = None,
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[ServerProcess]:
-    """`before` runs in the child, before the server's program does."""
+    """`settings` are keys of its configuration file; `before` runs in the child, before the server's program does."""
     with HeldPort() as held:
         inherited = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
         with subprocess.Popen(
-            [sys.executable, "-m", "cometmq", *arguments(kind, held.port, directory, **settings)],
+            [
+                sys.executable,
+                "-m",
+                "cometmq",
+                *arguments(kind, held.port, directory, settings or {}),
+            ],
             env=inherited,
             stdout=stdout,
             stderr=stderr,

@@ -206,7 +206,8 @@ class RemotingServer:
 
     def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
-        late, self._swept_at = now - self._swept_at > 3 * self._sweep_period_s, now
+        late = now - self._swept_at > max(1.0, 3 * self._sweep_period_s)
+        self._swept_at = now
         if late:  # this process stood still, and what peers sent meanwhile is not read yet
             return
         for connection in list(self.connections):

@@ -107,3 +107,4 @@ def _take_over_standard_logging() -> None:
         if isinstance(handler, _OtherLibraries):
             root.removeHandler(handler)
     root.addHandler(_OtherLibraries(logging.WARNING))
+    logging.captureWarnings(capture=True)
