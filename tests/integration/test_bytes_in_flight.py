@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.integration.client_faces import eventually
-from tests.integration.raw_client import RawClient, json_request
+from tests.integration.raw_client import RawClient, json_request, pull_ext
 from tests.integration.server_processes import UNSUPPORTED, server_process
 
 LIMIT = 16 << 20
 FRAME = 1 << 20
+PULL = 11
 
 
 def resident_bytes(pid: int) -> int:
@@ -71,3 +72,20 @@ def test_headers_that_never_end_are_cut(kind: str, tmp_path: Path) -> None:
         eventually(lambda: all(map(ended_by_server, slow)))
         server.refuses()
         assert server.stop() == 0
+
+
+def test_pulls_that_wait_are_bounded_by_what_they_brought(tmp_path: Path) -> None:
+    """Any number of bytes may stand in a pull's body, and pulls wait as long as they like."""
+    settings = {"maxBytesInFlight": LIMIT}
+    with server_process("broker", tmp_path, settings=settings) as server, ExitStack() as stack:
+        assert server.send().code == 0
+        ext = pull_ext("t", queueOffset=1, sysFlag=2 | 4, suspendTimeoutMillis=3_600_000)
+        honest = stack.enter_context(RawClient(server.address))
+        honest.socket.sendall(json_request(PULL, ext, opaque=5))
+        waiting = [stack.enter_context(RawClient(server.address)) for _ in range(40)]
+        for client in waiting:
+            client.socket.sendall(json_request(PULL, ext, bytes(FRAME)))
+        ended = eventually(lambda: sum(map(ended_by_server, waiting)))
+        assert ended < 40
+        assert server.send().code == 0
+        assert (honest.receive().opaque, server.stop()) == (5, 0)

@@ -38,7 +38,12 @@ from cometmq.protocol.command import (
 from cometmq.protocol.frame import MAX_FRAME_LENGTH, Frame, FrameDecoder, SerializeType
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.dispatch import Handlers
-from cometmq.remoting.holdings import SLOW_BYTES_PER_S, Holding, Holdings
+from cometmq.remoting.holdings import (
+    SLOW_BYTES_PER_S,
+    WORTH_COUNTING_BYTES,
+    Holding,
+    Holdings,
+)
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -367,6 +372,18 @@ class Connection(asyncio.Protocol):
             self.closed = True
             self._transport.abort()
 
+    def keep(self, request: AnyRequest) -> None:
+        """Count a request as held until `let_go`; for handlers that answer it later."""
+        size = len(request.frame.header) + len(request.frame.body)
+        if size >= WORTH_COUNTING_BYTES:
+            self.holding.keeps(self, size)
+
+    def let_go(self, request: AnyRequest) -> None:
+        """A request that was kept is served now."""
+        size = len(request.frame.header) + len(request.frame.body)
+        if size >= WORTH_COUNTING_BYTES:
+            self.holding.keeps(self, -size)
+
     def is_overdue(self, now: float) -> bool:
         """Whether the unfinished frame should have come by now."""
         began = self.holding.frame_began
@@ -392,7 +409,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         if not command.is_response and not command.is_oneway:
-            self._refuse(command, ResponseCode.SYSTEM_BUSY, reason)
+            self.refuse(command.opaque, ResponseCode.SYSTEM_BUSY, reason)
         self.close()
 
     # Inside
@@ -445,6 +462,7 @@ class Connection(asyncio.Protocol):
             elif isinstance(answer, RemotingCommand):
                 self.reply(request, answer)
             else:
+                self.keep(request)
                 self._owner.spawn(self._answer_later(request, answer), f"request-{code}")
         except Exception as error:  # noqa: BLE001 - one request must not end the connection
             self.reply_failure(request, error)
@@ -469,8 +487,8 @@ class Connection(asyncio.Protocol):
             self._on_response(command)
         elif not command.is_oneway:
             log.warning("request code not supported", peer=self.peer, code=command.code)
-            self._refuse(
-                command,
+            self.refuse(
+                command.opaque,
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {command.code} not supported",
             )
@@ -481,11 +499,12 @@ class Connection(asyncio.Protocol):
             return
         log.warning("request refused", peer=self.peer, code=command.code, reason=str(error))
         if not command.is_oneway:
-            self._refuse(command, ResponseCode.SYSTEM_ERROR, str(error))
+            self.refuse(command.opaque, ResponseCode.SYSTEM_ERROR, str(error))
 
-    def _refuse(self, command: RemotingCommand, code: int, remark: str) -> None:
+    def refuse(self, opaque: int, code: int, remark: str) -> None:
+        """Answer the request with that number by a code and the reason."""
         answer = response(code, remark)
-        answer.opaque = command.opaque
+        answer.opaque = opaque
         self.write(encode_command(answer, self.serialize_type))
 
     def _on_response(self, command: RemotingCommand) -> None:
@@ -502,6 +521,8 @@ class Connection(asyncio.Protocol):
             result = await answer
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request's task
             result = self._failure(request, error)
+        finally:
+            self.let_go(request)
         if result is not None:
             self.reply(request, result)
 

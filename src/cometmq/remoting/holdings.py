@@ -1,7 +1,8 @@
 """How many bytes the connections of a server hold, and which of them has to go when it is too much.
 
-What counts: frames that have begun and not ended, requests that wait until their peer takes answers,
-and answers that the kernel has not taken. Each connection bounds its own; this is the bound of all.
+What counts: frames that have begun and not ended, requests that wait (for what they ask for, or until
+their peer takes answers), and answers that the kernel has not taken. Each connection bounds its own;
+this is the bound of all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
 # A peer that is slower, in sending a frame or in taking answers, counts as one that stands still.
 SLOW_BYTES_PER_S: Final = 16 * 1024
 MEASURE_PERIOD_S: Final = 1.0
+# Smaller requests that are answered later are not counted: what waits is bounded by number too.
+WORTH_COUNTING_BYTES: Final = 4096
 # Cutting goes on until this part of the limit is free, so that the next read does not begin it anew.
 _FREED_PART: Final = 8
 # Unsent bytes are measured when this part of the limit may have come since, and each second.
@@ -43,18 +46,23 @@ class Holding:
     __slots__ = (
         "_measured_at",
         "_of_all",
+        "_over",
         "_taken",
         "_unsent_since",
         "_written",
         "frame_began",
+        "kept",
         "received",
         "unsent",
     )
 
     def __init__(self, of_all: Holdings | None) -> None:
-        # Bytes of unfinished and deferred frames; bytes of answers as last measured.
+        # Bytes of all that was received, among them those of requests to be answered later; bytes of
+        # answers as last measured.
         self.received = 0
+        self.kept = 0
         self.unsent = 0
+        self._over = False
         # When the first byte of the unfinished frame came, 0 if there is none.
         self.frame_began = 0.0
         self._of_all = of_all
@@ -72,14 +80,21 @@ class Holding:
             self.frame_began = 0.0
         elif new_frame or not self.frame_began:
             self.frame_began = now
-        more = unfinished + deferred - self.received
+        more = unfinished + deferred + self.kept - self.received
         self.received += more
         if more and self._of_all is not None:
             self._of_all.received(holder, more)
 
+    def keeps(self, holder: Holder, more: int) -> None:
+        """So many bytes more, or fewer, are those of requests that will be answered later."""
+        if self._of_all is not None and not self._over:
+            self.kept += more
+            self.received += more
+            self._of_all.received(holder, more)
+
     def writes(self, holder: Holder, size: int) -> None:
         """So many bytes were handed to the transport, which may keep them."""
-        if self._of_all is not None:
+        if self._of_all is not None and not self._over:
             self._written += size
             self._of_all.wrote(holder, size)
 
@@ -87,8 +102,9 @@ class Holding:
         """The connection is lost or cut. Idempotent."""
         if self._of_all is not None:
             self._of_all.gone(holder)
-        self.received = self.unsent = 0
+        self.received = self.kept = self.unsent = 0
         self.frame_began = 0.0
+        self._over = True
 
     def measure(self, unsent: int, now: float) -> None:
         """Tell how many bytes the transport has kept; shows whether the peer takes what it gets."""
@@ -99,12 +115,13 @@ class Holding:
 
     def byte_seconds(self, now: float) -> float:
         """What it holds, times how long: of a frame since its first byte, of answers since the peer
-        last took any.
+        last took any. Requests that are answered later count as if they came a second ago.
         """
         unsent_s = now - self._unsent_since
         received_s = now - self.frame_began if self.frame_began else unsent_s
         # A hundredth of a second more: of those that began at this moment the largest is meant.
-        return self.received * (received_s + 0.01) + self.unsent * (unsent_s + 0.01)
+        arriving = (self.received - self.kept) * (received_s + 0.01)
+        return arriving + self.kept + self.unsent * (unsent_s + 0.01)
 
 
 class Holdings:

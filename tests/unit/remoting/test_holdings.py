@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from tests.unit.remoting.line import Line, echo
+from tests.unit.remoting.line import ECHO, EchoHeader, Line, echo
 from tests.unit.remoting.test_server import Peer, handlers, running
 from tests.unit.remoting.waiting import TIMEOUT_S, until
 
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.command import RemotingCommand, decode_command
+from cometmq.protocol.command import RemotingCommand, Request, decode_command, response
 from cometmq.protocol.frame import FrameDecoder
-from cometmq.remoting.connection import ConnectionLimits
+from cometmq.remoting.connection import Connection, ConnectionLimits
+from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
 
@@ -185,3 +186,44 @@ async def test_a_silent_connection_gives_its_place_to_a_new_one() -> None:
         await spoken.ask(echo())
         for peer in (spoken, silent, late):
             await peer.close()
+
+
+async def test_requests_that_are_answered_later_are_counted_until_they_are() -> None:
+    """100,000 pulls may wait: with megabytes in each of them they were the bound of nothing."""
+    holdings = Holdings()
+    go_on = asyncio.Event()
+
+    async def later(_connection: Connection, _call: Request[EchoHeader]) -> RemotingCommand:
+        await go_on.wait()
+        return response(0)
+
+    table = Handlers()
+    table.register(ECHO, EchoHeader, later)
+    line = Line(table, server_side=True, holdings=holdings)
+    line.feed(echo(body=bytes(50_000)) * 2 + echo(body=bytes(100_000))[:70_000])
+    assert 170_000 < holdings.received_bytes < 171_000
+    go_on.set()
+    await until(lambda: len(line.received()) == 2)
+    assert holdings.received_bytes == 70_000
+    line.transport.abort()
+    await until(lambda: holdings.received_bytes == 0)
+
+
+async def test_requests_of_a_lost_connection_are_counted_no_more() -> None:
+    holdings = Holdings()
+    go_on = asyncio.Event()
+
+    async def later(_connection: Connection, _call: Request[EchoHeader]) -> RemotingCommand:
+        await go_on.wait()
+        return response(0)
+
+    table = Handlers()
+    table.register(ECHO, EchoHeader, later)
+    line = Line(table, server_side=True, holdings=holdings)
+    line.feed(echo(body=bytes(50_000)))
+    line.transport.abort()
+    await until(lambda: line.connection.closed)
+    assert holdings.received_bytes == 0
+    go_on.set()
+    await line.owner.close()
+    assert holdings.received_bytes == 0
