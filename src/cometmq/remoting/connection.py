@@ -387,7 +387,8 @@ class Connection(asyncio.Protocol):
     def is_overdue(self, now: float) -> bool:
         """Whether the unfinished frame should have come by now."""
         began = self.holding.frame_began
-        if not began or self._writable is not None:  # then nothing is read from it
+        # Nothing is read from a peer that does not read.
+        if not began or self.closed or self._writable is not None:
             return False
         allowed_s = self._limits.unfinished_frame_s + self._frames.buffered / SLOW_BYTES_PER_S
         return now - began > allowed_s

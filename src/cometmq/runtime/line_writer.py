@@ -78,11 +78,15 @@ class LineWriter:
             self._waiting.append(data)
             self._waiting_bytes += len(data)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name=f"write-lines-{self._fd}", daemon=True
-                )
-                self._thread.start()
+                self._start()
             self._changed.notify_all()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"write-lines-{self._fd}", daemon=True)
+        # While the system gives no thread, lines wait; the next one tries again.
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
 
     def flush(self) -> None:
         """Do nothing: whoever writes a line does not wait for it. See `drain`."""
