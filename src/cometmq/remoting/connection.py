@@ -148,6 +148,7 @@ class Connection(asyncio.Protocol):
         self._next_opaque = 0
         self._out: list[Buffer] = []
         self._out_bytes = 0  # of `_out`
+        self._written = 0  # and not told to `holding` yet
         # Requests read, but not served while the peer does not read its answers; of one read.
         self._deferred: list[Frame] = []
         self._flush_due = False
@@ -435,7 +436,10 @@ class Connection(asyncio.Protocol):
         self._out = []
         self._transport.writelines(out)
         self.last_active = self._loop.time()
-        self.holding.writes(self, size)
+        self._written += size
+        if self._written >= WORTH_COUNTING_BYTES:
+            self.holding.writes(self, self._written)
+            self._written = 0
 
     def _on_frame(self, frame: Frame) -> None:
         code = peek_code(frame)

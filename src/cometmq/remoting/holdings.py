@@ -18,7 +18,8 @@ DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
 # A peer that is slower, in sending a frame or in taking answers, counts as one that stands still.
 SLOW_BYTES_PER_S: Final = 16 * 1024
 MEASURE_PERIOD_S: Final = 1.0
-# Smaller requests that are answered later are not counted: what waits is bounded by number too.
+# Smaller requests that are answered later are not counted, and so little that was written is not
+# told of yet: requests that wait, and connections, are bounded by number too.
 WORTH_COUNTING_BYTES: Final = 4096
 # Cutting goes on until this part of the limit is free, so that the next read does not begin it anew.
 _FREED_PART: Final = 8
