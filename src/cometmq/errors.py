@@ -28,6 +28,7 @@ CometMQError
     ├── StoreCorruptError     bytes on disk contradict their format
     ├── StoreFullError        no space left
     ├── StoreBusyError        the disk is behind: the same call may succeed in a moment
+    │   └── StoreStarvedError no file descriptor or memory is free at the moment
     └── StoreClosedError
 
 Every retry loop reads the same three attributes of an error, and nothing else, to decide what to do
@@ -286,6 +287,12 @@ class StoreBusyError(StoreError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=2)
+
+
+class StoreStarvedError(StoreBusyError):
+    """The system has no file descriptor or memory to spare: nothing was written, and nothing is lost.
+    The message names the limit and what to do.
+    """
 
 
 class MessageIllegalError(StoreError):

@@ -307,7 +307,7 @@ def test_refusals_are_counted_by_cause(site: Site, client: RawClient) -> None:
     refusals = asked(lambda admin: admin.refusals(site.address))
     assert set(refusals) == {
         "store_closed", "disk_failed", "disk_full", "page_cache_busy", "no_space", "no_buffer",
-        "message_illegal",
+        "no_descriptor", "message_illegal",
     }  # fmt: skip
     assert set(refusals.values()) == {0}
     low = {"diskSpaceCleanForciblyRatio": "30", "diskSpaceWarningLevelRatio": "35"}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
+from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 
 
 def _host_name() -> str:
@@ -93,6 +94,11 @@ class BrokerConfig:
         default=MAX_FRAME_LENGTH,
         metadata={"key": "com.rocketmq.remoting.frameMaxLength", "min": 1024},
     )
+    # CometMQ's own: what all connections together may hold of unfinished frames, requests that wait
+    # and answers that nobody reads.
+    max_bytes_in_flight: int = field(default=DEFAULT_LIMIT_BYTES, metadata={"min": 1024 * 1024})
+    # CometMQ's own: a frame may take so long, and a second more for each 16 KiB of it.
+    unfinished_frame_timeout_seconds: int = field(default=30, metadata={"min": 1})
     # CometMQ's own: how many pulls may wait for messages at once.
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
     # CometMQ's own: how many offsets, of a group in a queue, are kept; about 100 bytes each.

@@ -42,12 +42,14 @@ class FirstSends:
 
     def hold(self, topic: str, connection: Connection, request: SendRequest) -> None:
         """Serve it when its turn comes."""
+        connection.keep(request)
         self._held[topic].append((connection, request))
 
     async def _serve(self, topic: str) -> None:
         await self._announced()
         # In one go: what comes from now on is served behind these.
         for connection, request in self._held.pop(topic):
+            connection.let_go(request)
             try:
                 answer = self._send(connection, request)
             except Exception as error:  # noqa: BLE001 - one request must not cost the others theirs

@@ -5,13 +5,14 @@ FlushConsumeQueueService, CommitRealTimeService, AllocateMappedFileService).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
 
-from cometmq.errors import StoreFullError
+from cometmq.errors import StoreFullError, StoreStarvedError
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.store import MessageStore
@@ -22,6 +23,15 @@ _CHECKPOINT_PERIOD_S: Final = 1.0
 _NEXT_FILE_PERIOD_S: Final = 0.5
 # The loop serves others after so many records that became readable.
 _PUBLISHED_AT_ONCE: Final = 500
+
+
+@contextmanager
+def _put_off(what: str) -> Iterator[None]:
+    """Let a fault pass that passes by itself: the timer comes again."""
+    try:
+        yield
+    except StoreStarvedError as error:
+        log.warning("put off", what=what, reason=str(error))
 
 
 class CommitLogFlusher:
@@ -110,7 +120,8 @@ class FlushTimers:
         if self._store.failure is not None:
             return
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._executor, self._store.flush_checkpoint)
+        with _put_off("flush-checkpoint"):
+            await loop.run_in_executor(self._executor, self._store.flush_checkpoint)
 
     async def _prepare_next(self) -> None:
         """Make the next file while the present one has room; not sooner, for it takes the disk."""
@@ -120,7 +131,7 @@ class FlushTimers:
         try:
             await loop.run_in_executor(self._writer, self._store.prepare_next)
             self._full = False
-        except StoreFullError as error:
+        except (StoreFullError, StoreStarvedError) as error:
             if not self._full:
                 log.warning("the next file cannot be made ahead of need", reason=str(error))
             self._full = True
@@ -149,6 +160,7 @@ class FlushTimers:
             pages = least_pages()
             if now - last_thorough >= thorough_interval_ms() / 1000:
                 last_thorough, pages = now, 0
-            await flush(pages)
+            with _put_off(name):
+                await flush(pages)
 
         self._tasks.every(lambda: interval_ms() / 1000, run, name)

@@ -8,23 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import structlog
 
 from cometmq.broker.flushing import CommitLogFlusher
-from cometmq.errors import StoreError
+from cometmq.errors import StoreError, StoreStarvedError
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.command import encode_answer, response
+from cometmq.protocol.command import encode_answer
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.runtime.tasks import TaskOwner
 
+log = structlog.get_logger(__name__)
+
+# Between two attempts while no descriptor is free.
+_STARVED_PAUSE_S: Final = 0.05
+
 
 class _Waiting(NamedTuple):
-    """A stored message: it lies below `end` in the log; `deadline` is a time of the loop."""
+    """A stored message: it lies below `end` in the log; `deadline` is a time of the loop. Its request,
+    with the body, is not kept.
+    """
 
     end: int
     deadline: float
     connection: Connection
-    request: AnyRequest
+    opaque: int
+    is_oneway: bool
     ext_json: bytes
 
 
@@ -51,7 +61,9 @@ class GroupCommit:
         After the time-out it is answered with FLUSH_DISK_TIMEOUT: the message stays in the log.
         """
         deadline = self._loop.time() + self._timeout_s
-        self._waiting.append(_Waiting(end, deadline, connection, request, ext_json))
+        self._waiting.append(
+            _Waiting(end, deadline, connection, request.opaque, request.is_oneway, ext_json)
+        )
         if not self._flushing:
             self._flushing = True
             # The task begins in the loop's next turn: all sends of this one are in its group.
@@ -69,6 +81,10 @@ class GroupCommit:
                     continue
                 try:
                     self._answer_flushed(flush.result())
+                except StoreStarvedError as error:  # no sync was begun: the next may succeed
+                    log.warning("sends wait for a flush", reason=str(error))
+                    await asyncio.sleep(_STARVED_PAUSE_S)
+                    self._answer_overdue()
                 except StoreError as error:
                     self._answer_failed(error)
         finally:
@@ -90,12 +106,11 @@ class GroupCommit:
         """The disk said no: nobody learns that a message is safe which is not."""
         while self._waiting:
             waiting = self._waiting.popleft()
-            waiting.connection.reply(
-                waiting.request, response(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-            )
+            if not waiting.is_oneway:
+                waiting.connection.refuse(
+                    waiting.opaque, ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
+                )
 
     def _answer(self, waiting: _Waiting, code: ResponseCode) -> None:
-        if not waiting.request.is_oneway:
-            waiting.connection.write(
-                encode_answer(waiting.request.opaque, waiting.ext_json, code=code)
-            )
+        if not waiting.is_oneway:
+            waiting.connection.write(encode_answer(waiting.opaque, waiting.ext_json, code=code))

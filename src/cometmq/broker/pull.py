@@ -112,6 +112,7 @@ class PullHandler:
                     lambda final: self._answer_late(connection, request, final),
                 )
             ):
+                connection.keep(request)
                 return None
             raise
 
@@ -166,6 +167,7 @@ class PullHandler:
             and header.sys_flag & PULL_SUSPEND
             and self._hold(connection, request, header, wanted)
         ):
+            connection.keep(request)
             return None
         return response(
             code,
@@ -258,13 +260,16 @@ class PullHandler:
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
             if not final and isinstance(error, Refused) and error.code in AHEAD:
                 return False
+            connection.let_go(request)
             connection.reply_failure(request, error)
             return True
+        connection.let_go(request)  # or it waits anew, for messages
         if answer is not None:
             connection.reply(request, answer)
         return True
 
     def _answer_held(self, connection: Connection, request: PullRequest) -> None:
+        connection.let_go(request)
         try:
             answer = self._serve(connection, request, may_wait=False)
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection

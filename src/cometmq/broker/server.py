@@ -51,6 +51,7 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
@@ -98,6 +99,7 @@ class Broker:
         self._closed = False
         self._state = StateWriter()
         self._handlers = Handlers()
+        self._holdings = Holdings(config.max_bytes_in_flight)
         self._remoting = self._listener(config.listen_port)
         self._vip_remoting: RemotingServer | None = None
         self._long_polling = LongPolling(config.max_held_pulls)
@@ -177,7 +179,11 @@ class Broker:
             self.config.bind_address,
             port,
             self._handlers,
-            limits=ConnectionLimits(max_frame_length=self.config.max_frame_length),
+            limits=ConnectionLimits(
+                max_frame_length=self.config.max_frame_length,
+                unfinished_frame_s=self.config.unfinished_frame_timeout_seconds,
+            ),
+            holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,

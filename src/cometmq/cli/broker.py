@@ -62,7 +62,7 @@ def broker(
 ) -> None:
     """Run a broker."""
     from cometmq.broker.config import BrokerConfig
-    from cometmq.cli.serving import read_config_file, report_unknown_keys, serve
+    from cometmq.cli.serving import read_config_file, report_unknown_keys, say, serve
     from cometmq.runtime.config import effective_properties, format_properties
     from cometmq.store.config import StoreConfig
 
@@ -93,7 +93,7 @@ def broker(
             )
             if config.namesrv_addr:
                 ready += f" and name server is {config.namesrv_addr}"
-            typer.echo(ready)
+            say(ready)
 
         await serve(server, say_ready)
 

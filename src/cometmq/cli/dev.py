@@ -138,6 +138,8 @@ def _welcome(servers: DevServers, root: Path, *, temporary: bool) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
+    from cometmq.cli.serving import say
+
     assert servers.broker is not None
     kept = " (removed at the end)" if temporary else ""
     text = Text()
@@ -150,7 +152,9 @@ def _welcome(servers: DevServers, root: Path, *, temporary: bool) -> None:
     text.append("\n").append(_SNIPPET.format(namesrv=servers.namesrv_address), style="cyan")
     text.append("\nCtrl-C stops it.", style="dim")
     console = Console()
-    if console.is_terminal:
+    if not console.is_terminal:
+        say(f"CometMQ is ready\n{text.plain}")
+        return
+    with console.capture() as shown:
         console.print(Panel(text, title="CometMQ is ready", expand=False, padding=(1, 2)))
-    else:
-        typer.echo(f"CometMQ is ready\n{text.plain}")
+    say(shown.get().rstrip("\n"))

@@ -6,7 +6,9 @@ directory that cannot be used), 1 that something else failed.
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -21,6 +23,7 @@ from cometmq.errors import (
     StoreLockedError,
     StoreUnusableError,
 )
+from cometmq.runtime.line_writer import reserve_standard_descriptors
 
 _GIVEN_WRONG = (ConfigError, StoreUnusableError, StoreLockedError, StoreFullError)
 
@@ -64,8 +67,11 @@ app.add_typer(store.app, name="store")
 
 
 def main() -> None:
+    reserve_standard_descriptors()
     try:
         app()
     except CometMQError as error:
-        sys.stderr.write(f"cometmq: {error}\n")
+        # Not by `sys.stderr`, whose buffer would fail again, and change the status, at the end.
+        with suppress(OSError):
+            os.write(2, f"cometmq: {error}\n".encode(errors="backslashreplace"))
         sys.exit(2 if isinstance(error, _GIVEN_WRONG) else 1)

@@ -13,7 +13,7 @@ def namesrv(
     log_level: LogLevel = "info",
 ) -> None:
     """Run a name server."""
-    from cometmq.cli.serving import read_config_file, report_unknown_keys, serve
+    from cometmq.cli.serving import read_config_file, report_unknown_keys, say, serve
     from cometmq.namesrv.config import NamesrvConfig
     from cometmq.runtime.config import effective_properties, format_properties, from_properties
 
@@ -37,7 +37,7 @@ def namesrv(
         server = NameServer(config, properties=properties)
         await serve(
             server,
-            lambda: typer.echo(
+            lambda: say(
                 "The Name Server boot success. serializeType=JSON, "
                 f"address {config.bind_address}:{server.port}"
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -11,6 +12,7 @@ import typer
 
 from cometmq.runtime.config import load_properties, unknown_keys
 from cometmq.runtime.limits import raise_open_file_limit
+from cometmq.runtime.line_writer import line_writer
 from cometmq.runtime.signals import stop_event
 
 log = structlog.get_logger(__name__)
@@ -50,6 +52,11 @@ def report_unknown_keys(properties: Mapping[str, str], *classes: type) -> None:
     """One line with the keys of a file that change nothing here."""
     if keys := unknown_keys(properties, *classes):
         log.info("configuration keys without effect", keys=keys)
+
+
+def say(text: str) -> None:
+    """Print a line that no server fails or waits for, whatever became of standard output."""
+    line_writer(sys.stdout).write(f"{text}\n")
 
 
 async def serve(server: Server, on_ready: Callable[[], None]) -> None:

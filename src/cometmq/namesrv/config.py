@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+
 DEFAULT_PORT = 9876
 
 # Never changed by a request, whatever configBlackList says (Java: DefaultRequestProcessor).
@@ -23,6 +25,11 @@ class NamesrvConfig:
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Java does; set it to listen on one address
     server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
     server_socket_backlog: int = field(default=1024, metadata={"min": 1})
+    # CometMQ's own: what all connections together may hold of unfinished frames, requests that wait
+    # and answers that nobody reads.
+    max_bytes_in_flight: int = field(default=DEFAULT_LIMIT_BYTES, metadata={"min": 1024 * 1024})
+    # CometMQ's own: a frame may take so long, and a second more for each 16 KiB of it.
+    unfinished_frame_timeout_seconds: int = field(default=30, metadata={"min": 1})
     kv_config_path: Path = field(default_factory=lambda: _home("kvConfig.json"))
     config_store_path: Path = field(default_factory=lambda: _home("namesrv.properties"))
     # Semicolons part the keys that UPDATE_NAMESRV_CONFIG refuses to change.

@@ -15,8 +15,9 @@ from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
-from cometmq.remoting.connection import Connection
+from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.config import Configuration
@@ -49,6 +50,10 @@ class NameServer:
             self.config.bind_address,
             self.config.listen_port,
             handlers,
+            limits=ConnectionLimits(
+                unfinished_frame_s=self.config.unfinished_frame_timeout_seconds
+            ),
+            holdings=Holdings(self.config.max_bytes_in_flight),
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,

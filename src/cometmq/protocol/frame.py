@@ -57,6 +57,18 @@ class FrameDecoder:
         """Bytes of an unfinished frame held back."""
         return len(self._pending)
 
+    def unfinished_header(self) -> Frame | None:
+        """The unfinished frame without its body, if its header is there."""
+        pending = self._pending
+        if len(pending) < 8:
+            return None
+        end = 8 + int.from_bytes(pending[5:8], "big")
+        return Frame(pending[4], bytes(pending[8:end]), b"") if len(pending) >= end else None
+
+    def drop(self) -> None:
+        """Forget the unfinished frame; what comes next would not be understood."""
+        self._pending.clear()
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completed, in order.
 

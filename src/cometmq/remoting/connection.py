@@ -38,6 +38,12 @@ from cometmq.protocol.command import (
 from cometmq.protocol.frame import MAX_FRAME_LENGTH, Frame, FrameDecoder, SerializeType
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.holdings import (
+    SLOW_BYTES_PER_S,
+    WORTH_COUNTING_BYTES,
+    Holding,
+    Holdings,
+)
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -55,13 +61,16 @@ class ConnectionLimits:
     answer; `write_buffer_high` is the number of unsent bytes above which the connection stops
     taking requests (server) or making them (client) until the peer has read, those too that came
     with the read at hand; a peer that let a call
-    time out and sent nothing for `silence_s` seconds is taken for dead (client).
+    time out and sent nothing for `silence_s` seconds is taken for dead (client). A frame has
+    `unfinished_frame_s` seconds to arrive, and one more for each SLOW_BYTES_PER_S of it that are
+    there (server).
     """
 
     max_frame_length: int = MAX_FRAME_LENGTH
     max_outstanding_calls: int = 65535
     write_buffer_high: int = 4 * 1024 * 1024
     silence_s: float = 1.0
+    unfinished_frame_s: float = 30.0
 
 
 DEFAULT_LIMITS: Final = ConnectionLimits()
@@ -98,7 +107,7 @@ class WriteTurn:
 
 class Connection(asyncio.Protocol):
     """See the module. `server_side` connections stop reading while their answers cannot leave;
-    those that share a `turn` write together.
+    those that share a `turn` write together, and those that share `holdings` have a bound in common.
     """
 
     def __init__(
@@ -110,6 +119,7 @@ class Connection(asyncio.Protocol):
         serialize_type: SerializeType = SerializeType.JSON,
         server_side: bool = False,
         turn: WriteTurn | None = None,
+        holdings: Holdings | None = None,
         on_connect: Callable[[Connection], None] | None = None,
     ) -> None:
         self.on_close: list[Callable[[Connection], None]] = []
@@ -120,7 +130,10 @@ class Connection(asyncio.Protocol):
         self.local_ip = ""
         self.closed = False
         self.last_active = 0.0
-        self._made_at = 0.0
+        self.made_at = 0.0
+        # Whether a byte has come.
+        self.heard = False
+        self.holding = Holding(holdings)
         self._last_read = 0.0
         self.serialize_type = serialize_type
         self._handler_of = handlers.get
@@ -134,8 +147,8 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._next_opaque = 0
         self._out: list[Buffer] = []
-        # Of `_out`, not counting answers that handlers return as frames: those are short.
-        self._out_bytes = 0
+        self._out_bytes = 0  # of `_out`
+        self._written = 0  # and not told to `holding` yet
         # Requests read, but not served while the peer does not read its answers; of one read.
         self._deferred: list[Frame] = []
         self._flush_due = False
@@ -157,15 +170,18 @@ class Connection(asyncio.Protocol):
         # A scope (`fe80::1%eth0`) is a matter of this host and has no place in a record.
         self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
         self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))
-        self.last_active = self._last_read = self._made_at = self._loop.time()
+        self.last_active = self._last_read = self.made_at = self._loop.time()
         if self._on_connect is not None:
             self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._last_read = self._loop.time()
+        self.heard = True
         self._flush_due = True  # what is answered below waits for the flush at the end
+        frames: list[Frame] = []
         try:
-            for frame in self._frames.feed(data):
+            frames = self._frames.feed(data)
+            for frame in frames:
                 if self._writable is None or not self._server_side:
                     self._on_frame(frame)
                 else:
@@ -176,6 +192,8 @@ class Connection(asyncio.Protocol):
             self.close()
         if self._turn is None or not self._turn.take(self):
             self.flush()
+        if self._frames.buffered or self.holding.received or self._deferred:
+            self._count_received(new_frame=bool(frames))
 
     def pause_writing(self) -> None:
         self._writable = asyncio.Event()
@@ -191,16 +209,20 @@ class Connection(asyncio.Protocol):
         if self.congested or self.closed:  # by what was just served
             return
         if self._server_side and self._transport is not None:
+            if self.holding.frame_began:  # it could not arrive meanwhile
+                self.holding.frame_began = self._loop.time()
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._deferred.clear()
+        self._frames.drop()
+        self.holding.forget(self)
         if self._writable is not None:
             self._writable.set()
         calls, self._calls = self._calls, {}
         hint = ""
-        if self._last_read == self._made_at and not self._server_side:
+        if not self.heard and not self._server_side:
             hint = "; it has never answered, as a server does that wants tls, or no tls"
         for future in calls.values():
             if not future.done():
@@ -223,6 +245,12 @@ class Connection(asyncio.Protocol):
     def lost(self) -> asyncio.Future[None]:
         """Done when the connection is gone and `on_close` was called."""
         return self._lost
+
+    @property
+    def descriptor(self) -> int:
+        """The number of the socket's file descriptor, -1 without one."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if sock is None else int(sock.fileno())
 
     @property
     def congested(self) -> bool:
@@ -345,12 +373,62 @@ class Connection(asyncio.Protocol):
             self.closed = True
             self._transport.abort()
 
+    def keep(self, request: AnyRequest) -> None:
+        """Count a request as held until `let_go`; for handlers that answer it later."""
+        size = len(request.frame.header) + len(request.frame.body)
+        if size >= WORTH_COUNTING_BYTES:
+            self.holding.keeps(self, size)
+
+    def let_go(self, request: AnyRequest) -> None:
+        """A request that was kept is served now."""
+        size = len(request.frame.header) + len(request.frame.body)
+        if size >= WORTH_COUNTING_BYTES:
+            self.holding.keeps(self, -size)
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the unfinished frame should have come by now."""
+        began = self.holding.frame_began
+        # Nothing is read from a peer that does not read.
+        if not began or self.closed or self._writable is not None:
+            return False
+        allowed_s = self._limits.unfinished_frame_s + self._frames.buffered / SLOW_BYTES_PER_S
+        return now - began > allowed_s
+
+    def cut(self, reason: str) -> None:
+        """Close without waiting for the peer. An unfinished request is answered with SYSTEM_BUSY, so
+        that its sender knows why and tries again.
+        """
+        unfinished = self._frames.unfinished_header()
+        self._frames.drop()
+        self._deferred.clear()
+        self.holding.forget(self)
+        if unfinished is None or self.closed or self.unsent_bytes:
+            self.abort()
+            return
+        try:
+            command = decode_command(unfinished)
+        except ProtocolError:
+            self.abort()
+            return
+        if not command.is_response and not command.is_oneway:
+            self.refuse(command.opaque, ResponseCode.SYSTEM_BUSY, reason)
+        self.close()
+
     # Inside
+
+    def _count_received(self, *, new_frame: bool) -> None:
+        deferred = 0
+        for frame in self._deferred:
+            deferred += len(frame.header) + len(frame.body)
+        if not self.closed:
+            self.holding.receives(
+                self, self._frames.buffered, deferred, self._last_read, new_frame=new_frame
+            )
 
     def flush(self) -> None:
         """Write what waits for the end of the turn."""
         self._flush_due = False
-        self._out_bytes = 0
+        size, self._out_bytes = self._out_bytes, 0
         out = self._out
         if not out or self._transport is None or self.closed:
             out.clear()
@@ -358,6 +436,10 @@ class Connection(asyncio.Protocol):
         self._out = []
         self._transport.writelines(out)
         self.last_active = self._loop.time()
+        self._written += size
+        if self._written >= WORTH_COUNTING_BYTES:
+            self.holding.writes(self, self._written)
+            self._written = 0
 
     def _on_frame(self, frame: Frame) -> None:
         code = peek_code(frame)
@@ -379,11 +461,13 @@ class Connection(asyncio.Protocol):
             if isinstance(answer, bytes):
                 if not request.flag & FLAG_ONEWAY:
                     self._out.append(answer)
+                    self._out_bytes += len(answer)
             elif answer is None:
                 return
             elif isinstance(answer, RemotingCommand):
                 self.reply(request, answer)
             else:
+                self.keep(request)
                 self._owner.spawn(self._answer_later(request, answer), f"request-{code}")
         except Exception as error:  # noqa: BLE001 - one request must not end the connection
             self.reply_failure(request, error)
@@ -401,14 +485,15 @@ class Connection(asyncio.Protocol):
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
             self.close()
         self.flush()
+        self._count_received(new_frame=False)
 
     def _on_unregistered(self, command: RemotingCommand) -> None:
         if command.is_response:
             self._on_response(command)
         elif not command.is_oneway:
             log.warning("request code not supported", peer=self.peer, code=command.code)
-            self._refuse(
-                command,
+            self.refuse(
+                command.opaque,
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {command.code} not supported",
             )
@@ -419,11 +504,12 @@ class Connection(asyncio.Protocol):
             return
         log.warning("request refused", peer=self.peer, code=command.code, reason=str(error))
         if not command.is_oneway:
-            self._refuse(command, ResponseCode.SYSTEM_ERROR, str(error))
+            self.refuse(command.opaque, ResponseCode.SYSTEM_ERROR, str(error))
 
-    def _refuse(self, command: RemotingCommand, code: int, remark: str) -> None:
+    def refuse(self, opaque: int, code: int, remark: str) -> None:
+        """Answer the request with that number by a code and the reason."""
         answer = response(code, remark)
-        answer.opaque = command.opaque
+        answer.opaque = opaque
         self.write(encode_command(answer, self.serialize_type))
 
     def _on_response(self, command: RemotingCommand) -> None:
@@ -440,6 +526,8 @@ class Connection(asyncio.Protocol):
             result = await answer
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request's task
             result = self._failure(request, error)
+        finally:
+            self.let_go(request)
         if result is not None:
             self.reply(request, result)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 
@@ -18,16 +19,26 @@ from cometmq.remoting.connection import (
     close_all,
 )
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
+from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
+
+_REFUSALS_TOLD_EVERY_S: Final = 10.0
+# Clients connect to ask something at once.
+_SILENT_AT_LEAST_S: Final = 1.0
 
 
 class RemotingServer:
     """Serves `handlers` on `host:port`; port 0 takes a free one.
 
     `on_connect` and `on_disconnect` are called on the loop for each connection. A connection that
-    neither reads nor writes for `idle_timeout_s` is closed; one above `max_connections` at once.
+    neither reads nor writes for `idle_timeout_s` is closed; one that sends nothing at all after
+    `silent_timeout_s`, and one whose frame does not end in its time (`ConnectionLimits`). Above
+    `max_connections`, or when few file descriptors are left, a new connection takes the place of the
+    one that has been silent for longest, or is closed at once. `holdings` is the bound on what all
+    connections hold; listeners may share one.
     """
 
     def __init__(
@@ -38,19 +49,23 @@ class RemotingServer:
         *,
         limits: ConnectionLimits = DEFAULT_LIMITS,
         serialize_type: SerializeType = SerializeType.JSON,
+        holdings: Holdings | None = None,
         idle_timeout_s: float = 120.0,
+        silent_timeout_s: float = 60.0,
         max_connections: int = 50_000,
         backlog: int = 1024,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
     ) -> None:
         self.connections: set[Connection] = set()
+        self.holdings = holdings or Holdings()
         self._host = host
         self._port = port
         self._handlers = handlers
         self._limits = limits
         self._serialize_type = serialize_type
         self._idle_timeout_s = idle_timeout_s
+        self._silent_timeout_s = min(silent_timeout_s, idle_timeout_s)
         self._max_connections = max_connections
         self._backlog = backlog
         self._on_connect = on_connect
@@ -60,6 +75,12 @@ class RemotingServer:
         self._server: asyncio.Server | None = None
         self._bound_port = 0
         self._closing = False
+        # In the order in which they came; those that have spoken since are taken out when met.
+        self._silent: dict[Connection, None] = {}
+        self._most_descriptors = self._descriptor_limit = 0
+        self._refused = 0
+        self._refusal_told_at = -_REFUSALS_TOLD_EVERY_S
+        self._swept_at = self._sweep_period_s = 0.0
 
     @property
     def port(self) -> int:
@@ -90,10 +111,15 @@ class RemotingServer:
         if self._server is None:
             await self.bind()
         assert self._server is not None
+        self._most_descriptors, self._descriptor_limit = descriptors_for_connections()
         await self._server.start_serving()
-        self._owner.every(
-            min(10.0, self._idle_timeout_s / 4), self._close_idle_connections, "idle-sweep"
+        shortest_s = min(
+            self._idle_timeout_s, self._silent_timeout_s, self._limits.unfinished_frame_s
         )
+        self._sweep_period_s = min(10.0, shortest_s / 4)
+        self._swept_at = asyncio.get_running_loop().time()
+        self._owner.every(self._sweep_period_s, self._sweep, "sweep")
+        self._owner.every(MEASURE_PERIOD_S, self.holdings.measure, "measure-holdings")
 
     async def close(self) -> None:
         """Stop listening, close every connection, end the tasks of running requests. Idempotent."""
@@ -113,6 +139,7 @@ class RemotingServer:
             serialize_type=self._serialize_type,
             server_side=True,
             turn=self._turn,
+            holdings=self.holdings,
             on_connect=self._connected,
         )
 
@@ -120,12 +147,10 @@ class RemotingServer:
         if self._closing:  # accepted in the same turn of the loop that began to close
             connection.abort()
             return
-        if len(self.connections) >= self._max_connections:
-            log.warning(
-                "connection refused: too many", peer=connection.peer, limit=self._max_connections
-            )
-            connection.abort()
+        if not self._has_room(connection) and not self._drop_silent():
+            self._refuse(connection)
             return
+        self._silent[connection] = None
         self.connections.add(connection)
         connection.on_close.append(self._disconnected)
         if self._on_connect is not None:
@@ -133,19 +158,84 @@ class RemotingServer:
 
     def _disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._silent.pop(connection, None)
         if self._on_disconnect is not None:
             self._on_disconnect(connection)
 
-    def _close_idle_connections(self) -> None:
-        limit = asyncio.get_running_loop().time() - self._idle_timeout_s
+    def _has_room(self, connection: Connection) -> bool:
+        if len(self.connections) >= self._max_connections:
+            return False
+        return connection.descriptor < self._most_descriptors
+
+    def _drop_silent(self) -> bool:
+        """Close the connection that has been silent for longest, if there is one."""
+        silent_before = asyncio.get_running_loop().time() - _SILENT_AT_LEAST_S
+        while self._silent:
+            oldest = next(iter(self._silent))
+            if oldest.heard:
+                del self._silent[oldest]
+                continue
+            if oldest.made_at > silent_before:
+                break
+            del self._silent[oldest]
+            log.warning("silent connection closed: others need its place", peer=oldest.peer)
+            oldest.abort()
+            return True
+        return False
+
+    def _refuse(self, connection: Connection) -> None:
+        """Close it and say so, in one line for as many as come within ten seconds."""
+        connection.abort()
+        self._refused += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._refusal_told_at < _REFUSALS_TOLD_EVERY_S:
+            return
+        about = {"peer": connection.peer, "refused": self._refused, "open": len(self.connections)}
+        if len(self.connections) >= self._max_connections:
+            log.warning("connections refused: too many", limit=self._max_connections, **about)
+        else:
+            log.warning(
+                "connections refused: too few file descriptors are left",
+                limit=self._descriptor_limit,
+                kept_for_files=self._descriptor_limit - self._most_descriptors,
+                remedy="raise the limit (ulimit -n, or LimitNOFILE in the systemd unit)",
+                **about,
+            )
+        self._refused = 0
+        self._refusal_told_at = now
+
+    def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        late = now - self._swept_at > max(1.0, 3 * self._sweep_period_s)
+        self._swept_at = now
+        if late:  # this process stood still, and what peers sent meanwhile is not read yet
+            return
         for connection in list(self.connections):
-            if connection.last_active >= limit:
+            if connection.is_overdue(now):
+                self._cut_overdue(connection)
+                continue
+            idle_s = now - connection.last_active
+            if idle_s <= (self._idle_timeout_s if connection.heard else self._silent_timeout_s):
                 continue
             if connection.closed:  # and its peer does not read what is left to be sent
                 connection.abort()
             else:
-                log.info("idle connection closed", peer=connection.peer)
+                log.info("idle connection closed", peer=connection.peer, heard=connection.heard)
                 connection.close()
+
+    def _cut_overdue(self, connection: Connection) -> None:
+        limit_s = self._limits.unfinished_frame_s
+        log.warning(
+            "connection closed: its frame does not end",
+            peer=connection.peer,
+            held=connection.holding.received,
+            limit=f"unfinishedFrameTimeoutSeconds={limit_s:g}",
+            remedy=f"send at least {SLOW_BYTES_PER_S} bytes a second, or raise the limit",
+        )
+        connection.cut(
+            f"the frame did not end within unfinishedFrameTimeoutSeconds={limit_s:g} and a second "
+            f"more for each {SLOW_BYTES_PER_S} bytes; send it faster, or raise the limit"
+        )
 
 
 def _listen_fault(host: str, port: int, error: OSError) -> str:

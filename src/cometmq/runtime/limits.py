@@ -12,6 +12,24 @@ log = structlog.get_logger(__name__)
 _ENOUGH_FILES = 16_384
 
 
+# Kept from connections, for the store's files: an eighth of the limit between these.
+_FEWEST_FOR_FILES = 64
+_MOST_FOR_FILES = 1024
+
+
+def descriptors_for_connections() -> tuple[int, int]:
+    """Below which number the descriptor of a new connection must lie, and the limit on open files
+    (`ulimit -n`) that this comes from.
+
+    The system gives the lowest free number, so a high one says that few are left.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return 2**31, limit
+    for_files = min(max(limit // 8, _FEWEST_FOR_FILES), _MOST_FOR_FILES, limit // 2)
+    return limit - for_files, limit
+
+
 def raise_open_file_limit() -> int:
     """Raise the soft limit on open files to the hard one, which needs no rights; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

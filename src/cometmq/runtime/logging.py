@@ -1,4 +1,7 @@
-"""Logs of a process: lines for people on a terminal, one JSON object a line otherwise."""
+"""Logs of a process: lines for people on a terminal, one JSON object a line otherwise.
+
+No line can fail or hold up whoever logs it (`line_writer`), and none comes endlessly (`log_limits`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Any, Final, TextIO
 import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.runtime.line_writer import GuardedStream, line_writer
+from cometmq.runtime.log_limits import LineLimiter
 
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -22,7 +27,8 @@ LEVELS: Final = {
 def configure_logging(
     level: str = "info", *, json: bool | None = None, stream: TextIO | None = None
 ) -> None:
-    """Send every log line of at least `level` to `stream` (default: standard error).
+    """Send every log line of at least `level` to `stream`, or without one to standard error, from a
+    thread beside the caller's.
 
     `json` chooses the form; None takes JSON unless the stream is a terminal. Raises ConfigError
     for a level that is none of `LEVELS`. A library's user who configures structlog does not need
@@ -32,26 +38,49 @@ def configure_logging(
     if threshold is None:
         raise ConfigError(f"the log level {level} is none of {', '.join(LEVELS)}")
     target = sys.stderr if stream is None else stream
-    as_json = not target.isatty() if json is None else json
-    processors: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=as_json),
-    ]
-    if as_json:
-        processors += [
-            structlog.processors.format_exc_info,
-            _in_reading_order,
-            structlog.processors.JSONRenderer(),
-        ]
-    else:
-        processors.append(structlog.dev.ConsoleRenderer(colors=target.isatty()))
+    on_terminal = target is not None and target.isatty()
+    render = _rendering(json=not on_terminal if json is None else json, colors=on_terminal)
+    limiter = LineLimiter()
+
+    def line(event: dict[str, Any]) -> str:
+        rendered: Any = {"level": "warning", **event}
+        for processor in render:
+            rendered = processor(None, "warning", rendered)
+        return f"{rendered}\n"
+
+    output: Any = GuardedStream(stream)  # of somebody who minds it: a live display, a test
+    if stream is None:
+        output = line_writer(
+            target,
+            tell_lost=lambda count, why: line(
+                {"event": "log lines lost", "lines": count, "why": why}
+            ),
+            more=lambda ending: [line(event) for event in limiter.summaries(at_once=ending)],
+        )
+        _take_over_standard_logging()
     structlog.configure(
-        processors=processors,
+        processors=[limiter, structlog.processors.add_log_level, *render],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.WriteLoggerFactory(file=target),
+        logger_factory=structlog.WriteLoggerFactory(file=output),
         cache_logger_on_first_use=False,
     )
+
+
+def _rendering(*, json: bool, colors: bool) -> list[Any]:
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=json)
+    if not json:
+        return [
+            structlog.contextvars.merge_contextvars,
+            stamp,
+            structlog.dev.ConsoleRenderer(colors=colors),
+        ]
+    return [
+        structlog.contextvars.merge_contextvars,
+        stamp,
+        structlog.processors.format_exc_info,
+        _in_reading_order,
+        structlog.processors.JSONRenderer(),
+    ]
 
 
 def _in_reading_order(
@@ -60,3 +89,22 @@ def _in_reading_order(
     """When, how bad and what before everything else."""
     head = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
     return head | dict(event)
+
+
+class _OtherLibraries(logging.Handler):
+    """Brings what other libraries log (asyncio's faults, say) to the same place as our lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger(record.name).log(
+            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info
+        )
+
+
+def _take_over_standard_logging() -> None:
+    # Without a handler `logging` writes to standard error itself, and may wait there for ever.
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, _OtherLibraries):
+            root.removeHandler(handler)
+    root.addHandler(_OtherLibraries(logging.WARNING))
+    logging.captureWarnings(capture=True)

@@ -29,8 +29,8 @@ def stop_event() -> Iterator[asyncio.Event]:
     def on_signal(number: signal.Signals) -> None:
         if event.is_set():
             os._exit(128 + number)
-        log.info("stopping; once more to force it", signal=number.name)
         event.set()
+        log.info("stopping; once more to force it", signal=number.name)
 
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)

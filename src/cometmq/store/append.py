@@ -11,7 +11,13 @@ from typing import Final, NoReturn, Protocol
 
 from zlib_ng.zlib_ng import crc32
 
-from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError, StoreFullError
+from cometmq.errors import (
+    MessageIllegalError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreStarvedError,
+)
 from cometmq.model.sysflag import (
     BORN_HOST_V6,
     STORE_HOST_V6,
@@ -242,6 +248,9 @@ class Appender:
             self._log.make_room(size)
         except StoreFullError:
             self.refusals.count(RefusalCause.NO_SPACE)
+            raise
+        except StoreStarvedError:
+            self.refusals.count(RefusalCause.NO_DESCRIPTOR)
             raise
         except StoreBusyError:
             self.refusals.count(RefusalCause.NO_BUFFER)

@@ -123,8 +123,8 @@ class CommitLog:
     def make_room(self, size: int) -> None:
         """Move the cursor to a file in which `size` bytes and a blank record have room.
 
-        Raises StoreError when no file can have it, StoreFullError when the disk is full; the
-        cursor is then as before.
+        Raises StoreError when no file can have it, StoreFullError when the disk is full,
+        StoreStarvedError when no descriptor is free; the cursor is then as before.
         """
         if size + BLANK_SIZE > self.file_size:
             raise StoreError(
@@ -136,9 +136,8 @@ class CommitLog:
         if self.end + size <= self._file_limit:
             self._populate(self.end + size)
             return
-        file = self.files.append_file()
         # Mapped before the blank record is written: a failure then changes nothing.
-        self.files.files[-1].map  # noqa: B018
+        file = self.files.append_file()
         left = file.base - self.end
         if left > 0:
             BLANK.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)

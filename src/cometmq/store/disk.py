@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import pwd
+import resource
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +19,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cometmq.errors import StoreError, StoreFullError, StoreLockedError, StoreUnusableError
+from cometmq.errors import (
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+    StoreStarvedError,
+    StoreUnusableError,
+)
 from cometmq.store import memory
+from cometmq.store.descriptors import SPARE
 
 # SERVICE_NOT_AVAILABLE: clients then try another broker.
 _CODE_UNAVAILABLE: Final = 14
 
+# What passes by itself, as long as it does not come from a sync.
+_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
@@ -122,28 +132,22 @@ class Disk:
         """
         with _named(path):
             existed = path.exists()
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                os.posix_fallocate(fd, 0, size if reserved is None else reserved)
-                if os.fstat(fd).st_size < size:
-                    os.ftruncate(fd, size)
-            except OSError as error:
-                if not existed:
-                    path.unlink(missing_ok=True)
-                if error.errno in _FULL:
-                    raise _full(path, size) from error
-                raise
-            finally:
-                os.close(fd)
+            with SPARE.opened(path, os.O_RDWR | os.O_CREAT) as fd:
+                try:
+                    os.posix_fallocate(fd, 0, size if reserved is None else reserved)
+                    if os.fstat(fd).st_size < size:
+                        os.ftruncate(fd, size)
+                except OSError as error:
+                    if not existed:
+                        path.unlink(missing_ok=True)
+                    if error.errno in _FULL:
+                        raise _full(path, size) from error
+                    raise
 
     def reserve(self, path: Path, start: int, end: int) -> None:
         """Make sure of room for a part of an existing file. Raises StoreFullError."""
-        with _named(path):
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                os.posix_fallocate(fd, start, end - start)
-            finally:
-                os.close(fd)
+        with _named(path), SPARE.opened(path, os.O_RDWR) as fd:
+            os.posix_fallocate(fd, start, end - start)
 
     def cut(self, path: Path, start: int, size: int, *, reserve: bool) -> None:
         """Make the bytes from `start` to `size` zero, whatever stood there, and sync that."""
@@ -186,15 +190,11 @@ class Disk:
 
     def write_at(self, path: Path, start: int, data: memoryview) -> None:
         """Write into an existing file; mappings of it see the bytes. Blocks without the GIL."""
-        with _named(path):
-            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                while data:
-                    written = os.pwrite(fd, data, start)
-                    start += written
-                    data = data[written:]
-            finally:
-                os.close(fd)
+        with _named(path), SPARE.opened(path, os.O_WRONLY) as fd:
+            while data:
+                written = os.pwrite(fd, data, start)
+                start += written
+                data = data[written:]
 
     def sync(self, path: Path) -> None:
         """fdatasync; covers what was written through mappings. Blocks."""
@@ -207,30 +207,34 @@ class Disk:
     @staticmethod
     def _sync(path: Path, synchronise: Callable[[int], None]) -> None:
         # Gone means removed by retention or with its topic meanwhile: nothing is left to keep.
-        with _named(path), suppress(FileNotFoundError):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with (
+            _named(path),
+            suppress(FileNotFoundError),
+            SPARE.opened(path, os.O_RDONLY) as fd,
+        ):
             try:
                 synchronise(fd)
-            finally:
-                os.close(fd)
+            except OSError as error:
+                # The kernel may have dropped the pages whatever the reason: none of them passes.
+                if error.errno in _PASSING:
+                    raise StoreError(f"{path}: {error.strerror}") from error
+                raise
 
     def write(self, path: Path, data: bytes) -> None:
         """Create or overwrite a small file and sync it."""
-        with _named(path), path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with (
+            _named(path),
+            SPARE.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd,
+        ):
+            _write_all(fd, data)
+            os.fsync(fd)
 
     def overwrite(self, path: Path, data: bytes, size: int) -> None:
         """Replace the first bytes of a file in place, give it `size` bytes, and sync it."""
         self.allocate(path, size)
-        with _named(path):
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                os.pwrite(fd, data, 0)
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
+        with _named(path), SPARE.opened(path, os.O_RDWR) as fd:
+            os.pwrite(fd, data, 0)
+            os.fdatasync(fd)
 
     def read(self, path: Path) -> bytes:
         with _named(path):
@@ -241,18 +245,14 @@ class Disk:
 
         Unlike touching a mapping it lets other threads run while the disk works.
         """
-        with _named(path):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                filled = 0
-                while filled < len(target):
-                    count = os.preadv(fd, [target[filled:]], offset + filled)
-                    if count == 0:
-                        break
-                    filled += count
-                return filled
-            finally:
-                os.close(fd)
+        with _named(path), SPARE.opened(path, os.O_RDONLY) as fd:
+            filled = 0
+            while filled < len(target):
+                count = os.preadv(fd, [target[filled:]], offset + filled)
+                if count == 0:
+                    break
+                filled += count
+            return filled
 
     def remove(self, path: Path) -> None:
         with _named(path):
@@ -284,6 +284,7 @@ class Disk:
             identity = _identity(os.fstat(fd))
             _held_locks.add(identity)
             os.pwrite(fd, b"lock", 0)
+            SPARE.keep()
             return DirectoryLock(fd, identity)
 
     def lock_for_reading(self, path: Path) -> DirectoryLock | None:
@@ -363,8 +364,29 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise _full(path, None) from error
+        if error.errno in _PASSING:
+            raise _starved(path, error) from error
         kind = StoreUnusableError if error.errno in _UNUSABLE else StoreError
         raise kind(f"{path}: {error.strerror or error}") from error
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _starved(path: Path, error: OSError) -> StoreStarvedError:
+    remedy = "try again in a moment"
+    if error.errno == errno.EMFILE:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        remedy = (
+            f"this process may have {limit} files and connections open: raise the limit (ulimit -n, "
+            "or LimitNOFILE in the systemd unit), or wait until some are closed"
+        )
+    elif error.errno == errno.ENFILE:
+        remedy = "the system may have fs.file-max files open: raise it, or close some"
+    return StoreStarvedError(f"{path}: {error.strerror}; {remedy}")
 
 
 def _user_name(user_id: int) -> str:

@@ -111,14 +111,17 @@ class MappedFileQueue:
     def append_file(self, *, first_base: int = 0) -> MappedFile:
         """Add the next file, made now unless `prepare_next` did; `first_base` if there is none yet.
 
-        Raises StoreFullError; the queue is then as before.
+        Raises StoreFullError or StoreStarvedError; the queue is then as before.
         """
         base = self.files[-1].end if self.files else first_base
         with self._creation:
             file = self._prepared
-            self._prepared = None
             if file is None or file.base != base:
-                file = self._create(base)
+                file = self._prepared = self._create(base)
+            # First: a file that cannot be mapped waits for the next attempt. As the last one of the
+            # queue it would be behind a gap that nobody can write to.
+            file.map  # noqa: B018
+            self._prepared = None
         self.files.append(file)
         return file
 
@@ -136,6 +139,8 @@ class MappedFileQueue:
             if not self.files or self.has_next:
                 return
             file = self._prepared = self._create(self.end)
+        # A mapping holds a descriptor, which may be hard to get when the file is needed.
+        file.map  # noqa: B018
         if warm_step_bytes:
             file.warm(warm_step_bytes)
 

@@ -20,6 +20,7 @@ class RefusalCause(Enum):
     # These belong to one message and are never in force.
     NO_SPACE = "no_space"
     NO_BUFFER = "no_buffer"
+    NO_DESCRIPTOR = "no_descriptor"
     MESSAGE_ILLEGAL = "message_illegal"
 
 

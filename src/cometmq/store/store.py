@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from cometmq.errors import StoreClosedError, StoreCorruptError, StoreError
+from cometmq.errors import StoreClosedError, StoreCorruptError, StoreError, StoreStarvedError
 from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.store.append import Appender, Arrival, Clock
@@ -447,6 +447,8 @@ class MessageStore:
         self._raise_failure()
         try:
             self._pool.commit(least_pages)
+        except StoreStarvedError:
+            raise
         except StoreError as error:
             self._fail(error)
             raise
@@ -479,13 +481,16 @@ class MessageStore:
 
         A failure is final: the store refuses messages from then on, each further call raises it,
         and the next start recovers. The kernel forgets the pages that it could not write, so a
-        second fdatasync would succeed without them.
+        second fdatasync would succeed without them. Only StoreStarvedError passes: the sync was not
+        begun.
         """
         self._raise_failure()
         watch = self._appender.page_cache_watch
         watch.flush_begins()
         try:
             return self._flusher.flush_commit_log(least_pages)
+        except StoreStarvedError:
+            raise
         except StoreError as error:
             self._fail(error)
             raise
@@ -519,6 +524,8 @@ class MessageStore:
         self._raise_failure()
         try:
             self._flusher.flush_consume_queues(least_pages)
+        except StoreStarvedError:
+            raise
         except StoreError as error:
             self._fail(error)
             raise

@@ -1,0 +1,208 @@
+"""Lines to standard output or standard error from a program that must not fail or wait for them.
+
+A terminal may be closed, a pipe's reader may be gone or asleep, a disk may be full. None of that is a
+reason for a server to stop serving, so a thread of its own writes the lines; what cannot be written
+is counted, and told as soon as something can be written again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TextIO
+
+from cometmq.runtime.forks import PROCESS
+
+MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
+# How often the thread looks whether lines that were lost can be told of.
+_RETRY_S: Final = 1.0
+# How long the end of the process waits for lines that nobody takes.
+_DRAIN_S: Final = 1.0
+_PER_WRITE_BYTES: Final = 64 * 1024
+
+# Renders the line that tells of so many lines lost, and why.
+TellLost = Callable[[int, str], str]
+# More to write: asked about once a second, and with True when the process ends.
+More = Callable[[bool], list[str]]
+
+
+class LineWriter:
+    """Writes texts to a file descriptor in their order. For any thread; never raises, never blocks.
+
+    At most `max_waiting_bytes` wait to be written; lines beyond that are lost. `more` is asked in the
+    writer's thread for texts to be written too.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        tell_lost: TellLost | None = None,
+        more: More | None = None,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+    ) -> None:
+        self._fd = fd
+        self._tell_lost = tell_lost
+        self._more = more
+        self._max_waiting_bytes = max_waiting_bytes
+        self._begin()
+        atexit.register(self.drain)
+
+    def _begin(self) -> None:
+        """Start with nothing: also in a child, which has no thread and maybe a lock for ever held."""
+        self._generation = PROCESS.generation
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._writing = False
+        self._lost = 0
+        self._reason = ""
+        self._line_is_cut = False
+        self._thread: threading.Thread | None = None
+
+    def write(self, text: str) -> None:
+        """Have `text`, a whole line or more of them, written soon."""
+        data = _encoded(text)
+        if self._generation != PROCESS.generation:
+            self._begin()
+        with self._changed:
+            if self._waiting_bytes + len(data) > self._max_waiting_bytes:
+                self._lose(1, "nobody reads them")
+                return
+            self._waiting.append(data)
+            self._waiting_bytes += len(data)
+            if self._thread is None:
+                self._start()
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"write-lines-{self._fd}", daemon=True)
+        # While the system gives no thread, lines wait; the next one tries again.
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+
+    def flush(self) -> None:
+        """Do nothing: whoever writes a line does not wait for it. See `drain`."""
+
+    def drain(self, limit_s: float = _DRAIN_S) -> bool:
+        """Wait until all is written, so long at most; whether it is."""
+        if self._generation != PROCESS.generation or self._thread is None:
+            return True
+        for text in self._more(True) if self._more is not None else ():
+            self.write(text)
+        deadline = time.monotonic() + limit_s
+        with self._changed:
+            while self._waiting or self._writing:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                self._changed.wait(left_s)
+        return True
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    watching = self._more is not None or self._lost
+                    self._changed.wait(_RETRY_S if watching else None)
+                batch = self._take()
+                lost, reason = self._lost, self._reason
+                self._writing = True
+            for text in self._more(False) if self._more is not None else ():
+                batch.append(_encoded(text))
+            written = not batch and not lost
+            if not written:
+                head = self._tell_lost(lost, reason) if lost and self._tell_lost is not None else ""
+                written = self._write_all(_encoded(head), batch)
+            with self._changed:
+                self._writing = False
+                if written:
+                    self._lost -= lost
+                self._changed.notify_all()
+
+    def _take(self) -> list[bytes]:
+        batch: list[bytes] = []
+        size = 0
+        while self._waiting and size < _PER_WRITE_BYTES:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1])
+        self._waiting_bytes -= size
+        return batch
+
+    def _write_all(self, head: bytes, batch: list[bytes]) -> bool:
+        """Whether all was written; if not, the lines of `batch` are counted as lost."""
+        # What a full disk has cut in its middle must not run into the next line.
+        text = b"".join((b"\n" * self._line_is_cut, head, *batch))
+        data = memoryview(text)
+        try:
+            while data:
+                try:
+                    data = data[os.write(self._fd, data) :]
+                except BlockingIOError:  # whoever shares it has made it non-blocking
+                    poll = select.poll()
+                    poll.register(self._fd, select.POLLOUT)
+                    poll.poll(_RETRY_S * 1000)
+        except OSError as error:
+            self._line_is_cut = self._line_is_cut or len(data) < len(text)
+            with self._changed:
+                self._lose(len(batch), error.strerror or str(error))
+            return False
+        self._line_is_cut = False
+        return True
+
+    def _lose(self, count: int, reason: str) -> None:
+        self._lost += count
+        self._reason = reason
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")
+
+
+class GuardedStream:
+    """A stream of the caller's, which gets each line at once; what it raises is passed over."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            if self._stream is not None:
+                self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            if self._stream is not None:
+                self._stream.flush()
+
+
+def line_writer(
+    stream: TextIO | None, *, tell_lost: TellLost | None = None, more: More | None = None
+) -> LineWriter | GuardedStream:
+    """A writer to the stream's file descriptor, or to the stream itself if it has none."""
+    try:
+        fd = None if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        fd = None
+    return GuardedStream(stream) if fd is None else LineWriter(fd, tell_lost=tell_lost, more=more)
+
+
+def reserve_standard_descriptors() -> None:
+    """Open /dev/null in place of standard streams that the parent closed. Call it first of all.
+
+    Else the next file or socket would get the number 2, and with it what C libraries, a crashing
+    interpreter and we write there.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # The lowest free number, which is this one.
+            os.open(os.devnull, os.O_RDWR)
