@@ -209,7 +209,7 @@ def test_a_file_of_java_is_read(clock: ManualClock) -> None:
     assert (data.expression, data.client_version) == ("a > 5 AND b IS NOT NULL", 1795176781515)
     assert (data.born_time, data.dead_time, data.dead) == (1699999000000, 1699999000188, True)
     assert data.bloom_filter_data == BloomFilterData(112, [22, 87, 58])
-    assert data.condition()({"a": "6", "b": "x"}) is True
+    assert data.condition({"a": "6", "b": "x"}) is True
     assert filters.get("t", "h") is None
 
 

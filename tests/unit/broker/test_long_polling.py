@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from cometmq.broker.long_polling import HeldPull, LongPolling, TagMatcher
+from cometmq.model.work import WorkBudget
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
@@ -49,8 +50,8 @@ class Waiter:
         return answered
 
 
-def waiter(max_held: int = 100) -> Waiter:
-    return Waiter(LongPolling(max_held), [])
+def waiter(max_held: int = 100, work: WorkBudget | None = None) -> Waiter:
+    return Waiter(LongPolling(max_held, work or WorkBudget(1 << 60)), [])
 
 
 def open_connection() -> Connection:

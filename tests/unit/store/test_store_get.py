@@ -15,7 +15,7 @@ from cometmq.store.store import Boundary
 def test_an_unknown_queue(box: Box) -> None:
     store = box.open()
     result = store.get("nowhere", 0, 7, 32)
-    assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+    assert (result.status, result.next_begin_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0)
 
 
 def test_an_empty_queue(box: Box) -> None:
