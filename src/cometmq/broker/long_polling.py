@@ -69,7 +69,7 @@ class LongPolling:
 
     def hold(self, pull: HeldPull) -> bool:
         """Let `pull` wait; False when `max_held` others do, and it is to be answered now."""
-        if self._count >= self._max_held:
+        if self._count + len(self._woken) >= self._max_held:
             return False
         self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)
         self._count += 1
@@ -157,7 +157,7 @@ class LongPolling:
 
     def release_all(self) -> None:
         """Answer every pull in the next turn: the broker stops."""
-        self._answers_per_turn = self._max_held
+        self._answers_per_turn = len(self._woken) + self._count
         for topic in list(self._held):
             self.release_topic(topic)
 
