@@ -69,7 +69,7 @@ class LongPolling:
 
     def hold(self, pull: HeldPull) -> bool:
         """Let `pull` wait; False when `max_held` others do, and it is to be answered now."""
-        if self._count + len(self._woken) >= self._max_held:
+        if self._count >= self._max_held or len(self._woken) >= self._max_held:
             return False
         self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)
         self._count += 1

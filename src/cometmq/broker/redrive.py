@@ -40,10 +40,13 @@ log = structlog.get_logger(__name__)
 MAX_REDRIVES: Final = 10_000
 MAX_ID_LENGTH: Final = 120
 REDRIVE_ID: Final = "REDRIVE_ID"
-# Letters looked at between two turns of the loop.
-_BATCH: Final = 128
-# Records of the log looked at between two turns of the loop.
-_GLANCES: Final = 8192
+# Units of WorkBudget that a redrive spends between two turns of the loop.
+_WORK_PER_TURN: Final = 5_000_000
+# Of a letter: finding, decoding and perhaps appending it; each byte is checked and copied.
+_LETTER_COST: Final = 40_000
+_LETTER_BYTE_COST: Final = 4
+# Of a look at the head of a record in the log.
+_GLANCE_COST: Final = 600
 # What delays, retries and transactions left in the letter; as sent anew it has none of it.
 _LEFT_OUT: Final = (
     p.DELAY_TIME_LEVEL,
@@ -201,6 +204,7 @@ class Redrives:
 
     async def _run(self, state: RedriveState) -> None:
         queue = self._store.queue(names.dlq_topic(state.group), 0)
+        left = _WORK_PER_TURN
         while state.next_offset < state.end_offset:
             state.next_offset = max(state.next_offset, queue.min_offset)
             unit = queue.unit(state.next_offset)
@@ -208,8 +212,12 @@ class Redrives:
             if record is not None:
                 self._deal_with(state, record)
             state.next_offset += 1
-            if state.next_offset % _BATCH == 0:
+            left -= _LETTER_COST
+            if record is not None:
+                left -= len(record.body) * _LETTER_BYTE_COST
+            if left <= 0:
                 await asyncio.sleep(0)
+                left = _WORK_PER_TURN
         end = self._store.commit_log.end
         # Only what the disk has is done: after a power failure the rest is sent again.
         await self._flush()
@@ -276,11 +284,16 @@ class Redrives:
     async def _catch_up(self, state: RedriveState) -> None:
         """Find in the log what was sent before the redrive was interrupted."""
         records = glances(self._store.commit_log, state.commit_log_offset)
-        for number, (offset, _, origin) in enumerate(records):
-            if number % _GLANCES == 0:
+        left = 0
+        for offset, _, origin in records:
+            if left <= 0:
                 await asyncio.sleep(0)
+                left = _WORK_PER_TURN
+            left -= _GLANCE_COST
             if origin <= 0:
                 continue
+            # Anybody may send records that name another; each then costs two that are decoded.
+            left -= 2 * _LETTER_COST
             letter = self._record_at(origin)
             if letter is None or letter.topic != names.dlq_topic(state.group):
                 continue
