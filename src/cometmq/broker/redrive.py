@@ -39,6 +39,8 @@ log = structlog.get_logger(__name__)
 
 MAX_REDRIVES: Final = 10_000
 MAX_ID_LENGTH: Final = 120
+# In the selections of all redrives that are remembered: their file is written whole each time.
+MAX_SELECTED_CHARACTERS: Final = 4 * 1024 * 1024
 REDRIVE_ID: Final = "REDRIVE_ID"
 # Units of WorkBudget that a redrive spends between two turns of the loop.
 _WORK_PER_TURN: Final = 5_000_000
@@ -182,6 +184,14 @@ class Redrives:
                 f"{MAX_REDRIVES} redrives are remembered, which is the limit; the oldest goes when "
                 "its dead letters have left the log",
             )
+        characters = sum(_size(state.selection) for state in self._states.values())
+        if characters + _size(selection) > MAX_SELECTED_CHARACTERS:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the ids and keys of remembered redrives have {characters} characters and these "
+                f"{_size(selection)}, the limit MAX_SELECTED_CHARACTERS is {MAX_SELECTED_CHARACTERS}; "
+                "select by a time range, or wait until the dead letters of older ones have left the log",
+            )
         state = self._states[redrive_id] = RedriveState(
             redrive_id,
             group,
@@ -318,6 +328,10 @@ class Redrives:
             await self._file.save(pretty(self._states))
         except OSError as error:
             raise StoreError(f"{self._file.path} cannot be written: {error}") from error
+
+
+def _size(selection: LetterSelection) -> int:
+    return sum(map(len, selection.ids)) + sum(map(len, selection.keys))
 
 
 def _selects(selection: LetterSelection, letter: StoredRecord, properties: dict[str, str]) -> bool:
