@@ -136,6 +136,30 @@ async def test_pulls_sent_at_once_share_the_work_of_a_turn(
     assert work.deferred_count == 0
 
 
+async def test_pulls_by_tag_over_many_messages_share_the_work_of_a_turn(
+    cluster: Cluster, clients: tuple[Client, Client]
+) -> None:
+    greedy, other = clients
+    await other.send("t", 0, wanted=False)
+    store = cluster.brokers[0].store
+    queue = store.queue("t", 0)
+    first = queue.unit(0)
+    assert first is not None
+    queue.fill_to(9_000, first)
+    work = cluster.brokers[0]._filter_work
+    before = work.turns
+    ext = pull_ext("t", subscription="no-such-tag", maxMsgNums=9_000, commitOffset=7) | {
+        "sysFlag": "5",
+    }
+    pulls = [asyncio.ensure_future(greedy.ask(PULL, ext)) for _ in range(60)]
+    for answer in await asyncio.gather(*pulls):
+        assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert answer.ext["nextBeginOffset"] == "9000"
+    # 50,000 units a turn.
+    assert work.turns - before >= 9
+    assert cluster.brokers[0].offsets.query("raw-group", "t", 0) == 7
+
+
 async def test_an_arrival_is_not_held_up_by_pulls_that_wait_with_such_an_expression(
     cluster: Cluster, clients: tuple[Client, Client]
 ) -> None:

@@ -40,6 +40,12 @@ class FilterWork(WorkBudget):
             self._turn_soon()
         super().charge(units)
 
+    def spend(self, units: int) -> None:
+        """Count work that was done, whether or not there was enough left for it."""
+        if not self._is_turning:
+            self._turn_soon()
+        self.left -= units
+
     def defer(self, connection: Connection, serve: Callable[[], None]) -> bool:
         """Call `serve` in a later turn, unless the connection is lost; False when too many wait.
 

@@ -69,6 +69,8 @@ _CODES: Final = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+# Of one unit of a consume queue that a filter looked at, in units of WorkBudget.
+_UNIT_COST: Final = 100
 
 
 class ForbiddenType(IntEnum):
@@ -155,6 +157,9 @@ class PullHandler:
         goes_on = scan is not None
         if scan is None:
             wanted = self._filter(header, group)
+            if wanted is not EVERYTHING and self._work.left <= 0:
+                self._defer(connection, request, may_wait, None)
+                return None
             scan = _Scan(wanted, wanted.ext_matcher(self._work), wanted.record_matcher(self._work))
         if self._offsets.resets:
             moved = self._moved(header, group, topic)
@@ -170,6 +175,8 @@ class PullHandler:
             matches_record=scan.matches_record,
             max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
         )
+        if scan.wanted is not EVERYTHING and result.next_begin_offset > header.queue_offset:
+            self._work.spend((result.next_begin_offset - header.queue_offset) * _UNIT_COST)
         code = _CODES[result.status]
         if result.status is GetStatus.NO_MESSAGE_IN_QUEUE and header.queue_offset == 0:
             code = ResponseCode.PULL_NOT_FOUND
@@ -293,9 +300,9 @@ class PullHandler:
         return True
 
     def _defer(
-        self, connection: Connection, request: PullRequest, may_wait: bool, scan: _Scan
+        self, connection: Connection, request: PullRequest, may_wait: bool, scan: _Scan | None
     ) -> None:
-        """Have the pull go on when filters may work again."""
+        """Have the pull begin, or go on with `scan`, when filters may work again."""
         if not self._work.defer(
             connection, lambda: self._answer_waiting(connection, request, may_wait, scan)
         ):
