@@ -550,12 +550,22 @@ STRICT_PULLS: dict[str, tuple[int, dict[str, Any], int, str]] = {
 }
 
 
+# Java's ForbiddenType: 1 the broker, 2 the group, 3 the topic, 4 broadcasting. Other refusals have none.
+FORBIDDEN_TYPES = {
+    "lite pull": "1",
+    "disabled group": "2",
+    "disabled group, unknown topic": "2",
+    "unreadable topic": "3",
+}
+
+
 @pytest.mark.parametrize("name", STRICT_PULLS)
 def test_a_pull_is_refused_in_javas_order(strict_client: RawClient, name: str) -> None:
     code, fields, wanted, word = STRICT_PULLS[name]
     answer = strict_client.ask(code, pull_ext(**{"topic": "t", "consumerGroup": "g", **fields}))
     assert answer.code == wanted
     assert word in str(answer.remark)
+    assert answer.ext.get("forbiddenType") == FORBIDDEN_TYPES.get(name)
 
 
 def test_a_broker_that_may_not_be_read_says_so() -> None:
@@ -565,6 +575,7 @@ def test_a_broker_that_may_not_be_read_says_so() -> None:
             answer = client.ask(PULL, pull_ext("t"))
             assert answer.code == 16
             assert "brokerPermission" in str(answer.remark)
+            assert answer.ext == {"forbiddenType": "1"}
 
 
 def test_a_pull_may_rely_on_the_heartbeats_subscription(client: RawClient, topic: str) -> None:
@@ -581,11 +592,32 @@ def test_a_pull_may_rely_on_the_heartbeats_subscription(client: RawClient, topic
 
 
 def test_a_broadcasting_group_needs_leave_to_broadcast(strict_client: RawClient) -> None:
-    for group, code in (("g", NOT_FOUND), ("alone", 16)):
+    for group, code, kind in (("g", NOT_FOUND, None), ("alone", 16, "4")):
         body = heartbeat_body("c", {group: ["t"]}, messageModel="BROADCASTING")
         strict_client.ask(HEARTBEAT, {}, body)
         ext = pull_ext("t", sysFlag=0, consumerGroup=group, queueId=3)
-        assert strict_client.ask(PULL, ext).code == code
+        answer = strict_client.ask(PULL, ext)
+        assert (answer.code, answer.ext.get("forbiddenType")) == (code, kind)
+
+
+@pytest.mark.parametrize(("offset", "code"), [(0, NOT_FOUND), (5, 21)])
+def test_a_queue_without_messages_is_no_unknown_queue(
+    client: RawClient, topic: str, offset: int, code: int
+) -> None:
+    stored(client, topic)  # in queue 0; queue 3 has no file
+    answer = client.ask(PULL, pull_ext(topic, queueId=3, queueOffset=offset))
+    assert (answer.code, answer.remark) == (code, "NO_MESSAGE_IN_QUEUE")
+    assert answer.ext["nextBeginOffset"] == "0"
+
+
+@pytest.mark.parametrize("wanted", [32, 33, 64, 2**31 - 1])
+def test_a_pull_brings_32_messages_at_most(client: RawClient, topic: str, wanted: int) -> None:
+    for _ in range(34):
+        stored(client, topic, b"x")
+    assert len(pulled(client, topic, maxMsgNums=wanted)) == 32
+    assert len(pulled(client, topic, maxMsgNums=wanted, queueOffset=1)) == 32
+    assert len(pulled(client, topic, maxMsgNums=wanted, queueOffset=2)) == 32
+    assert len(pulled(client, topic, maxMsgNums=wanted, queueOffset=3)) == 31
 
 
 def offset_of(client: RawClient, topic: str, group: str = "raw-group") -> int:

@@ -9,6 +9,7 @@ for three seconds (DefaultMQPushConsumerImpl.pullTimeDelayMillsWhenException).
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +18,8 @@ from cometmq.protocol.codes import ResponseCode
 
 HEARTBEAT_WAIT_S: Final = 1.0
 MAX_WAITING: Final = 10_000
+# Each is a pull, which may bring some hundred kilobytes.
+TRIED_PER_TURN: Final = 64
 
 # The refusals that a heartbeat which is on its way makes good.
 AHEAD: Final = frozenset(
@@ -32,9 +35,9 @@ Serve = Callable[[bool], bool]
 class _Waiting:
     __slots__ = ("serve", "timer")
 
-    def __init__(self, serve: Serve, timer: asyncio.TimerHandle) -> None:
+    def __init__(self, serve: Serve) -> None:
         self.serve = serve
-        self.timer = timer
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class AwaitedHeartbeats:
@@ -43,39 +46,55 @@ class AwaitedHeartbeats:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, list[_Waiting]] = {}
+        self._groups: dict[str, dict[_Waiting, None]] = {}
+        # Those of a group that are still to be tried since its last heartbeat.
+        self._to_try: dict[str, deque[_Waiting]] = {}
+        self._heard_again: set[str] = set()
         self._count = 0
 
     def hold(self, group: str, serve: Serve) -> bool:
         """Let a pull wait; False when MAX_WAITING others do, and it is to be refused now."""
         if self._count >= MAX_WAITING:
             return False
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(HEARTBEAT_WAIT_S, self._give_up_oldest, group)
-        self._groups.setdefault(group, []).append(_Waiting(serve, timer))
+        waiting = _Waiting(serve)
+        waiting.timer = asyncio.get_running_loop().call_later(
+            HEARTBEAT_WAIT_S, self._give_up, group, waiting
+        )
+        self._groups.setdefault(group, {})[waiting] = None
         self._count += 1
         return True
 
     def heard(self, group: str, _subscriptions: list[SubscriptionData]) -> None:
         """A heartbeat of the group is being taken in: what waits is tried when that is done."""
-        if group in self._groups:
+        if group in self._to_try:
+            self._heard_again.add(group)
+        elif group in self._groups:
+            self._to_try[group] = deque(self._groups[group])
             asyncio.get_running_loop().call_soon(self._try, group)
 
     def _try(self, group: str) -> None:
-        waiting = self._groups.pop(group, [])
-        kept = [each for each in waiting if not each.serve(False)]
-        for each in waiting:
-            if each not in kept:
-                each.timer.cancel()
-        self._count -= len(waiting) - len(kept)
-        if kept:
-            self._groups[group] = kept
+        to_try = self._to_try[group]
+        for _ in range(min(len(to_try), TRIED_PER_TURN)):
+            waiting = to_try.popleft()
+            if waiting in self._groups.get(group, ()) and waiting.serve(False):
+                assert waiting.timer is not None
+                waiting.timer.cancel()
+                self._forget(group, waiting)
+        if to_try:
+            asyncio.get_running_loop().call_soon(self._try, group)
+            return
+        del self._to_try[group]
+        if group in self._heard_again:
+            self._heard_again.discard(group)
+            self.heard(group, [])
 
-    def _give_up_oldest(self, group: str) -> None:
-        """All wait equally long, so the timer that went off is that of the first."""
-        waiting = self._groups[group]
-        oldest = waiting.pop(0)
-        if not waiting:
-            del self._groups[group]
+    def _give_up(self, group: str, waiting: _Waiting) -> None:
+        self._forget(group, waiting)
+        waiting.serve(True)
+
+    def _forget(self, group: str, waiting: _Waiting) -> None:
+        of_group = self._groups[group]
+        del of_group[waiting]
         self._count -= 1
-        oldest.serve(True)
+        if not of_group:
+            del self._groups[group]

@@ -7,6 +7,7 @@ a while, so that the bit maps written with its expression serve it when it comes
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -14,11 +15,13 @@ import structlog
 
 from cometmq.errors import FilterExpressionError
 from cometmq.filtering.bloom import BloomFilter
+from cometmq.filtering.metering import MeteredProperties, decoding_cost
 from cometmq.filtering.sql92 import compile_sql
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import is_tag_type
 from cometmq.model.ranges import Int32, Int64
 from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, SubscriptionData
+from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.clock import Clock
 from cometmq.store.consume_queue_ext import ExtUnit
@@ -27,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 # Java counts a group as having left so long before a restart that found it still alive.
 _DEAD_BEFORE_RESTART_MS = 30_000
+# For the bit map of one message while the store recovers.
+_BIT_MAP_WORK = 1_000_000
 
 
 class BloomFilterData(msgspec.Struct, rename="camel"):
@@ -36,7 +41,7 @@ class BloomFilterData(msgspec.Struct, rename="camel"):
     bit_pos: list[Int32] = []
 
 
-class ConsumerFilterData(msgspec.Struct, rename="camel"):
+class ConsumerFilterData(msgspec.Struct, rename="camel", dict=True):
     """The expression of one group on one topic. Times in ms; `client_version` is the subscription's.
 
     `dead` says whether the group has left; it is written for readers of the file and not read.
@@ -59,8 +64,12 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
         """From `now_ms` on; never before it was born, so that it counts as dead."""
         self.dead_time, self.dead = max(now_ms, self.born_time), True
 
+    @functools.cached_property
     def condition(self) -> Condition:
-        """The compiled expression; it compiled when the data was made."""
+        """The compiled expression; it compiled when the data was made.
+
+        Kept here: of more filters than the compiler remembers each would be compiled for each message.
+        """
         return compile_sql(self.expression)
 
 
@@ -105,6 +114,8 @@ class ConsumerFilterManager:
         self._clean_time_span_ms = clean_time_span_ms
         self._topics: dict[str, FilterDataByTopic] = {}
         self._topics_of: dict[str, set[str]] = {}
+        # What bit maps are charged to; None gives each message _BIT_MAP_WORK.
+        self.work: WorkBudget | None = None
         if table is not None:
             self._take_over(table)
 
@@ -146,7 +157,8 @@ class ConsumerFilterManager:
         return ConsumerFilterTable(self._topics)
 
     def bit_map(self, topic: str, properties: bytes) -> bytes | None:
-        """The groups that want a message, dead ones too; None when nobody has an expression.
+        """The groups that want a message, dead ones too; None when nobody has an expression, and
+        when there is no work left to find out: each pull then evaluates its expression itself.
 
         For any thread while no heartbeat comes in: recovery runs it in one of its own. Java:
         CommitLogDispatcherCalcBitMap.
@@ -154,14 +166,20 @@ class ConsumerFilterManager:
         by_topic = self._topics.get(topic)
         if by_topic is None:
             return None
-        decoded = decode_properties(properties.decode("utf-8", "replace"))
-        return self._bloom.bit_map(
-            [
-                data.bloom_filter_data.bit_pos
-                for data in by_topic.group_filter_data.values()
-                if data.bloom_filter_data is not None and data.condition()(decoded) is True
-            ]
-        )
+        budget = self.work or WorkBudget(_BIT_MAP_WORK)
+        text = properties.decode("utf-8", "replace")
+        try:
+            budget.charge(decoding_cost(text))
+            decoded = MeteredProperties(decode_properties(text), budget)
+            return self._bloom.bit_map(
+                [
+                    data.bloom_filter_data.bit_pos
+                    for data in by_topic.group_filter_data.values()
+                    if data.bloom_filter_data is not None and data.condition(decoded) is True
+                ]
+            )
+        except OutOfWorkError:
+            return None
 
     def ext_matcher(self, data: ConsumerFilterData) -> Callable[[ExtUnit], bool] | None:
         """Whether a message may match, by its bit map (Java: isMatchedByConsumeQueue).

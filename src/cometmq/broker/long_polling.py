@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from cometmq.filtering.metering import MeteredProperties, decoding_cost
+from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.properties import decode_properties
 from cometmq.remoting.connection import Connection
 
 TagMatcher = Callable[[int], bool]
+
+# Pulls answered in one turn of the loop; each may bring some hundred kilobytes.
+_ANSWERS_PER_TURN: Final = 64
+# Pulls looked at in one turn by a sweep, but at least those of one topic.
+_SWEPT_PER_TURN: Final = 10_000
+# Of looking at one pull, in units of WorkBudget. The work of few is not worth an account.
+_LOOK_COST: Final = 150
+_FREE_LOOKS: Final = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +29,7 @@ class HeldPull:
     """A pull of `topic`/`queue_id` that found nothing at `offset`.
 
     `deadline` is a time of the loop; `answer` serves the pull once more, and for good. It must not
-    raise: other pulls are answered after it. `matches_properties` may not raise either.
+    raise: other pulls are answered after it. `matches_properties` raises OutOfWorkError at most.
     """
 
     connection: Connection
@@ -34,15 +46,21 @@ class LongPolling:
     """Holds pulls by queue and lets them go on arrival, time-out or loss of the connection.
 
     Arrivals of one turn of the loop wake a pull once, at the end of the turn, so that it finds all
-    of them. For the loop's thread only.
+    of them; of very many pulls some are answered in later turns. What an arrival has to look at is
+    charged to `work`; once that is spent, all pulls of the queue are woken and find out themselves.
+    For the loop's thread only.
     """
 
-    def __init__(self, max_held: int) -> None:
+    def __init__(self, max_held: int, work: WorkBudget) -> None:
         self._max_held = max_held
-        self._held: dict[tuple[str, int], list[HeldPull]] = {}
+        self._work = work
+        self._held: dict[str, dict[int, list[HeldPull]]] = {}
         self._count = 0
-        self._woken: list[HeldPull] = []
+        self._woken: deque[HeldPull] = deque()
+        self._answering = False
         self._postponed: list[HeldPull] = []
+        self._to_sweep: list[str] = []
+        self._answers_per_turn = _ANSWERS_PER_TURN
 
     @property
     def count(self) -> int:
@@ -51,9 +69,9 @@ class LongPolling:
 
     def hold(self, pull: HeldPull) -> bool:
         """Let `pull` wait; False when `max_held` others do, and it is to be answered now."""
-        if self._count >= self._max_held:
+        if self._count >= self._max_held or len(self._woken) >= self._max_held:
             return False
-        self._held.setdefault((pull.topic, pull.queue_id), []).append(pull)
+        self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)
         self._count += 1
         return True
 
@@ -70,74 +88,124 @@ class LongPolling:
 
         A pull whose filter does not match stays; it learns of what it skipped when it is answered.
         """
-        if not self._held:
+        queues = self._held.get(topic)
+        if queues is None:
             return
-        key = (topic, queue_id)
-        waiting = self._held.get(key)
+        waiting = queues.get(queue_id)
         if waiting is None:
             return
-        kept = []
-        decoded: dict[str, str] | None = None
+        kept: list[HeldPull] = []
+        try:
+            self._match(waiting, kept, next_offset, tags_code, properties)
+        except OutOfWorkError:
+            kept = []
+            self._wake(waiting)
+        self._keep(topic, queue_id, waiting, kept)
+
+    def _match(
+        self,
+        waiting: list[HeldPull],
+        kept: list[HeldPull],
+        next_offset: int,
+        tags_code: int,
+        properties: bytes,
+    ) -> None:
+        """Wake those who want a message and leave the others in `kept`; raises OutOfWorkError before
+        it wakes anyone.
+        """
+        if len(waiting) > _FREE_LOOKS:
+            self._work.charge(len(waiting) * _LOOK_COST)
+        woken: list[HeldPull] = []
+        decoded: MeteredProperties | None = None
         for pull in waiting:
             wanted = next_offset > pull.offset and (pull.matches is None or pull.matches(tags_code))
             if wanted and pull.matches_properties is not None:
                 if decoded is None:
-                    decoded = decode_properties(properties.decode("utf-8", "replace"))
+                    text = properties.decode("utf-8", "replace")
+                    self._work.charge(decoding_cost(text))
+                    decoded = MeteredProperties(decode_properties(text), self._work)
                 wanted = pull.matches_properties(decoded)
             if wanted:
-                self._wake(pull)
+                woken.append(pull)
             else:
                 kept.append(pull)
-        self._keep(key, waiting, kept)
+        if woken:
+            self._wake(woken)
 
     def sweep(self, now: float) -> None:
         """Answer what has waited long enough; `now` is a time of the loop.
 
         Forgets the pulls of closed connections too: looking for them when each of many clients goes
         would take far longer than one round for them all. Comes back to those whose peer did not take
-        the answers before them.
+        the answers before them. A round over very many pulls goes on in later turns.
         """
         postponed, self._postponed = self._postponed, []
-        for pull in postponed:
-            self._wake(pull)
-        self._release(lambda pull: pull.deadline <= now or pull.connection.closed)
+        if postponed:
+            self._wake(postponed)
+        if not self._to_sweep:
+            self._to_sweep = list(self._held)
+            self._sweep_on(now)
+
+    def _sweep_on(self, now: float) -> None:
+        left = _SWEPT_PER_TURN
+        while self._to_sweep and left > 0:
+            topic = self._to_sweep.pop()
+            left -= sum(map(len, self._held.get(topic, {}).values()))
+            self._release(topic, lambda pull: pull.deadline <= now or pull.connection.closed)
+        if self._to_sweep:
+            asyncio.get_running_loop().call_soon(self._sweep_on, now)
 
     def release_all(self) -> None:
-        """Answer every pull now: the broker stops."""
-        self._release(lambda _: True)
+        """Answer every pull in the next turn: the broker stops."""
+        self._answers_per_turn = len(self._woken) + self._count
+        for topic in list(self._held):
+            self.release_topic(topic)
 
     def release_topic(self, topic: str) -> None:
-        """Answer every pull of a topic now: it was removed or changed."""
-        self._release(lambda pull: pull.topic == topic)
+        """Answer every pull of a topic soon: it was removed or changed."""
+        for waiting in self._held.pop(topic, {}).values():
+            self._count -= len(waiting)
+            self._wake(waiting)
 
-    def _release(self, wanted: Callable[[HeldPull], bool]) -> None:
-        for key, waiting in list(self._held.items()):
-            kept = []
+    def _release(self, topic: str, wanted: Callable[[HeldPull], bool]) -> None:
+        for queue_id, waiting in list(self._held.get(topic, {}).items()):
+            woken: list[HeldPull] = []
+            kept: list[HeldPull] = []
             for pull in waiting:
-                if wanted(pull):
-                    self._wake(pull)
-                else:
-                    kept.append(pull)
-            self._keep(key, waiting, kept)
+                (woken if wanted(pull) else kept).append(pull)
+            if woken:
+                self._wake(woken)
+                self._keep(topic, queue_id, waiting, kept)
 
-    def _keep(self, key: tuple[str, int], waiting: list[HeldPull], kept: list[HeldPull]) -> None:
+    def _keep(
+        self, topic: str, queue_id: int, waiting: list[HeldPull], kept: list[HeldPull]
+    ) -> None:
+        if len(kept) == len(waiting):
+            return
         self._count -= len(waiting) - len(kept)
+        queues = self._held[topic]
         if kept:
-            self._held[key] = kept
-        else:
-            del self._held[key]
+            queues[queue_id] = kept
+            return
+        del queues[queue_id]
+        if not queues:
+            del self._held[topic]
 
-    def _wake(self, pull: HeldPull) -> None:
-        if not self._woken:
+    def _wake(self, pulls: list[HeldPull]) -> None:
+        self._woken.extend(pulls)
+        if not self._answering:
+            self._answering = True
             asyncio.get_running_loop().call_soon(self._answer_woken)
-        self._woken.append(pull)
 
     def _answer_woken(self) -> None:
-        woken, self._woken = self._woken, []
-        for pull in woken:
+        for _ in range(min(len(self._woken), self._answers_per_turn)):
+            pull = self._woken.popleft()
             if pull.connection.closed:
                 continue
             if pull.connection.congested:
                 self._postponed.append(pull)
             else:
                 pull.answer()
+        self._answering = bool(self._woken)
+        if self._answering:
+            asyncio.get_running_loop().call_soon(self._answer_woken)

@@ -44,7 +44,8 @@ log = structlog.get_logger(__name__)
 
 Predicate = Callable[[MessageExt], object]
 
-MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+# A predicate gets bodies uncompressed; one that is larger has its message delivered.
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 # So many messages on end that took too long: one may have met with the garbage collector.
 _OVERRUNS_TO_REST: Final = 3
 _REST_S: Final = 60.0

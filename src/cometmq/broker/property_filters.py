@@ -68,7 +68,7 @@ class PropertyFilters:
         """
         self.manager.on_replaced.append(release)
         # At once: a crash must not bring the older expression back with bit maps of the newer one.
-        self.manager.on_replaced.append(lambda _topic: self.save())
+        self.manager.on_replaced.append(lambda _topic: self._save_soon())
         clients.on_subscriptions.append(self.manager.register)
         clients.on_members_changed.append(self._members_changed)
 
@@ -84,6 +84,11 @@ class PropertyFilters:
         if self.manager.changed:
             self.manager.changed = False
             self._state.soon(self._file, lambda: pretty(table))
+
+    def _save_soon(self) -> None:
+        """Write the file at the end of this turn, once for all that one heartbeat replaced."""
+        self.manager.changed = False
+        self._state.soon(self._file, lambda: pretty(self.manager.table()))
 
     def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Would this broker serve the subscription? FilterExpressionError carries code 23."""

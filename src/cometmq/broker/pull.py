@@ -6,6 +6,8 @@ Java: PullMessageProcessor, DefaultPullMessageResultHandler.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from cometmq.broker.awaited_heartbeats import AHEAD, AwaitedHeartbeats
@@ -16,9 +18,17 @@ from cometmq.broker.consumer_filters import (
     ConsumerFilterManager,
     compile_expression,
 )
+from cometmq.broker.filter_work import FilterWork
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.long_polling import HeldPull, LongPolling
-from cometmq.broker.message_filter import EVERYTHING, MessageFilter, retry_filter, sql_filter
+from cometmq.broker.message_filter import (
+    EVERYTHING,
+    MessageFilter,
+    MeteredExtMatcher,
+    MeteredMatcher,
+    retry_filter,
+    sql_filter,
+)
 from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.predicates import FilterPredicates, by_class
 from cometmq.broker.refusal import Refused
@@ -54,14 +64,32 @@ _CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-_EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+# Of one unit of a consume queue that a filter looked at, in units of WorkBudget.
+_UNIT_COST: Final = 100
+
+
+class ForbiddenType(IntEnum):
+    """Why a pull is answered with NO_PERMISSION (Java: ForbiddenType)."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What one pull selects, with the tests that are under way for it."""
+
+    wanted: MessageFilter
+    matches_ext: MeteredExtMatcher | None
+    matches_record: MeteredMatcher | None
 
 
 class PullHandler:
@@ -79,6 +107,7 @@ class PullHandler:
         filters: ConsumerFilterManager,
         predicates: FilterPredicates,
         traffic: Traffic,
+        work: FilterWork,
     ) -> None:
         self._config = config
         self._store = store
@@ -90,6 +119,7 @@ class PullHandler:
         self._filters = filters
         self._predicates = predicates
         self._traffic = traffic
+        self._work = work
         self._awaited = AwaitedHeartbeats()
         clients.on_subscriptions.append(self._awaited.heard)
 
@@ -117,12 +147,24 @@ class PullHandler:
             raise
 
     def _serve(
-        self, connection: Connection, request: PullRequest, *, may_wait: bool
+        self,
+        connection: Connection,
+        request: PullRequest,
+        *,
+        may_wait: bool,
+        scan: _Scan | None = None,
     ) -> RemotingCommand | None:
+        """`scan` is that of a pull that goes on in a later turn of the loop."""
         header = request.header
         assert header is not None
         group, topic = self._check(request.code, header)
-        wanted = self._filter(header, group)
+        goes_on = scan is not None
+        if scan is None:
+            wanted = self._filter(header, group)
+            if wanted is not EVERYTHING and self._work.left <= 0:
+                self._defer(connection, request, may_wait, None)
+                return None
+            scan = _Scan(wanted, wanted.ext_matcher(self._work), wanted.record_matcher(self._work))
         if self._offsets.resets:
             moved = self._moved(header, group, topic)
             if moved is not None:
@@ -133,15 +175,17 @@ class PullHandler:
             header.queue_id,
             header.queue_offset,
             header.max_msg_nums,
-            matches=wanted.matches,
-            matches_ext=wanted.matches_ext,
-            matches_record=wanted.matches_record(),
+            matches=scan.wanted.matches,
+            matches_ext=scan.matches_ext,
+            matches_record=scan.matches_record,
             max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
         )
+        if scan.wanted is not EVERYTHING and result.next_begin_offset > header.queue_offset:
+            self._work.spend((result.next_begin_offset - header.queue_offset) * _UNIT_COST)
         code = _CODES[result.status]
-        if result.status in _EMPTY_QUEUE and header.queue_offset == 0:
+        if result.status is GetStatus.NO_MESSAGE_IN_QUEUE and header.queue_offset == 0:
             code = ResponseCode.PULL_NOT_FOUND
-        if may_wait and header.sys_flag & PULL_COMMIT_OFFSET:
+        if may_wait and not goes_on and header.sys_flag & PULL_COMMIT_OFFSET:
             self._offsets.commit_of_pull(
                 header.consumer_group,
                 header.topic,
@@ -162,10 +206,18 @@ class PullHandler:
             return None
         self._traffic.missed()
         if (
+            result.status is GetStatus.NO_MATCHED_MESSAGE
+            and result.next_begin_offset == header.queue_offset
+            and (scan.matches_record is not None or scan.matches_ext is not None)
+        ):
+            # Not even one message was looked at to the end.
+            self._defer(connection, request, may_wait, scan)
+            return None
+        if (
             may_wait
             and code == ResponseCode.PULL_NOT_FOUND
             and header.sys_flag & PULL_SUSPEND
-            and self._hold(connection, request, header, wanted)
+            and self._hold(connection, request, header, scan.wanted)
         ):
             connection.keep(request)
             return None
@@ -246,7 +298,7 @@ class PullHandler:
                 header.queue_offset,
                 asyncio.get_running_loop().time() + wait_ms / 1000,
                 wanted.matches,
-                lambda: self._answer_held(connection, request),
+                lambda: self._answer_waiting(connection, request, may_wait=False),
                 wanted.matches_properties,
             )
         )
@@ -268,10 +320,30 @@ class PullHandler:
             connection.reply(request, answer)
         return True
 
-    def _answer_held(self, connection: Connection, request: PullRequest) -> None:
+    def _defer(
+        self, connection: Connection, request: PullRequest, may_wait: bool, scan: _Scan | None
+    ) -> None:
+        """Have the pull begin, or go on with `scan`, when filters may work again."""
+        if not self._work.defer(
+            connection, lambda: self._answer_waiting(connection, request, may_wait, scan)
+        ):
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{self._work.max_deferred} pulls wait for their filters' turn, which is the limit "
+                "(maxHeldPulls); pull less often, or select by cheaper expressions",
+            )
+        connection.keep(request)
+
+    def _answer_waiting(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        may_wait: bool,
+        scan: _Scan | None = None,
+    ) -> None:
         connection.let_go(request)
         try:
-            answer = self._serve(connection, request, may_wait=False)
+            answer = self._serve(connection, request, may_wait=may_wait, scan=scan)
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
             # The topic or the group went while the pull waited.
             connection.reply_failure(request, error)
@@ -284,14 +356,14 @@ class PullHandler:
     ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
         """Group and topic of a pull, refused in Java's order."""
         if not self._config.broker_permission & PERM_READ:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
+            raise _forbidden(
+                ForbiddenType.BROKER,
                 f"the broker[{self._config.broker_ip1}] pulling message is forbidden: "
                 f"brokerPermission is {self._config.broker_permission}",
             )
         if code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull_message_enable:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
+            raise _forbidden(
+                ForbiddenType.BROKER,
                 f"the broker[{self._config.broker_ip1}] for lite pull consumer is forbidden: "
                 "litePullMessageEnable is false",
             )
@@ -302,8 +374,8 @@ class PullHandler:
                 self._groups.unknown(header.consumer_group),
             )
         if not group.consume_enable:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
+            raise _forbidden(
+                ForbiddenType.GROUP,
                 f"subscription group no permission, {group.group_name}: consumeEnable is false",
             )
         topic = self._topics.get(header.topic)
@@ -313,8 +385,8 @@ class PullHandler:
                 f"topic[{header.topic}] not exist, apply first please!",
             )
         if not topic.readable:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
+            raise _forbidden(
+                ForbiddenType.TOPIC,
                 f"the topic[{header.topic}] pulling message is forbidden: perm is {topic.perm}",
             )
         if not 0 <= header.queue_id < topic.read_queue_nums:
@@ -356,7 +428,7 @@ class PullHandler:
             if not is_tag_type(subscription.expression_type):
                 data = self._known_data(header, subscription)
                 check_property_filter(self._config, subscription.expression_type)
-                condition = data.condition()
+                condition = data.condition
         if condition is None:
             matches = tag_matcher(subscription)
             return EVERYTHING if matches is None else MessageFilter(matches)
@@ -394,8 +466,8 @@ class PullHandler:
                 "online; send a heartbeat first",
             )
         if online.broadcasting and not group.consume_broadcast_enable:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
+            raise _forbidden(
+                ForbiddenType.BROADCASTING,
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
             )
         subscription = online.subscriptions.get(header.topic)
@@ -418,6 +490,10 @@ class PullHandler:
         if not self._config.slave_read_enable:
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+
+
+def _forbidden(kind: ForbiddenType, remark: str) -> Refused:
+    return Refused(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(int(kind))})
 
 
 def check_property_filter(config: BrokerConfig, expression_type: str) -> None:

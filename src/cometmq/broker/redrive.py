@@ -39,11 +39,16 @@ log = structlog.get_logger(__name__)
 
 MAX_REDRIVES: Final = 10_000
 MAX_ID_LENGTH: Final = 120
+# In the selections of all redrives that are remembered: their file is written whole each time.
+MAX_SELECTED_CHARACTERS: Final = 4 * 1024 * 1024
 REDRIVE_ID: Final = "REDRIVE_ID"
-# Letters looked at between two turns of the loop.
-_BATCH: Final = 128
-# Records of the log looked at between two turns of the loop.
-_GLANCES: Final = 8192
+# Units of WorkBudget that a redrive spends between two turns of the loop.
+_WORK_PER_TURN: Final = 5_000_000
+# Of a letter: finding, decoding and perhaps appending it; each byte is checked and copied.
+_LETTER_COST: Final = 40_000
+_LETTER_BYTE_COST: Final = 4
+# Of a look at the head of a record in the log.
+_GLANCE_COST: Final = 600
 # What delays, retries and transactions left in the letter; as sent anew it has none of it.
 _LEFT_OUT: Final = (
     p.DELAY_TIME_LEVEL,
@@ -179,6 +184,14 @@ class Redrives:
                 f"{MAX_REDRIVES} redrives are remembered, which is the limit; the oldest goes when "
                 "its dead letters have left the log",
             )
+        characters = sum(_size(state.selection) for state in self._states.values())
+        if characters + _size(selection) > MAX_SELECTED_CHARACTERS:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the ids and keys of remembered redrives have {characters} characters and these "
+                f"{_size(selection)}, the limit MAX_SELECTED_CHARACTERS is {MAX_SELECTED_CHARACTERS}; "
+                "select by a time range, or wait until the dead letters of older ones have left the log",
+            )
         state = self._states[redrive_id] = RedriveState(
             redrive_id,
             group,
@@ -201,6 +214,7 @@ class Redrives:
 
     async def _run(self, state: RedriveState) -> None:
         queue = self._store.queue(names.dlq_topic(state.group), 0)
+        left = _WORK_PER_TURN
         while state.next_offset < state.end_offset:
             state.next_offset = max(state.next_offset, queue.min_offset)
             unit = queue.unit(state.next_offset)
@@ -208,8 +222,12 @@ class Redrives:
             if record is not None:
                 self._deal_with(state, record)
             state.next_offset += 1
-            if state.next_offset % _BATCH == 0:
+            left -= _LETTER_COST
+            if record is not None:
+                left -= len(record.body) * _LETTER_BYTE_COST
+            if left <= 0:
                 await asyncio.sleep(0)
+                left = _WORK_PER_TURN
         end = self._store.commit_log.end
         # Only what the disk has is done: after a power failure the rest is sent again.
         await self._flush()
@@ -276,11 +294,16 @@ class Redrives:
     async def _catch_up(self, state: RedriveState) -> None:
         """Find in the log what was sent before the redrive was interrupted."""
         records = glances(self._store.commit_log, state.commit_log_offset)
-        for number, (offset, _, origin) in enumerate(records):
-            if number % _GLANCES == 0:
+        left = 0
+        for offset, _, origin in records:
+            if left <= 0:
                 await asyncio.sleep(0)
+                left = _WORK_PER_TURN
+            left -= _GLANCE_COST
             if origin <= 0:
                 continue
+            # Anybody may send records that name another; each then costs two that are decoded.
+            left -= 2 * _LETTER_COST
             letter = self._record_at(origin)
             if letter is None or letter.topic != names.dlq_topic(state.group):
                 continue
@@ -305,6 +328,10 @@ class Redrives:
             await self._file.save(pretty(self._states))
         except OSError as error:
             raise StoreError(f"{self._file.path} cannot be written: {error}") from error
+
+
+def _size(selection: LetterSelection) -> int:
+    return sum(map(len, selection.ids)) + sum(map(len, selection.keys))
 
 
 def _selects(selection: LetterSelection, letter: StoredRecord, properties: dict[str, str]) -> bool:

@@ -6,7 +6,8 @@ from cometmq.errors import CometMQError
 
 
 class Refused(CometMQError):  # noqa: N818 - no fault of ours
-    """A request that the broker does not serve; becomes the answer's code and remark."""
+    """A request that the broker does not serve; becomes the answer's code, remark and fields."""
 
-    def __init__(self, code: int, remark: str) -> None:
+    def __init__(self, code: int, remark: str, ext: dict[str, str] | None = None) -> None:
         super().__init__(remark, code=code)
+        self.ext = ext

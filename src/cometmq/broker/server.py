@@ -18,6 +18,7 @@ from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.config_handlers import NOTHING_GIVEN, ConfigHandlers, GivenConfig
 from cometmq.broker.delays import Delays
+from cometmq.broker.filter_work import FilterWork
 from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
 from cometmq.broker.group_commit import GroupCommit
 from cometmq.broker.indexing import Indexing
@@ -102,7 +103,8 @@ class Broker:
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._remoting = self._listener(config.listen_port)
         self._vip_remoting: RemotingServer | None = None
-        self._long_polling = LongPolling(config.max_held_pulls)
+        self._filter_work = FilterWork(config.max_held_pulls)
+        self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
         self._store: MessageStore | None = None
         self._tables: BrokerTables | None = None
         self._registration: Registration | None = None
@@ -254,6 +256,8 @@ class Broker:
         )
         delays = Delays(self.config, store, self._disk, self._clock, self._state, self._tasks)
         await asyncio.get_running_loop().run_in_executor(None, delays.open)
+        # From here on bit maps are made on the loop, and share its work.
+        self._filters.manager.work = self._filter_work
         self._delays = delays
         self.delayed = delays.messages
         self._flusher = flusher = CommitLogFlusher(store)
@@ -336,6 +340,7 @@ class Broker:
             self._filters.manager,
             self.predicates,
             self._traffic,
+            self._filter_work,
         ).register(self._handlers)
         self.predicates.register(self._handlers)
         client_handlers.register(self._handlers)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import FilterExpressionError
 from cometmq.filtering import sql92_conditions as conditions
+from cometmq.filtering.metering import TERM_COST, MeteredProperties
 from cometmq.filtering.sql92_terms import (
     Condition,
     Properties,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 MAX_EXPRESSION_LENGTH: Final = 16_384
 _CACHED_EXPRESSIONS: Final = 512
+_INT64_DIGITS: Final = len(str(INT64_LIMIT))
 
 _KEYWORDS: Final = {
     word: f"_{word}" if word in ("AND", "OR") else word
@@ -74,7 +76,29 @@ _HINTS: Final = {
 }
 
 
-def compile_sql(expression: str) -> Condition:
+class SqlCondition:
+    """A compiled expression of `size` properties and literals; call it with a message's properties.
+
+    MeteredProperties are charged for it, and it then raises OutOfWorkError.
+    """
+
+    __slots__ = ("_cost", "_evaluate", "size")
+
+    def __init__(self, evaluate: Condition, size: int) -> None:
+        self._evaluate = evaluate
+        self._cost = size * TERM_COST
+        self.size = size
+
+    def __call__(self, properties: Properties) -> bool | None:
+        if isinstance(properties, MeteredProperties):
+            properties.budget.charge(self._cost)
+        try:
+            return self._evaluate(properties)
+        except NotComparableError:
+            return None
+
+
+def compile_sql(expression: str) -> SqlCondition:
     """The expression as a function of a message's properties, by name.
 
     It gives True for a message that is selected, False, or None for unknown: a property is missing,
@@ -89,14 +113,14 @@ def compile_sql(expression: str) -> Condition:
 
 
 @functools.lru_cache(_CACHED_EXPRESSIONS)
-def _outcome(expression: str) -> Condition | FilterExpressionError:
+def _outcome(expression: str) -> SqlCondition | FilterExpressionError:
     try:
         return _compile(expression)
     except FilterExpressionError as error:
         return error.with_traceback(None)
 
 
-def _compile(expression: str) -> Condition:
+def _compile(expression: str) -> SqlCondition:
     if len(expression) > MAX_EXPRESSION_LENGTH:
         raise FilterExpressionError(
             f"the expression has {len(expression)} characters, the limit MAX_EXPRESSION_LENGTH is "
@@ -111,17 +135,7 @@ def _compile(expression: str) -> Condition:
     except UnexpectedInput as error:
         raise _syntax_error(expression, error) from None
     assert isinstance(term, Term)
-    return _guarded(as_condition(term))
-
-
-def _guarded(condition: Condition) -> Condition:
-    def selects(properties: Properties) -> bool | None:
-        try:
-            return condition(properties)
-        except NotComparableError:
-            return None
-
-    return selects
+    return SqlCondition(as_condition(term), term.size)
 
 
 @functools.cache
@@ -155,10 +169,12 @@ class Builder:
         return literal_term(ValueType.TEXT, _unquoted(parts[0]), *_place(parts[0]))
 
     def integer(self, parts: Sequence[Token]) -> Term:
-        value = int(parts[0].rstrip("lL"))
-        if value >= INT64_LIMIT:
+        # Without leading zeros, so 19 digits say it; int() raises ValueError beyond 4,300.
+        digits = parts[0].rstrip("lL")
+        if len(digits) > _INT64_DIGITS or (value := int(digits)) >= INT64_LIMIT:
             raise FilterExpressionError(
-                f"{value} is no int64, which ends at {INT64_LIMIT - 1}", *_place(parts[0])
+                f"{_shortened(parts[0])} is no int64, which ends at {INT64_LIMIT - 1}",
+                *_place(parts[0]),
             )
         value_type = ValueType.INT if value < INT32_LIMIT else ValueType.LONG
         return literal_term(value_type, value, *_place(parts[0]))

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from cometmq.filtering.metering import MeteredProperties, contains
 from cometmq.filtering.sql92_terms import Condition, Properties, Term, ValueType
 from cometmq.filtering.sql92_values import (
     NotComparableError,
@@ -38,7 +39,7 @@ ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
-    "CONTAINS": operator.contains,
+    "CONTAINS": contains,
     "STARTSWITH": str.startswith,
     "ENDSWITH": str.endswith,
 }
@@ -224,6 +225,17 @@ def text_test(
     if not searched:
         return lambda _: False
     evaluate, is_text = term.evaluate, term.type is _TEXT
+    if test is contains and is_text:
+
+        def contains_text(properties: Properties) -> bool:
+            text = evaluate(properties)
+            if text is None:
+                return False
+            if isinstance(properties, MeteredProperties):
+                return properties.contains(text, searched) is not negated
+            return contains(text, searched) is not negated
+
+        return contains_text
 
     def has_text(properties: Properties) -> bool:
         text = evaluate(properties)

@@ -11,8 +11,9 @@ from typing import Final
 
 INT32_LIMIT: Final = 1 << 31
 INT64_LIMIT: Final = 1 << 63
-# A sign and the digits of an int64; leading zeros beyond that are nobody's number.
-_MAX_INTEGER_LENGTH: Final = 4096
+# Longer texts are nobody's numbers, and reading them costs more the longer they are: an int the
+# square of its length (and beyond 4,300 digits a ValueError), for each term of an expression anew.
+_MAX_NUMBER_LENGTH: Final = 256
 
 _DECIMAL: Final = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
@@ -48,8 +49,10 @@ def to_int64(text: str) -> int:
 def _to_integer(text: str) -> int:
     # Only digits and one sign: int() would take blanks and underscores too. As in Java, digits of
     # any script count, unless they lie beyond the basic plane.
+    if len(text) > _MAX_NUMBER_LENGTH:
+        raise NotComparableError
     digits = text if text.isdecimal() else text[1:] if text[:1] in ("+", "-") else ""
-    if not digits.isdecimal() or len(text) > _MAX_INTEGER_LENGTH:
+    if not digits.isdecimal():
         raise NotComparableError
     if not text.isascii() and max(text) > "\uffff":
         raise NotComparableError
@@ -57,6 +60,8 @@ def _to_integer(text: str) -> int:
 
 
 def to_double(text: str) -> float:
+    if len(text) > _MAX_NUMBER_LENGTH:
+        raise NotComparableError
     text = text.strip(_TRIMMED)
     if _DECIMAL.fullmatch(text):
         return float(text.rstrip("fFdD") if text[-1] in "fFdD" else text)
@@ -70,7 +75,7 @@ def to_double(text: str) -> float:
 
 
 def to_truth(text: str) -> bool:
-    return text.lower() == "true"
+    return len(text) == len("true") and text.lower() == "true"
 
 
 def compare_doubles(left: float, right: float) -> int:

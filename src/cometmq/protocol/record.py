@@ -46,6 +46,7 @@ CRC_MASK: Final = 0x7FFFFFFF
 MIN_RECORD_SIZE: Final = 91
 MAX_TOPIC_LENGTH_V1: Final = 127
 MAX_TOPIC_LENGTH_V2: Final = 32767
+PHYSICAL_OFFSET_OFFSET: Final = 28
 SYS_FLAG_OFFSET: Final = 36
 STORE_TIMESTAMP_OFFSET_V4: Final = 56
 
@@ -267,6 +268,11 @@ def properties_of(record: memoryview) -> dict[str, str]:
 
     Java: MessageDecoder.decodeProperties. Damaged bytes give some properties or none.
     """
+    return decode_properties(properties_text(record))
+
+
+def properties_text(record: memoryview) -> str:
+    """The properties string of a whole record of one's own store, any text of a damaged one."""
     from_bytes = int.from_bytes
     at = FIXED_V4.size - 4
     flags = record[SYS_FLAG_OFFSET + 3]
@@ -277,7 +283,7 @@ def properties_of(record: memoryview) -> dict[str, str]:
     width = 1 if record[7] == MAGIC_V1 & 0xFF else 2
     at += width + from_bytes(record[at : at + width], "big")
     end = at + 2 + from_bytes(record[at : at + 2], "big")
-    return decode_properties(str(record[at + 2 : end], "utf-8", "replace"))
+    return str(record[at + 2 : end], "utf-8", "replace")
 
 
 def _decode_v6_part(record: StoredRecord, cursor: _Cursor) -> int:

@@ -539,7 +539,7 @@ class Connection(asyncio.Protocol):
             log.warning(
                 "request refused", peer=self.peer, code=request.code, answer=int(code), why=remark
             )
-            return response(code, remark)
+            return response(code, remark, ext=getattr(error, "ext", None))
         log.error("handler failed", peer=self.peer, code=request.code, exc_info=error)
         return response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 

@@ -231,23 +231,23 @@ class ExtendedConsumeQueue(ConsumeQueue):
 
     def matcher(
         self,
-        matches: Callable[[int], bool] | None,
-        matches_ext: Callable[[ExtUnit], bool] | None,
-    ) -> Callable[[int], bool] | None:
+        matches: Callable[[int], bool | None] | None,
+        matches_ext: Callable[[ExtUnit], bool | None] | None,
+    ) -> Callable[[int], bool | None] | None:
         """A filter of stored tags codes, addresses among them, that asks both of these.
 
-        `matches_ext` is asked about messages that have a unit. A message whose unit is lost passes.
+        None from one of them is its answer too. `matches_ext` is asked about messages that have a unit. A message whose unit is lost passes.
         """
         if matches is None and matches_ext is None:
             return None
 
-        def passes(code: int) -> bool:
+        def passes(code: int) -> bool | None:
             if offset_at(code) is not None:
                 found = self.ext.get(code)
                 if found is None:
                     return True
-                if matches_ext is not None and not matches_ext(found):
-                    return False
+                if matches_ext is not None and not (may_match := matches_ext(found)):
+                    return may_match
                 code = found.tags_code
             return matches is None or matches(code)
 

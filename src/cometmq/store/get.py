@@ -28,7 +28,6 @@ class GetStatus(Enum):
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
@@ -84,17 +83,20 @@ class MessageGetter:
         max_messages: int,
         *,
         max_bytes: int = MAX_PULL_BYTES,
-        matches: Callable[[int], bool] | None = None,
-        matches_ext: Callable[[ExtUnit], bool] | None = None,
-        matches_record: Callable[[memoryview], bool] | None = None,
+        matches: Callable[[int], bool | None] | None = None,
+        matches_ext: Callable[[ExtUnit], bool | None] | None = None,
+        matches_record: Callable[[memoryview], bool | None] | None = None,
     ) -> GetResult:
         """Messages from queue offset `offset` on that pass all filters.
 
         `matches` sees the tags code, `matches_ext` the unit of the queue's extension if there is
-        one, `matches_record` the whole record. The first message comes whatever its size.
+        one, `matches_record` the whole record. The first message comes whatever its size. A filter
+        that gives None has no work left to look at the message: the scan ends before it, and where
+        that was the first one `next_begin_offset` is `offset`.
         """
         if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+            # Java, too, makes no difference between a queue without messages and one without files.
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0)
         low, high = queue.min_offset, queue.next_offset
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
@@ -111,18 +113,18 @@ class MessageGetter:
         self._collect(queue, result, max_messages, limit, matches, matches_record)
         return result
 
-    def _collect(  # noqa: C901, PLR0915 - one loop: a call for each message would cost more than its work
+    def _collect(  # noqa: C901, PLR0912, PLR0915 - one loop: a call for each message would cost more than its work
         self,
         queue: ConsumeQueue,
         result: GetResult,
         max_messages: int,
         max_bytes: int,
-        matches: Callable[[int], bool] | None,
-        matches_record: Callable[[memoryview], bool] | None,
+        matches: Callable[[int], bool | None] | None,
+        matches_record: Callable[[memoryview], bool | None] | None,
     ) -> None:
         log = self._log
         wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
-        scan_count = -(-wanted // UNIT_SIZE)
+        scan_count = max(-(-wanted // UNIT_SIZE), 1)
         offset = result.next_begin_offset
         units = queue.stored_units(offset, scan_count)
         if units is None:
@@ -146,7 +148,10 @@ class MessageGetter:
             offset += 1
             if physical_offset < readable_from or size == PLACEHOLDER_SIZE:
                 continue
-            if matches is not None and not matches(tags_code):
+            if matches is not None and not (passes := matches(tags_code)):
+                if passes is None:
+                    offset -= 1
+                    break
                 continue
             if not base <= physical_offset < readable_end:
                 if run_start < run_end:
@@ -159,9 +164,12 @@ class MessageGetter:
                     result.status = GetStatus.MESSAGE_WAS_REMOVING
                 readable_from = log.next_file_start(physical_offset)
                 continue
-            if matches_record is not None and not matches_record(
-                view[physical_offset - base : end - base]
+            if matches_record is not None and not (
+                passes := matches_record(view[physical_offset - base : end - base])
             ):
+                if passes is None:
+                    offset -= 1
+                    break
                 continue
             if physical_offset != run_end:
                 if run_start < run_end:

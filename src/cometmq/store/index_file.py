@@ -23,10 +23,12 @@ counts its seconds from there.
 from __future__ import annotations
 
 import struct
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.hashing import java_hash
+from cometmq.model.work import WorkBudget
 from cometmq.store.disk import Disk
 from cometmq.store.mapped_file import MappedFile
 
@@ -44,6 +46,8 @@ assert (_HEADER.size, _ENTRY.size) == (HEADER_SIZE, ENTRY_SIZE)
 _FIRST_NUMBER: Final = 1
 # The room for entries is reserved in such steps; header and slots, which fill in any order, at once.
 _RESERVE_BYTES: Final = 1024 * 1024
+# Entries that a search looks at before it lets other threads run.
+_ENTRIES_ON_END: Final = 1_000
 
 
 def file_size(slot_count: int, entry_count: int) -> int:
@@ -216,10 +220,14 @@ class IndexFile:
             or first <= end_ms <= last
         )
 
-    def select(self, key_hash: int, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+    def select(
+        self, key_hash: int, limit: int, begin_ms: int, end_ms: int, work: WorkBudget
+    ) -> list[int]:
         """Commit-log offsets of up to `limit` entries with the hash in a time range, newest first.
 
-        Entries know their time to the second, so the range may be missed by up to one.
+        Each entry of the slot's chain that is looked at costs a unit of `work`; when none is left,
+        the chain ends there. Entries know their time to the second, so the range may be missed by
+        up to one.
         """
         found: list[int] = []
         mapping = self._file.map
@@ -228,17 +236,20 @@ class IndexFile:
         )
         if not 0 < number < self.count:
             return found
-        while len(found) < limit:
+        while len(found) < limit and work.left > 0:
+            work.left -= 1
+            if work.left % _ENTRIES_ON_END == 0:
+                time.sleep(0)  # lets the other threads run: the broker's loop is one of them
             entry_hash, offset, seconds, previous = _ENTRY.unpack_from(
                 mapping, self._entries_at + ENTRY_SIZE * number
             )
-            time = self.begin_timestamp + seconds * 1000
+            store_time = self.begin_timestamp + seconds * 1000
             if seconds < 0:
                 break
-            if entry_hash == key_hash and begin_ms <= time <= end_ms:
+            if entry_hash == key_hash and begin_ms <= store_time <= end_ms:
                 found.append(offset)
             # Unlike Java, a chain that leads forward ends: damage must not make it a circle.
-            if time < begin_ms or not 0 < previous < number:
+            if store_time < begin_ms or not 0 < previous < number:
                 break
             number = previous
         return found

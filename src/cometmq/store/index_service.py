@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import structlog
 
 from cometmq.errors import StoreError
+from cometmq.model.work import WorkBudget
 from cometmq.protocol.record import MAGIC_BLANK
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
@@ -37,6 +38,9 @@ _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _NAME_LENGTH: Final = 17
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
 _BLANK_HEAD_SIZE: Final = 8
+# Entries that one query looks at: a second or so. Chains grow with the messages of a key, or of keys
+# that somebody chose for their hashes.
+MAX_ENTRIES_LOOKED_AT: Final = 1_000_000
 
 
 class Clock(Protocol):
@@ -81,6 +85,7 @@ class IndexService:
         self.enabled = config.message_index_enable
         self.position = 0
         self.failure: StoreError | None = None
+        self.max_entries_looked_at = MAX_ENTRIES_LOOKED_AT
 
     # -- lifecycle --
 
@@ -355,20 +360,28 @@ class IndexService:
         """Where the newest messages of a topic with a key and a store time in the range lie.
 
         At most `limit` and maxMsgsNumBatch of them; among them may be messages of other keys with
-        the same hash. What `build` has not reached is not found.
+        the same hash. What `build` has not reached is not found, nor what lies more than
+        MAX_ENTRIES_LOOKED_AT entries back: raises StoreError if that is why nothing is.
         """
         limit = min(limit, self._max_answer)
         wanted = hash_of(topic, key)
         found: list[int] = []
+        work = WorkBudget(self.max_entries_looked_at)
         with self._lock:
             files = self._files
             for file in reversed(files):
-                if len(found) >= limit:
+                if len(found) >= limit or work.left <= 0:
                     break
                 if not file.is_empty and file.overlaps(begin_ms, end_ms):
-                    found += file.select(wanted, limit - len(found), begin_ms, end_ms)
+                    found += file.select(wanted, limit - len(found), begin_ms, end_ms, work)
                 if file.begin_timestamp < begin_ms:
                     break
+            if not found and work.left <= 0 < limit:
+                raise StoreError(
+                    f"the query for key {key[:64]!r} looked at {self.max_entries_looked_at} entries of "
+                    "the index (limit MAX_ENTRIES_LOOKED_AT) and found none in its range of time; "
+                    "narrow the range to the time of the message, or ask by its id"
+                )
             if not found:
                 return IndexAnswer([])
             return IndexAnswer(sorted(found), files[-1].end_timestamp, files[-1].end_offset)

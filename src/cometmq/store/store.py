@@ -313,9 +313,9 @@ class MessageStore:
         max_messages: int,
         *,
         max_bytes: int = MAX_PULL_BYTES,
-        matches: Callable[[int], bool] | None = None,
-        matches_ext: Callable[[ExtUnit], bool] | None = None,
-        matches_record: Callable[[memoryview], bool] | None = None,
+        matches: Callable[[int], bool | None] | None = None,
+        matches_ext: Callable[[ExtUnit], bool | None] | None = None,
+        matches_record: Callable[[memoryview], bool | None] | None = None,
     ) -> GetResult:
         """What a pull at `offset` brings; see MessageGetter.get."""
         return self._getter.get(

@@ -68,3 +68,30 @@ async def test_there_is_a_limit() -> None:
     awaited.heard("g0", [])
     await asyncio.sleep(0)
     assert awaited.hold("g", pulls.pull(2))
+
+
+async def test_heartbeats_do_not_try_all_that_waits_each_time_they_are_sent() -> None:
+    awaited, pulls = AwaitedHeartbeats(), Pulls()
+    tried = 0
+
+    def ahead(final: bool) -> bool:
+        nonlocal tried
+        tried += 1
+        return final
+
+    count = 1_000
+    for _ in range(count):
+        awaited.hold("g", ahead)
+    awaited.hold("g", pulls.pull(2))
+    pulls.known = 2
+    for _ in range(100):
+        awaited.heard("g", [])
+    await asyncio.sleep(0)
+    assert tried == awaited_heartbeats.TRIED_PER_TURN
+    for _ in range(100):
+        before = tried
+        awaited.heard("g", [])
+        await asyncio.sleep(0)
+        assert tried - before <= awaited_heartbeats.TRIED_PER_TURN
+    # Nor does a heartbeat in each turn begin anew: all have their turn.
+    assert pulls.served == ["2"]

@@ -11,8 +11,10 @@ from cometmq.broker.consumer_filters import (
     compile_expression,
 )
 from cometmq.errors import FilterExpressionError
+from cometmq.filtering import sql92
 from cometmq.filtering.bloom import BloomFilter
 from cometmq.model.subscription import SubscriptionData
+from cometmq.model.work import WorkBudget
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.store.consume_queue_ext import ExtUnit
 
@@ -209,7 +211,7 @@ def test_a_file_of_java_is_read(clock: ManualClock) -> None:
     assert (data.expression, data.client_version) == ("a > 5 AND b IS NOT NULL", 1795176781515)
     assert (data.born_time, data.dead_time, data.dead) == (1699999000000, 1699999000188, True)
     assert data.bloom_filter_data == BloomFilterData(112, [22, 87, 58])
-    assert data.condition()({"a": "6", "b": "x"}) is True
+    assert data.condition({"a": "6", "b": "x"}) is True
     assert filters.get("t", "h") is None
 
 
@@ -250,3 +252,42 @@ def may_match(filters: ConsumerFilterManager, group: str, unit: ExtUnit) -> bool
     matcher = filters.ext_matcher(data)
     assert matcher is not None
     return matcher(unit)
+
+
+def test_the_bit_map_of_a_message_has_its_work_bounded_however_many_groups_select(
+    filters: ConsumerFilterManager,
+) -> None:
+    count = 2_000
+    for number in range(count):
+        filters.register(f"g{number}", [sql("t", f"a > {number} OR b CONTAINS 'x{number}'")])
+    asked = 0
+
+    class Work(WorkBudget):
+        def charge(self, units: int) -> None:
+            nonlocal asked
+            super().charge(units)
+            asked += 1
+
+    filters.work = Work(1_000_000)
+    # None: nothing is known, and each pull evaluates its own expression.
+    assert filters.bit_map("t", f"a\x010\x02b\x01{'y' * 30_000}\x02".encode()) is None
+    assert asked < count / 10
+    few = ConsumerFilterManager(ManualClock(), BLOOM, DAY_MS)
+    few.register("g", [sql("t", "a > 5")])
+    assert few.bit_map("t", b"a\x016\x02") is not None
+
+
+def test_more_filters_than_the_compiler_remembers_are_not_compiled_for_each_message(
+    filters: ConsumerFilterManager,
+) -> None:
+    for number in range(600):
+        filters.register(f"g{number}", [sql("t", f"a = {number}")])
+    filters.work = WorkBudget(1 << 60)
+    assert filters.bit_map("t", b"a\x017\x02")
+    compiled = compiler_misses()
+    assert filters.bit_map("t", b"a\x018\x02")
+    assert compiler_misses() == compiled
+
+
+def compiler_misses() -> int:
+    return sql92._outcome.cache_info().misses

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from cometmq.broker.long_polling import HeldPull, LongPolling, TagMatcher
+from cometmq.model.work import WorkBudget
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
@@ -49,8 +50,8 @@ class Waiter:
         return answered
 
 
-def waiter(max_held: int = 100) -> Waiter:
-    return Waiter(LongPolling(max_held), [])
+def waiter(max_held: int = 100, work: WorkBudget | None = None) -> Waiter:
+    return Waiter(LongPolling(max_held, work or WorkBudget(1 << 60)), [])
 
 
 def open_connection() -> Connection:
@@ -183,3 +184,61 @@ async def test_a_pull_waits_while_its_peer_does_not_take_other_answers() -> None
     assert await it.woken() == ["slow"]
     it.polling.sweep(1000.0)
     assert await it.woken() == []
+
+
+async def test_an_arrival_looks_at_no_more_pulls_than_its_work_allows() -> None:
+    looked_at: list[int] = []
+
+    def matches(code: int) -> bool:
+        looked_at.append(code)
+        return False
+
+    work = WorkBudget(100 * 150)
+    pulls = waiter(10_000, work)
+    for number in range(1_000):
+        pulls.hold(f"{number}", matches=matches)
+    pulls.polling.arrived("t", 0, 1, 7)
+    assert len(looked_at) == 1_000  # the last charge may go beyond the budget
+    assert pulls.polling.count == 1_000
+    pulls.polling.arrived("t", 0, 2, 7)
+    # Nothing is left: all are woken, unasked, and find out themselves.
+    assert len(looked_at) == 1_000
+    assert pulls.polling.count == 0
+
+
+async def test_many_woken_pulls_are_answered_in_several_turns() -> None:
+    pulls = waiter(10_000)
+    names = [f"{number}" for number in range(1_000)]
+    for name in names:
+        pulls.hold(name)
+    pulls.polling.arrived("t", 0, 1, 0)
+    answered: list[str] = []
+    turns = 0
+    while len(answered) < len(names):
+        part = await pulls.woken()
+        assert 0 < len(part) <= 64
+        answered += part
+        turns += 1
+    assert answered == names
+    assert turns >= 1_000 / 64
+
+
+async def test_as_many_pulls_may_be_woken_and_not_answered_yet_as_may_wait() -> None:
+    pulls = waiter(1)
+    assert pulls.hold("a")
+    pulls.polling.arrived("t", 0, 1, 0)
+    assert not pulls.hold("b")
+    assert await pulls.woken() == ["a"]
+    assert pulls.hold("b")
+
+
+async def test_a_sweep_over_many_topics_takes_several_turns() -> None:
+    pulls = waiter(100_000)
+    for topic in range(300):
+        for number in range(100):
+            pulls.hold(f"{topic} {number}", topic=f"t{topic}", deadline=1.0)
+    pulls.polling.sweep(1.0)
+    assert pulls.polling.count >= 19_000
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert pulls.polling.count == 0

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cometmq.broker.message_filter import EVERYTHING, sql_filter
 from cometmq.filtering.sql92 import compile_sql
+from cometmq.model.work import WorkBudget
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.properties import encode_properties
 from cometmq.protocol.record import decode_record, encode_record, properties_of
@@ -57,7 +58,7 @@ def test_damaged_records_raise_nothing(data: bytes) -> None:
 
 
 def test_a_record_is_selected_by_its_properties() -> None:
-    matches = sql_filter(compile_sql("a > 5")).matches_record()
+    matches = sql_filter(compile_sql("a > 5")).record_matcher(WorkBudget(1_000_000))
     assert matches is not None
     outcomes = [matches(record(f"a\x01{value}\x02".encode())) for value in ("6", "5", "x")]
     assert outcomes == [True, False, False]
@@ -65,4 +66,4 @@ def test_a_record_is_selected_by_its_properties() -> None:
 
 
 def test_without_an_expression_no_record_is_looked_at() -> None:
-    assert EVERYTHING.matches_record() is None
+    assert EVERYTHING.record_matcher(WorkBudget(1)) is None

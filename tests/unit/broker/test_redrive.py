@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import HOST
 
-from cometmq.broker.redrive import Redrives
+from cometmq.broker.redrive import MAX_SELECTED_CHARACTERS, Redrives
 from cometmq.broker.refusal import Refused
 from cometmq.errors import StoreBusyError
 from cometmq.model.topic import TopicConfig
@@ -218,3 +219,30 @@ async def test_a_letter_whose_topic_is_gone_is_counted(letters: Letters) -> None
 def test_a_broker_without_redrives_writes_no_file(letters: Letters, tmp_path: Path) -> None:
     assert not (letters.delays.box.root / "config" / "redrives.json").exists()
     assert letters.redrives.get("r1") is None
+
+
+async def test_a_redrive_of_large_letters_lets_others_in(delays: DelayBox) -> None:
+    letters = Letters(delays, count=0)
+    size = 200_000
+    for _ in range(30):
+        delays.put({"RETRY_TOPIC": "orders"}, topic="%DLQ%audit", queue_id=0, body=bytes(size))
+    letters.reopen()
+    redrive = asyncio.ensure_future(letters.redrives.redrive("r1", "audit", ALL))
+    end = delays.store.commit_log.end
+    longest = 0
+    while not redrive.done():
+        await asyncio.sleep(0)
+        longest = max(longest, delays.store.commit_log.end - end)
+        end = delays.store.commit_log.end
+    assert (await redrive).sent_count == 30
+    # Not all 6 MB in one turn of the loop, as when letters were counted and not bytes.
+    assert longest < 10 * size
+
+
+async def test_what_redrives_select_is_bounded_in_all(letters: Letters) -> None:
+    many = LetterSelection(ids=("x" * (MAX_SELECTED_CHARACTERS // 2),))
+    await letters.redrives.redrive("r1", "audit", many)
+    await letters.redrives.redrive("r2", "audit", many)
+    with pytest.raises(Refused, match="MAX_SELECTED_CHARACTERS"):
+        await letters.redrives.redrive("r3", "audit", LetterSelection(keys=("k2",)))
+    assert (await letters.redrives.redrive("r4", "audit", ALL)).sent_count == 6

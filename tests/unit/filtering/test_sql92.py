@@ -210,7 +210,7 @@ def test_long_values_are_read_in_linear_time() -> None:
         assert double({"a": text}) in (None, True)
     whole = compile_sql("a > 5")
     assert whole({"a": "9" * 32_000}) is None
-    assert whole({"a": "0" * 3000 + "6"}) is True
+    assert whole({"a": "0" * 200 + "6"}) is True
 
 
 def test_any_mapping_will_do() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
+from typing import Any
 
 import pytest
 from tests.unit.store.store_box import Box, bodies, put
 
 from cometmq.protocol.record import decode_records
+from cometmq.store.consume_queue import Unit
 from cometmq.store.get import GetStatus
 from cometmq.store.store import Boundary
 
@@ -15,7 +18,7 @@ from cometmq.store.store import Boundary
 def test_an_unknown_queue(box: Box) -> None:
     store = box.open()
     result = store.get("nowhere", 0, 7, 32)
-    assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+    assert (result.status, result.next_begin_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0)
 
 
 def test_an_empty_queue(box: Box) -> None:
@@ -230,3 +233,47 @@ def test_topics_and_their_deletion(box: Box) -> None:
     assert store.topics() == {"other": [0]}
     assert not (box.root / "consumequeue/orders").exists()
     assert store.max_offset("orders", 0) == 0
+
+
+def test_a_search_by_time_reads_few_units_whatever_the_times_are(box: Box) -> None:
+    store = box.open()
+    count = 300
+    queue = store.queue("orders", 0)
+    put(store)
+    queue.fill_to(count, Unit(0, 100, 0))
+    random = Random(7)
+    read: list[int] = []
+
+    def any_time(_unit: Unit) -> int:
+        read.append(0)
+        return random.choice((-1, 0, 1 << 62))
+
+    for wanted in range(50):
+        read.clear()
+        assert 0 <= queue.find_offset(any_time, wanted) <= count
+        assert len(read) <= count.bit_length()
+
+
+def test_a_filter_without_work_left_ends_the_scan_before_its_message(box: Box) -> None:
+    store = box.open()
+    for number in range(6):
+        put(store, b"%d" % number)
+    asked: list[int] = []
+
+    def until_third(record: memoryview) -> bool | None:
+        asked.append(len(record))
+        return None if len(asked) == 3 else True
+
+    result = store.get("orders", 0, 1, 32, matches_record=until_third)
+    assert (result.status, result.message_count, result.next_begin_offset) == (
+        GetStatus.FOUND,
+        2,
+        3,
+    )
+    filters: tuple[dict[str, Any], ...] = (
+        {"matches": lambda _: None},
+        {"matches_record": lambda _: None},
+    )
+    for matches in filters:
+        result = store.get("orders", 0, 4, 32, **matches)
+        assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)

@@ -447,3 +447,28 @@ def test_power_losses(tmp_path: Path, seed: int) -> None:
 
 def index_paths(disk: FaultDisk) -> list[Path]:
     return sorted(path for path in disk.files if path.parent.name == "index")
+
+
+def test_a_query_looks_at_a_bounded_number_of_entries(make_box: Callable[..., Box]) -> None:
+    box = make_box(**(SMALL | {"max_index_num": 2_000}))
+    store = box.open()
+    first = put_keys(store, "wanted")
+    for _ in range(50):
+        box.clock.value += 10_000
+        put_keys(store, "wanted")
+    build(store)
+    store.index.max_entries_looked_at = 20
+    assert len(store.index.query("orders", "wanted", 64, 0, ALWAYS).offsets) == 20
+    begin_ms = 1_700_000_000_000
+    # The first message lies further back than that: what was not looked for is not called missing.
+    with pytest.raises(StoreError, match=r"20 entries .*MAX_ENTRIES_LOOKED_AT.*narrow the range"):
+        store.index.query("orders", "wanted", 64, begin_ms, begin_ms + 1_000)
+    store.index.max_entries_looked_at = 60
+    assert store.index.query("orders", "wanted", 64, begin_ms, begin_ms + 1_000).offsets == [first]
+    # Chains of other keys count too.
+    store.index.max_entries_looked_at = 1
+    for number in range(SLOTS * 3):
+        put_keys(store, f"other{number}")
+    build(store)
+    with pytest.raises(StoreError, match="MAX_ENTRIES_LOOKED_AT"):
+        store.index.query("orders", "wanted", 64, 0, ALWAYS)

@@ -1,0 +1,82 @@
+"""The work that filters may do in one turn of the loop, and the pulls that wait for the next turn.
+
+One pull may select by 500 searches in 30 KB of properties, and one connection may send thousands of
+such pulls at once. So the pulls of one turn share one budget. When it is spent, a pull answers with
+what it has, and its client asks for the rest; a pull that has nothing to tell yet goes on in the next
+turn, and others are served in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from cometmq.model.work import WorkBudget
+from cometmq.remoting.connection import Connection
+
+# In units of WorkBudget: about 800 messages of usual size before a usual expression.
+WORK_PER_TURN: Final = 5_000_000
+
+
+class FilterWork(WorkBudget):
+    """`deferred_count` pulls wait, `max_deferred` may. For the loop's thread only."""
+
+    __slots__ = ("_deferred", "_is_turning", "_per_turn", "deferred_count", "max_deferred", "turns")
+
+    def __init__(self, max_deferred: int, per_turn: int = WORK_PER_TURN) -> None:
+        super().__init__(per_turn)
+        self._per_turn = per_turn
+        self._deferred: dict[Connection, deque[Callable[[], None]]] = {}
+        self._is_turning = False
+        self.max_deferred = max_deferred
+        self.deferred_count = 0
+        self.turns = 0
+
+    def charge(self, units: int) -> None:
+        """Pay for work of this turn. Raises OutOfWorkError when nothing is left."""
+        if not self._is_turning:
+            self._turn_soon()
+        super().charge(units)
+
+    def spend(self, units: int) -> None:
+        """Count work that was done, whether or not there was enough left for it."""
+        if not self._is_turning:
+            self._turn_soon()
+        self.left -= units
+
+    def defer(self, connection: Connection, serve: Callable[[], None]) -> bool:
+        """Call `serve` in a later turn, unless the connection is lost; False when too many wait.
+
+        It must not raise. Connections take turns, so one with many pulls does not hold up the others.
+        """
+        if self.deferred_count >= self.max_deferred:
+            return False
+        self._deferred.setdefault(connection, deque()).append(serve)
+        self.deferred_count += 1
+        if not self._is_turning:
+            self._turn_soon()
+        return True
+
+    def _turn_soon(self) -> None:
+        self._is_turning = True
+        asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turning = False
+        self.left = self._per_turn
+        self.turns += 1
+        while self._deferred and self.left > 0:
+            connection = next(iter(self._deferred))
+            waiting = self._deferred.pop(connection)
+            if connection.closed:
+                self.deferred_count -= len(waiting)
+                continue
+            serve = waiting.popleft()
+            self.deferred_count -= 1
+            if waiting:
+                self._deferred[connection] = waiting
+            serve()
+        if self._deferred and not self._is_turning:
+            self._turn_soon()
