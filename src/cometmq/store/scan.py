@@ -175,7 +175,7 @@ def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:
 def find_record_in(file: MappedFile, position: int) -> ScannedRecord | None:
     """The first intact record of a file that begins at `position` or later."""
     position += _MAGIC_AT
-    while (position := _next_magic(file.map, position)) >= 0:
+    while (position := next_magic(file.map, position, file.size)) >= 0:
         start = position - _MAGIC_AT
         found = check_record(file.view, start, file.base + start, check_crc=True)
         if isinstance(found, ScannedRecord):
@@ -184,6 +184,7 @@ def find_record_in(file: MappedFile, position: int) -> ScannedRecord | None:
     return None
 
 
-def _next_magic(mapping: mmap.mmap, position: int) -> int:
-    found = [mapping.find(magic, position) for magic in _MAGICS]
+def next_magic(mapping: mmap.mmap, position: int, end: int) -> int:
+    """Where the next magic of a record stands below `end`, -1 when none does."""
+    found = [mapping.find(magic, position, end) for magic in _MAGICS]
     return min((place for place in found if place >= 0), default=-1)
