@@ -189,12 +189,14 @@ class StoreFullError(StoreError):
 
 
 class StoreBusyError(StoreError):
-    """The disk does not keep up (Java: SYSTEM_BUSY, OS_PAGE_CACHE_BUSY)."""
+    """The disk does not keep up (Java: SYSTEM_BUSY, OS_PAGE_CACHE_BUSY), or a damaged part of the
+    store is being repaired (FLOW_CONTROL).
+    """
 
     retriable = True
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, code=2)
+    def __init__(self, message: str, code: int = 2) -> None:
+        super().__init__(message, code=code)
 
 
 class MessageIllegalError(StoreError):

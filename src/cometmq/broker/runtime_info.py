@@ -5,7 +5,9 @@ Beside Java's keys there are our own: `nextDeletedFile`, `nextDeletionTimeStamp`
 `refusing` why no messages are taken now, and `refused_<cause>` count for each cause how many messages
 were refused. `delayPending_<level>` count the messages that wait by level, `timerPending` those that
 wait for a time of their own, `delayDelivered` what was delivered since the start, and
-`transactionsUnresolved` the half messages without a verdict.
+`transactionsUnresolved` the half messages without a verdict. `consumeQueueUnitsRepaired` counts the
+damaged units that were repaired from the log, `messagesFoundLost` the messages whose records in the log
+are damaged so that readers pass over them; both since the start.
 """
 
 from __future__ import annotations
@@ -100,6 +102,8 @@ class RuntimeInfo:
         }
         if store.config.uses_transient_pool:
             table["remainHowManyDataToCommit"] = _bytes(log.end - log.readable_end)
+        table["consumeQueueUnitsRepaired"] = str(store.mender.mended_count)
+        table["messagesFoundLost"] = str(store.mender.lost_count)
         for cause, count in store.refusals.counts.items():
             table[f"refused_{cause.value}"] = str(count)
         return table

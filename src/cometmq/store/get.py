@@ -118,7 +118,7 @@ class MessageGetter:
             pass
         return result
 
-    def _collect(  # noqa: C901, PLR0915 - one loop: a call for each message would cost more than its work
+    def _collect(  # noqa: C901, PLR0912, PLR0915 - one loop: a call for each message would cost more than its work
         self,
         queue: ConsumeQueue,
         result: GetResult,

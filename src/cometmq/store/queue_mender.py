@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
@@ -27,7 +28,7 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from cometmq.store.commit_log import CommitLog
-from cometmq.store.consume_queue import NO_MESSAGE, PLACEHOLDER_SIZE, ConsumeQueue, Unit
+from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 from cometmq.store.consume_queue_ext import ExtendedConsumeQueue
 from cometmq.store.dispatch import tags_code_of
 from cometmq.store.scan import ScannedRecord, check_record, next_magic
@@ -100,16 +101,26 @@ class QueueMender:
         self._rest_until = 0.0
         self._lines: list[float] = []
         self._left_out = 0
+        self._patient = False
         self.mended_count = 0
         self.lost_count = 0
 
     # -- reading --
 
-    def unit(self, queue: ConsumeQueue, queue_offset: int, *, patient: bool = False) -> Unit | None:
+    @contextmanager
+    def patiently(self) -> Iterator[None]:
+        """Let searches end whatever time they take: while nobody is served yet."""
+        self._patient = True
+        try:
+            yield
+        finally:
+            self._patient = False
+
+    def unit(self, queue: ConsumeQueue, queue_offset: int) -> Unit | None:
         """The unit at `queue_offset`, repaired if need be: NO_MESSAGE where the message is lost or has
         left the log, None outside of the queue.
 
-        Raises StoreBusyError while it is looked for, unless `patient`: then it blocks.
+        Raises StoreBusyError while it is looked for.
         """
         queue = self._find(queue.topic, queue.queue_id) or queue
         unit = queue.unit(queue_offset)
@@ -117,25 +128,19 @@ class QueueMender:
             return unit
         if 0 <= unit.physical_offset < self._log.min_offset and self.has_left(queue, queue_offset):
             return unit
-        verdict = self.look(queue, queue_offset, patient=patient)
+        verdict = self.look(queue, queue_offset)
         return NO_MESSAGE if verdict is Verdict.LOST else queue.unit(queue_offset)
 
-    def units(
-        self, queue: ConsumeQueue, queue_offset: int, count: int, *, patient: bool = False
-    ) -> Iterator[Unit] | None:
+    def units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> Iterator[Unit] | None:
         """`unit` for up to `count` units within one file; None if it has no file."""
         queue = self._find(queue.topic, queue.queue_id) or queue
         units = queue.units(queue_offset, count)
         if units is None:
             return None
-        return self._checked(queue, queue_offset, units, patient)
+        return self._checked(queue, queue_offset, units)
 
     def _checked(
-        self,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        units: Iterator[tuple[int, int, int]],
-        patient: bool,
+        self, queue: ConsumeQueue, queue_offset: int, units: Iterator[tuple[int, int, int]]
     ) -> Iterator[Unit]:
         window, owns = self._log.window, queue.owns
         base = end = -1
@@ -144,11 +149,11 @@ class QueueMender:
             place, size, _ = found
             if not base <= place < end:
                 base, end, view = window(place)
-            if base <= place and place + size <= end:
-                if owns(offset, view, place - base, place, size):
-                    yield Unit(*found)
-                    continue
-            unit = self.unit(queue, offset, patient=patient)
+            readable = base <= place and place + size <= end
+            if readable and owns(offset, view, place - base, place, size):
+                yield Unit(*found)
+                continue
+            unit = self.unit(queue, offset)
             if unit is None:
                 return
             yield unit
@@ -170,7 +175,6 @@ class QueueMender:
         queue_offset: int,
         *,
         may_search: bool = True,
-        patient: bool = False,
     ) -> Verdict:
         """What is to be done with a unit of `queue` that does not fit.
 
@@ -183,8 +187,8 @@ class QueueMender:
         if not may_search:
             return Verdict.LATER
         search = self._search_for(queue, queue_offset)
-        while not self._step(search, patient=patient):
-            if not patient:
+        while not self._step(search):
+            if not self._patient:
                 raise self._busy(search, queue_offset)
         if self._fits(queue, queue_offset, queue.unit(queue_offset)):
             return Verdict.MENDED
@@ -204,8 +208,11 @@ class QueueMender:
         """A search for this unit and its damaged neighbours, between the nearest good ones."""
         missing = {queue_offset}
         floor = max(self._log.min_offset, self._deleted().get(queue.topic, 0))
-        start, end = floor, self._log.readable_end
-        for offset in range(queue_offset - 1, max(queue.min_offset, queue_offset - _MAX_RUN) - 1, -1):
+        # What a light queue holds tells nothing of its place there.
+        start, end = floor, 0 if queue.is_light else self._log.readable_end
+        for offset in range(
+            queue_offset - 1, max(queue.min_offset, queue_offset - _MAX_RUN) - 1, -1
+        ):
             unit = queue.unit(offset)
             if unit is not None and self._fits(queue, offset, unit):
                 start = max(start, unit.physical_offset + unit.size)
@@ -229,7 +236,11 @@ class QueueMender:
         unit = search.queue.unit(queue_offset)
         assert unit is not None, "it was read before"
         place = unit.physical_offset
-        for candidate in (place, *(place ^ (1 << bit) for bit in range(_UNIT_BITS)), place + (1 << 63)):
+        for candidate in (
+            place,
+            *(place ^ (1 << bit) for bit in range(_UNIT_BITS)),
+            place + (1 << 63),
+        ):
             if search.at <= candidate < search.end and self._take(search, candidate, queue_offset):
                 return
 
@@ -250,7 +261,9 @@ class QueueMender:
             return False
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
             return False
-        queue.rewrite(queue_offset, Unit(place, record.size, self._tags_code(queue, queue_offset, record)))
+        queue.rewrite(
+            queue_offset, Unit(place, record.size, self._tags_code(queue, queue_offset, record))
+        )
         search.missing.discard(queue_offset)
         search.found.append(queue_offset)
         self.mended_count += 1
@@ -266,16 +279,19 @@ class QueueMender:
             return stored if 0 <= stored - record.store_timestamp <= longest_ms else code
         if isinstance(queue, ExtendedConsumeQueue):
             ext = queue.ext.get(stored)
-            if ext is not None and (ext.tags_code, ext.store_timestamp) == (code, record.store_timestamp):
+            if ext is not None and (ext.tags_code, ext.store_timestamp) == (
+                code,
+                record.store_timestamp,
+            ):
                 return stored
         return code
 
-    def _step(self, search: _Search, *, patient: bool) -> bool:
+    def _step(self, search: _Search) -> bool:
         """Do a part of a search; True when it is over."""
         began = time.monotonic()
         if not search.missing or search.at >= search.end:
             return self._finish(search)
-        if not patient and began < self._rest_until:
+        if not self._patient and began < self._rest_until:
             return False
         left = _STEP_RECORDS
         while left > 0 and search.missing and search.at < search.end:
@@ -301,7 +317,9 @@ class QueueMender:
             position = place - base
             size = magic = 0
             if place + _GLANCE.size <= end:
-                size, magic, own_queue_id, queue_offset, own_place = _GLANCE.unpack_from(view, position)
+                size, magic, own_queue_id, queue_offset, own_place = _GLANCE.unpack_from(
+                    view, position
+                )
             elif place + 8 <= end:
                 magic = int.from_bytes(view[position + 4 : position + 8], "big")
             if magic == MAGIC_BLANK or place + 8 > end:
@@ -344,7 +362,8 @@ class QueueMender:
         queue = search.queue
         self._searches.pop((queue, search.first), None)
         lost = []
-        for offset in sorted(search.missing):
+        # Each is judged by the one behind it.
+        for offset in sorted(search.missing, reverse=True):
             if self._stands_in(queue, offset):
                 self._remember(queue, offset, Verdict.STANDS_IN)
             else:
@@ -365,7 +384,7 @@ class QueueMender:
                 "the log has no sound record of these messages any more, they are passed over; "
                 "stop the broker and see what `cometmq store check` says",
                 queue,
-                lost[0],
+                lost[-1],
                 len(lost),
             )
         return True
@@ -375,9 +394,8 @@ class QueueMender:
         unit, following = queue.unit(queue_offset), queue.unit(queue_offset + 1)
         if unit is None or following is None or unit[:2] != following[:2]:
             return False
-        return self._fits(queue, queue_offset + 1, following) or (
-            self._verdicts.get((queue, queue_offset + 1)) is Verdict.STANDS_IN
-            or self._stands_in(queue, queue_offset + 1)
+        return self._verdicts.get((queue, queue_offset + 1)) is Verdict.STANDS_IN or self._fits(
+            queue, queue_offset + 1, following
         )
 
     def _remember(self, queue: ConsumeQueue, queue_offset: int, verdict: Verdict) -> None:
