@@ -19,6 +19,7 @@ CometMQError
 │   └── RpcHookError          an RPC hook of the user's failed
 ├── KeyStoreError             a store of `cometmq.idempotent` could not be used
 ├── DataLossError             messages that a bulk read was to give are gone
+├── DamagedMessageError       a message is not what was stored, and its reader wants to stop there
 ├── RemoteError               the peer answered with a code other than success
 │   └── AccessDeniedError     it minds who asked: access key, secret key or permissions
 └── StoreError                the store directory
@@ -164,6 +165,18 @@ class KeyStoreError(CometMQError):
 
 class DataLossError(CometMQError):
     """Messages that were to be read are gone; the message names queue, offsets, cause and remedy."""
+
+
+class DamagedMessageError(CometMQError):
+    """A message is not what was stored; the text names its topic, queue, offset, place and broker.
+
+    `queue_offset` is its offset, `data` are the bytes that came instead of it.
+    """
+
+    def __init__(self, message: str, *, queue_offset: int, data: bytes) -> None:
+        super().__init__(message)
+        self.queue_offset = queue_offset
+        self.data = data
 
 
 class StoreError(CometMQError):

@@ -25,7 +25,6 @@ import structlog
 from cometmq.errors import StoreBusyError
 from cometmq.model.names import SCHEDULE_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
-from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
@@ -35,6 +34,8 @@ from cometmq.store.scan import ScannedRecord, check_record, next_magic
 
 log = structlog.get_logger(__name__)
 
+# ResponseCode.FLOW_CONTROL, upon which clients come again in a moment.
+_CODE_FLOW_CONTROL: Final = 215
 # Of a search, in one call.
 _STEP_RECORDS: Final = 4096
 _STEP_BYTES: Final = 1024 * 1024
@@ -419,7 +420,7 @@ class QueueMender:
             f"the unit of offset {queue_offset} in the consume queue {search.queue.topic}/"
             f"{search.queue.queue_id} is damaged, its record is being looked for between the "
             f"commit-log offsets {search.at} and {search.end}; try again in a moment",
-            code=ResponseCode.FLOW_CONTROL,
+            code=_CODE_FLOW_CONTROL,
         )
 
     def _say(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_each_flipped_bit_of_a_unit_is_repaired_and_every_message_comes_once(
             # So many lines a minute; later ones are counted.
             [],
         )
-        assert bool(said) == (bit < queue_mender._LINES_PER_MINUTE)  # noqa: SLF001 - the limit
+        assert bool(said) == (bit < queue_mender._LINES_PER_MINUTE)
     assert store.mender.lost_count == 0
 
 
@@ -193,11 +194,12 @@ def test_a_long_search_is_done_in_parts_and_none_holds_the_loop(
         try:
             result = store.get("orders", 0, 1, 32)
         except StoreBusyError as error:
-            assert error.code == ResponseCode.FLOW_CONTROL
-            assert "offset 1 in the consume queue orders/0 is damaged" in str(error)
+            busy = error
             refused += 1
         else:
             break
+    assert busy.code == ResponseCode.FLOW_CONTROL
+    assert "offset 1 in the consume queue orders/0 is damaged" in str(busy)
     assert (result.status, result.message_count) == (GetStatus.FOUND, 1)
     assert 10 <= refused <= 20  # 1,000 records in parts of 64
     assert bodies(store) == [b"first", b"second"]
@@ -207,7 +209,7 @@ def test_searches_leave_time_for_others(big_box: Box, monkeypatch: pytest.Monkey
     """However often a client asks, the parts of a search rest in between."""
     now = [1000.0]
     monkeypatch.setattr(queue_mender, "_STEP_RECORDS", 64)
-    monkeypatch.setattr(queue_mender.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     store = big_box.open()
     put(store, b"first")
     for _ in range(500):
@@ -215,7 +217,7 @@ def test_searches_leave_time_for_others(big_box: Box, monkeypatch: pytest.Monkey
     put(store, b"second")
     overwrite(unit_file(big_box), UNIT_SIZE, b"\xa5" * UNIT_SIZE)
     places = set()
-    store.mender._rest_until = 1001.0  # noqa: SLF001 - as after a part of 250 ms
+    store.mender._rest_until = 1001.0
     for _ in range(100):
         with pytest.raises(StoreBusyError) as caught:
             store.get("orders", 0, 1, 32)
