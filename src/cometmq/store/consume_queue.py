@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from cometmq.model.names import LMQ_PREFIX
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.record import FIXED_V4, MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
+from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
 from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE, PAGE_SIZE
 from cometmq.store.disk import NO_MAPPING
 from cometmq.store.mapped_file import MappedFile
@@ -41,7 +41,8 @@ _FIXED_RECORD_BYTES: Final = 88 + 2
 # Of a record: total size, magic, queue id at 12, queue offset, physical offset, sys flag, and the
 # length of the body at 84 (IPv4 hosts).
 _HEAD: Final = struct.Struct(">II4xi4xqqi44xi")
-assert _HEAD.size == FIXED_V4.size
+_BODY_AT: Final = 88
+assert _HEAD.size == _BODY_AT
 _INT32: Final = struct.Struct(">i")
 _HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 # A damaged unit among those of messages that have left the log, or the other way round, is told by
@@ -215,7 +216,7 @@ class ConsumeQueue:
             return magic in (MAGIC_V1, MAGIC_V2)
         if own_offset != queue_offset or queue_id != self.queue_id:
             return False
-        topic_at = position + FIXED_V4.size
+        topic_at = position + _BODY_AT
         if sys_flag & _HOST_V6:
             topic_at += 12 * (sys_flag & _HOST_V6).bit_count()
             (body_length,) = _INT32.unpack_from(view, topic_at - 4)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from cometmq.protocol.record import MIN_RECORD_SIZE
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
 from cometmq.store.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
 from cometmq.store.queue_mender import QueueMender, Verdict
 
+# Of a record: total size and magic, queue id at 12, queue offset at 20, physical offset.
+_HEAD: Final = struct.Struct(">Q4xi4xqq")
 MAX_PULL_BYTES: Final = 128 * 1024 * 1024
 _MIN_PULL_BYTES: Final = 100
 # However many messages a pull asks for: one that selects a rare tag comes back for the next part.
@@ -139,6 +143,7 @@ class MessageGetter:
             return False
         log_start, log_end = log.min_offset, log.readable_end
         slices = result.slices
+        queue_id, magic, unpack_head = queue.queue_id, queue.magic, _HEAD.unpack_from
         # Messages have left the log so far: what points in front of it is not worth a look.
         leaving = mended = False
         count = total = 0
@@ -164,9 +169,17 @@ class MessageGetter:
                 run_start = run_end = -1
                 base, readable_end, view = log.window(physical_offset)
             end = physical_offset + size
-            if end > readable_end or not queue.owns(
-                offset - 1, view, physical_offset - base, physical_offset, size
-            ):
+            fits = False
+            if physical_offset >= 0 and size >= MIN_RECORD_SIZE and end <= readable_end:
+                position = physical_offset - base
+                head, own_queue_id, own_offset, place = unpack_head(view, position)
+                fits = (
+                    place == physical_offset
+                    and own_offset == offset - 1
+                    and own_queue_id == queue_id
+                    and head == (size << 32 | magic)
+                ) or queue.owns(offset - 1, view, position, physical_offset, size)
+            if not fits:
                 if (
                     not count
                     and 0 <= physical_offset < log_start

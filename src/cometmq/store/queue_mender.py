@@ -14,10 +14,10 @@ together take at most a fifth of the thread's time. What was found out is rememb
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -289,7 +289,7 @@ class QueueMender:
 
     def _step(self, search: _Search) -> bool:
         """Do a part of a search; True when it is over."""
-        began = time.monotonic()
+        began = monotonic()
         if not search.missing or search.at >= search.end:
             return self._finish(search)
         if not self._patient and began < self._rest_until:
@@ -298,9 +298,9 @@ class QueueMender:
         while left > 0 and search.missing and search.at < search.end:
             self._scan(search, min(left, _RECORDS_PER_LOOK))
             left -= _RECORDS_PER_LOOK
-            if time.monotonic() - began > _STEP_S:
+            if monotonic() - began > _STEP_S:
                 break
-        now = time.monotonic()
+        now = monotonic()
         self._rest_until = now + _REST * (now - began)
         return self._finish(search) if not search.missing or search.at >= search.end else False
 
@@ -427,7 +427,7 @@ class QueueMender:
         self, say: Callable[..., object], text: str, queue: ConsumeQueue, offset: int, count: int
     ) -> None:
         """Log a line, if there were not too many in the last minute; the next one tells how many."""
-        now = time.monotonic()
+        now = monotonic()
         self._lines = [then for then in self._lines if now - then < _MINUTE_S]
         if len(self._lines) >= _LINES_PER_MINUTE:
             self._left_out += 1

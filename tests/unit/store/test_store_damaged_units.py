@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from cometmq.store.repair import check
 from cometmq.store.store import Boundary, MessageStore
 
 COUNT = 12
-# Records of 256 bytes: with one bit flipped, an offset is often that of another record.
+# Records of 256 bytes, and behind each one of another topic with as many: with one bit flipped, an
+# offset is often that of another record.
 BODY = 256 - 91 - len("orders") - len("TAGS\x01a\x02")
 TAGS_AT_BIT = 96
 
@@ -36,11 +36,12 @@ def body(number: int) -> bytes:
 
 
 def filled(box: Box) -> MessageStore:
-    """Two topics whose records alternate, all equally long, each message tagged `a`."""
+    """Two topics whose records alternate, each message tagged `a`. Queue 1 of the second is as far
+    as queue 0 of the first."""
     store = box.open()
     for number in range(COUNT):
         put(store, body(number), topic="orders", tags="a")
-        put(store, body(number), topic="stocks", tags="a")
+        put(store, body(number), topic="stocks", queue_id=1, tags="a")
         box.clock.value += 1000
     return store
 
@@ -109,7 +110,7 @@ def test_a_bit_that_flips_while_the_broker_is_down_is_repaired(
             (big_box.root / "abort").write_text("1")
         store = big_box.open()
         assert bodies(store) == expected(), bit
-        assert bodies(store, topic="stocks") == expected(), bit
+        assert bodies(store, topic="stocks", queue_id=1) == expected(), bit
         assert unit_bytes(big_box, offset) == good, bit
         store.close()
     assert check(big_box.config)[1].is_sound
@@ -180,6 +181,7 @@ def test_a_long_search_is_done_in_parts_and_none_holds_the_loop(
     big_box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_mender, "_STEP_RECORDS", 64)
+    monkeypatch.setattr(queue_mender, "_STEP_S", 60.0)
     monkeypatch.setattr(queue_mender, "_REST", 0)
     store = big_box.open()
     put(store, b"first")
@@ -209,7 +211,7 @@ def test_searches_leave_time_for_others(big_box: Box, monkeypatch: pytest.Monkey
     """However often a client asks, the parts of a search rest in between."""
     now = [1000.0]
     monkeypatch.setattr(queue_mender, "_STEP_RECORDS", 64)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(queue_mender, "monotonic", lambda: now[0])
     store = big_box.open()
     put(store, b"first")
     for _ in range(500):
@@ -230,17 +232,15 @@ def test_searches_leave_time_for_others(big_box: Box, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "position", [0, 1, 3, 4, 7, 15, 27, 28, 35, 39, 84, 87, 88 + BODY, 88 + BODY + 1]
+    # What is not among these fields the client sees: see test_damaged_messages.
+    "position",
+    [0, 1, 3, 4, 7, 12, 15, 20, 27, 28, 35],
 )
 def test_a_record_with_a_damaged_head_is_passed_over_counted_and_named(
     big_box: Box, position: int
 ) -> None:
     store = filled(big_box)
     flip_log(big_box, 5 * 512 + position)
-    if position == 39:
-        # The bit of an IPv6 host: all fields behind it move.
-        flip(big_box.log_files[0], (5 * 512 + position) * 8)
-        flip(big_box.log_files[0], (5 * 512 + position) * 8 + 4)
     good = unit_bytes(big_box, 5)
     with structlog.testing.capture_logs() as lines:
         for _ in range(3):
@@ -252,7 +252,7 @@ def test_a_record_with_a_damaged_head_is_passed_over_counted_and_named(
     assert (line["log_level"], line["topic"], line["queue_offset"]) == ("error", "orders", 5)
     assert line["commit_log_offset"] == 5 * 512
     # Its neighbours in the log are not touched.
-    assert bodies(store, topic="stocks") == expected()
+    assert bodies(store, topic="stocks", queue_id=1) == expected()
 
 
 def test_a_damaged_unit_behind_a_damaged_record_is_still_found(big_box: Box) -> None:
