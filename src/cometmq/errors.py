@@ -19,6 +19,7 @@ CometMQError
 │   └── RpcHookError          an RPC hook of the user's failed
 ├── KeyStoreError             a store of `cometmq.idempotent` could not be used
 ├── DataLossError             messages that a bulk read was to give are gone
+├── DamagedMessageError       a message is not what was stored, and its reader wants to stop there
 ├── RemoteError               the peer answered with a code other than success
 │   ├── AccessDeniedError     it minds who asked: access key, secret key or permissions
 │   └── QueueLockedError      another member of the group holds the lock of the queue
@@ -258,6 +259,18 @@ class DataLossError(CometMQError):
     """Messages that were to be read are gone; the message names queue, offsets, cause and remedy."""
 
 
+class DamagedMessageError(CometMQError):
+    """A message is not what was stored; the text names its topic, queue, offset, place and broker.
+
+    `queue_offset` is its offset, `data` are the bytes that came instead of it.
+    """
+
+    def __init__(self, message: str, *, queue_offset: int, data: bytes) -> None:
+        super().__init__(message)
+        self.queue_offset = queue_offset
+        self.data = data
+
+
 class StoreError(CometMQError):
     """The store directory could not be used."""
 
@@ -281,12 +294,14 @@ class StoreFullError(StoreError):
 
 
 class StoreBusyError(StoreError):
-    """The disk does not keep up (Java: SYSTEM_BUSY, OS_PAGE_CACHE_BUSY)."""
+    """The disk does not keep up (Java: SYSTEM_BUSY, OS_PAGE_CACHE_BUSY), or a damaged part of the
+    store is being repaired (FLOW_CONTROL).
+    """
 
     retriable = True
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, code=2)
+    def __init__(self, message: str, code: int = 2) -> None:
+        super().__init__(message, code=code)
 
 
 class StoreStarvedError(StoreBusyError):

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from cometmq.admin.servers import TIMEOUT_S, AdminClient, master_of
 from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model.message import MessageExt
@@ -29,7 +31,7 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.json_dialect import decode_body, encode_body
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.record import StoredRecord, read_records
 from cometmq.protocol.redrive import (
     NO_END_MS,
     LetterSelection,
@@ -37,6 +39,8 @@ from cometmq.protocol.redrive import (
     RedriveReport,
 )
 from cometmq.remoting.credentials import refused
+
+log = structlog.get_logger(__name__)
 
 # The group of Java's tools, which every broker knows from its start.
 _TOOLS_GROUP: Final = "TOOLS_CONSUMER"
@@ -224,7 +228,7 @@ class MessagesAdmin(AdminClient):
         answer = await self._remoting.call(address, command, TIMEOUT_S)
         if answer.code == ResponseCode.SUCCESS:
             found = answer.header(PullMessageResponseHeader)
-            return list(decode_records(bytes(answer.body))), found.next_begin_offset
+            return _records(bytes(answer.body), queue), found.next_begin_offset
         if answer.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
             # Retention took what was there, or nothing between here and there is left.
             found = answer.header(PullMessageResponseHeader)
@@ -233,6 +237,19 @@ class MessagesAdmin(AdminClient):
         if answer.code != ResponseCode.PULL_NOT_FOUND:
             raise refused(answer, address, f"the messages of {queue} from {offset} on")
         return [], 2**63 - 1
+
+
+def _records(body: bytes, queue: MessageQueue) -> list[StoredRecord]:
+    """The records of an answer; bytes among them that are none are told of and left out."""
+    records = []
+    for found in read_records(body):
+        if isinstance(found, StoredRecord):
+            records.append(found)
+        else:
+            log.error(
+                "bytes that are no record are left out", queue=str(queue), reason=found.reason
+            )
+    return records
 
 
 def _message(record: StoredRecord, broker_name: str) -> MessageExt:

@@ -119,7 +119,7 @@ class DelayLevels:
         count = 0
         for index in range(self.max_level):
             while count < limit:
-                unit = self._queue(index).unit(self._offsets[index])
+                unit = self._store.mender.unit(self._queue(index), self._offsets[index])
                 if unit is None or unit.physical_offset >= end_place:
                     break
                 self._roll(index, unit, now_ms, take_over)
@@ -181,7 +181,7 @@ class DelayLevels:
             self._offsets[index] = min(
                 max(self._offsets[index], queue.min_offset), queue.next_offset
             )
-        unit = queue.unit(self._offsets[index])
+        unit = self._store.mender.unit(queue, self._offsets[index])
         if unit is None:
             self._heads[index] = NEVER_MS
         else:
@@ -191,7 +191,8 @@ class DelayLevels:
         """Deliver from a level whose head is due, until one is not."""
         offset = self._offsets[index]
         due: list[tuple[int, int]] = []
-        for physical_offset, size, due_ms in self._queue(index).units(offset, limit) or ():
+        units = self._store.mender.units(self._queue(index), offset, limit)
+        for physical_offset, size, due_ms in units or ():
             # The head is due, or nobody would be here; see its own rule in `deliver_due`.
             if due and due_ms > now_ms:
                 break

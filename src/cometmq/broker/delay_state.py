@@ -130,7 +130,8 @@ class Replay:
         timers = self._store.queues.find(names.TIMER_TOPIC, 0)
         if timers is not None:
             queues.append((timers, timer_floor))
-        units = (queue.unit(max(offset, queue.min_offset)) for queue, offset in queues)
+        unit_of = self._store.mender.unit
+        units = (unit_of(queue, max(offset, queue.min_offset)) for queue, offset in queues)
         return min((unit.physical_offset for unit in units if unit is not None), default=None)
 
     def _timer_arrivals(self, start: int, floor: int) -> Iterator[tuple[int, int, int]]:
@@ -138,7 +139,13 @@ class Replay:
         queue = self._store.queues.find(names.TIMER_TOPIC, 0)
         if queue is None:
             return
-        offset = max(queue.find_offset(lambda unit: unit.physical_offset, start), floor)
+
+        def place_at(queue_offset: int) -> int:
+            unit = self._store.mender.unit(queue, queue_offset)
+            assert unit is not None, "the queue is searched where it has units"
+            return unit.physical_offset
+
+        offset = max(queue.find_offset(place_at, start), floor)
         for queue_offset, physical_offset, size, code in _units(queue, offset):
             slot = code
             if abs(code) < MIN_TIME_CODE:
@@ -153,7 +160,10 @@ class Replay:
         record = self._store.record_at(offset)
         if record is None:
             return
-        delivered = decode_record(record)
+        try:
+            delivered = decode_record(record)
+        except ProtocolError:  # it is damaged
+            return
         # Unlike the offset alone, all these cannot agree by accident.
         real_topic = find_property(waiting.properties, p.REAL_TOPIC)
         if delivered.topic not in (real_topic, names.TIMER_TOPIC):

@@ -70,9 +70,10 @@ class DelayedMessages:
             progress = decode_timer_check(java_timer_check) or TimerProgress()
             accounted = floor = 0
         replay = Replay(self._store, offsets, progress, self.timers.code_of_record)
-        replay.run(accounted, floor)
-        self.levels.open(offsets, now_ms)
-        self.timers.open(progress, replay.timer_floor, now_ms)
+        with self._store.mender.patiently():
+            replay.run(accounted, floor)
+            self.levels.open(offsets, now_ms)
+            self.timers.open(progress, replay.timer_floor, now_ms)
         log.info(
             "delayed messages found",
             by_level={level: count for level, count in self.levels.pending().items() if count},

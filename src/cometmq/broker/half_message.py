@@ -93,7 +93,7 @@ def due_ms(properties: dict[str, str], sent_ms: int, timeout_ms: int) -> int:
 def read_half(store: MessageStore, queue_offset: int) -> HalfMessage | None:
     """The half message at an offset of the half queue, None when there is none any more."""
     queue = store.queues.find(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
-    unit = queue.unit(queue_offset) if queue is not None else None
+    unit = store.mender.unit(queue, queue_offset) if queue is not None else None
     if unit is None:
         return None
     data = store.record_at(unit.physical_offset)

@@ -130,7 +130,7 @@ def _records(store: MessageStore, topic: str, queue_id: int, start: int) -> Iter
 
 
 def _record_of_unit(store: MessageStore, queue: ConsumeQueue, offset: int) -> StoredRecord | None:
-    unit = queue.unit(offset)
+    unit = store.mender.unit(queue, offset)
     if unit is None or unit.size == PLACEHOLDER_SIZE:
         return None
     return _record_at(store, unit.physical_offset)

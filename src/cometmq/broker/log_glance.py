@@ -11,11 +11,12 @@ import structlog
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from cometmq.store.commit_log import CommitLog
+from cometmq.store.scan import find_record_in
 
 log = structlog.get_logger(__name__)
 
-# Of a record: total size, magic; sys flag at 36; prepared transaction offset at 76 (IPv4 hosts).
-_GLANCE: Final = struct.Struct(">II28xi36xq")
+# Of a record: total size, magic; physical offset at 28, sys flag; prepared transaction offset at 76 (IPv4 hosts).
+_GLANCE: Final = struct.Struct(">II20xqi36xq")
 assert _GLANCE.size == 84
 _PREPARED: Final = struct.Struct(">q")
 _PREPARED_AT_V4: Final = 76
@@ -39,12 +40,25 @@ def glances(commit_log: CommitLog, start: int) -> Iterator[Glance]:
             return
         position, limit = offset - base, end - base
         while position + _GLANCE.size <= limit:
-            size, magic, sys_flag, origin = _GLANCE.unpack_from(view, position)
-            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_SIZE:
-                if magic != MAGIC_BLANK:
-                    log.error("no record where one should be", offset=base + position)
-                    return
+            size, magic, place, sys_flag, origin = _GLANCE.unpack_from(view, position)
+            if magic == MAGIC_BLANK:
                 break
+            if (
+                magic not in (MAGIC_V1, MAGIC_V2)
+                or size < MIN_RECORD_SIZE
+                or place != base + position
+            ):
+                file = commit_log.files.find(base)
+                following = find_record_in(file, position + 1) if file is not None else None
+                log.error(
+                    "a record of the log is damaged, it is passed over",
+                    offset=base + position,
+                    next_record=None if following is None else following.offset,
+                )
+                if following is None:
+                    break
+                position = following.offset - base
+                continue
             if sys_flag & _HOST_V6:
                 wider = 12 * (sys_flag & _HOST_V6).bit_count()
                 (origin,) = _PREPARED.unpack_from(view, position + _PREPARED_AT_V4 + wider)

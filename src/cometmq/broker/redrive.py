@@ -21,7 +21,7 @@ from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.log_glance import glances
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
-from cometmq.errors import ProtocolError, StoreError
+from cometmq.errors import ProtocolError, StoreBusyError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.ranges import Int64
@@ -33,6 +33,7 @@ from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -49,6 +50,8 @@ _LETTER_COST: Final = 40_000
 _LETTER_BYTE_COST: Final = 4
 # Of a look at the head of a record in the log.
 _GLANCE_COST: Final = 600
+# While a damaged unit of the dead letters' queue is being repaired.
+_MENDING_PAUSE_S: Final = 0.02
 # What delays, retries and transactions left in the letter; as sent anew it has none of it.
 _LEFT_OUT: Final = (
     p.DELAY_TIME_LEVEL,
@@ -217,8 +220,10 @@ class Redrives:
         left = _WORK_PER_TURN
         while state.next_offset < state.end_offset:
             state.next_offset = max(state.next_offset, queue.min_offset)
-            unit = queue.unit(state.next_offset)
-            record = self._record_at(unit.physical_offset) if unit is not None else None
+            unit = await self._unit(queue, state.next_offset)
+            record = None
+            if unit is not None and unit.size != PLACEHOLDER_SIZE:
+                record = self._record_at(unit.physical_offset)
             if record is not None:
                 self._deal_with(state, record)
             state.next_offset += 1
@@ -240,6 +245,13 @@ class Redrives:
             sent=state.sent_count,
             skipped=state.skipped_count,
         )
+
+    async def _unit(self, queue: ConsumeQueue, queue_offset: int) -> Unit | None:
+        while True:
+            try:
+                return self._store.mender.unit(queue, queue_offset)
+            except StoreBusyError:
+                await asyncio.sleep(_MENDING_PAUSE_S)
 
     def _deal_with(self, state: RedriveState, letter: StoredRecord) -> None:
         properties = decode_properties(letter.properties)

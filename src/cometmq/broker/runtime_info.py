@@ -5,7 +5,9 @@ Beside Java's keys there are our own: `nextDeletedFile`, `nextDeletionTimeStamp`
 `refusing` why no messages are taken now, and `refused_<cause>` count for each cause how many messages
 were refused. `delayPending_<level>` count the messages that wait by level, `timerPending` those that
 wait for a time of their own, `delayDelivered` what was delivered since the start, and
-`transactionsUnresolved` the half messages without a verdict.
+`transactionsUnresolved` the half messages without a verdict. `consumeQueueUnitsRepaired` counts the
+damaged units that were repaired from the log, `messagesFoundLost` the messages whose records in the log
+are damaged so that readers pass over them; both since the start.
 
 One loop serves all requests, so there are no thread pools and nothing waits in their queues. Tools read
 Java's keys for those all the same: the sizes are 0, the capacities Java's defaults, since tools divide
@@ -121,6 +123,8 @@ class RuntimeInfo:
         }
         if store.config.uses_transient_pool:
             table["remainHowManyDataToCommit"] = _bytes(log.end - log.readable_end)
+        table["consumeQueueUnitsRepaired"] = str(store.mender.mended_count)
+        table["messagesFoundLost"] = str(store.mender.lost_count)
         for cause, count in store.refusals.counts.items():
             table[f"refused_{cause.value}"] = str(count)
         return table

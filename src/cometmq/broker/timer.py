@@ -221,11 +221,11 @@ class TimerQueue:
         """Where the messages at these queue offsets lie, or at the first ones of them."""
         queue = self._queue()
         if offsets[-1] - offsets[0] == len(offsets) - 1:
-            units = queue.units(offsets[0], len(offsets))
+            units = self._store.mender.units(queue, offsets[0], len(offsets))
             return [(physical_offset, size) for physical_offset, size, _ in units or ()]
         places: list[tuple[int, int]] = []
         for offset in offsets:
-            unit = queue.unit(offset)
+            unit = self._store.mender.unit(queue, offset)
             if unit is None:
                 break
             places.append((unit.physical_offset, unit.size))
@@ -274,7 +274,7 @@ class TimerQueue:
         self._rolled_to = max(self._rolled_to, queue.min_offset)
         count = 0
         while count < limit:
-            unit = queue.unit(self._rolled_to)
+            unit = self._store.mender.unit(queue, self._rolled_to)
             if unit is None or unit.physical_offset >= end_place:
                 break
             if code := self.window.needed_code(self._rolled_to, saved, saved_to):
@@ -348,7 +348,7 @@ class TimerQueue:
         return self._store.queue(names.TIMER_TOPIC, 0)
 
     def _read(self, offset: int) -> WaitingMessage:
-        unit = self._queue().unit(offset)
+        unit = self._store.mender.unit(self._queue(), offset)
         if unit is None:
             raise UndeliverableError(f"the timer queue has no offset {offset} any more")
         return self._delivery.read(unit.physical_offset, unit.size)

@@ -120,7 +120,8 @@ class Transactions:
         recovery = HalfRecovery(
             self._store, self.table, self.ops, self._timeout_ms, ahead_ms(self._clock)
         )
-        recovery.run(half_offset, op_offset)
+        with self._store.mender.patiently():
+            recovery.run(half_offset, op_offset)
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(
@@ -411,7 +412,9 @@ class Transactions:
         allowed = (names.TRANS_HALF_TOPIC, names.TRANS_CHECK_MAX_TIME_TOPIC)
         if record is not None and record.topic in allowed:
             queue = self._store.queues.find(record.topic, record.queue_id)
-            unit = queue.unit(record.queue_offset) if queue is not None else None
+            unit = (
+                self._store.mender.unit(queue, record.queue_offset) if queue is not None else None
+            )
             # Only the queue proves that a record begins there.
             if unit is not None and unit.physical_offset == place:
                 half = half_message(record)

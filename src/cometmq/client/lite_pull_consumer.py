@@ -29,7 +29,13 @@ from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere, MessageModel, PullResult
+from cometmq.model.results import (
+    ConsumeFromWhere,
+    DamageCounts,
+    DamagedMessage,
+    MessageModel,
+    PullResult,
+)
 from cometmq.model.subscription import MessageSelector
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.tls import Tls
@@ -57,7 +63,12 @@ class LitePullConsumer(AsyncClient):
     after a close without another poll or `commit`. Without it only `commit` counts.
 
     At most `pull_threshold_for_queue` messages of a queue and `pull_threshold_for_all` of all queues
-    (and one answer more) wait to be polled. The other options are those of PushConsumer.
+    (and one answer more) wait to be polled.
+
+    A damaged message (see DamagedMessage) is logged as an error, counted in `damage_counts`, and left
+    out. With `on_damaged` STOP its queue stops there: the poll that would bring it raises
+    DamagedMessageError, once, the other queues go on, and `seek` behind it (or to it) lets the queue
+    go on. The other options are those of PushConsumer.
     """
 
     _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
@@ -88,6 +99,7 @@ class LitePullConsumer(AsyncClient):
         pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES,
         pull_threshold_for_all: int = 10_000,
         consume_max_span: int = 2000,
+        on_damaged: DamagedMessage = DamagedMessage.SKIP,
     ) -> None:
         super().__init__(
             group,
@@ -113,6 +125,12 @@ class LitePullConsumer(AsyncClient):
             consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
         check_range("consume_timestamp_ms", consume_timestamp_ms, 0, 2**63 - 1)
         check_flag("auto_commit", auto_commit)
+        self._on_damaged = choice("on_damaged", on_damaged, DamagedMessage)
+        if self._on_damaged is DamagedMessage.DEAD_LETTER:
+            raise IllegalArgumentError(
+                "on_damaged is DamagedMessage.DEAD_LETTER: a lite pull consumer has no dead letters; "
+                "choose SKIP, or STOP and take the bytes from the DamagedMessageError"
+            )
         check_callable("allocation", allocation, "an allocation strategy, allocate_averagely say")
         message_model = choice("message_model", message_model, MessageModel)
         # The offset file of a broadcasting consumer is found again by its client id.
@@ -128,6 +146,7 @@ class LitePullConsumer(AsyncClient):
             allocation=allocation,
             pull=PullOptions(pull_batch_size, flow=flow, lite=True),
             pull_threshold_for_all=pull_threshold_for_all,
+            on_damaged=self._on_damaged,
             namespace=self._namespace,
             hooks=self._hooks,
         )
@@ -196,9 +215,16 @@ class LitePullConsumer(AsyncClient):
 
     # Messages
 
+    def damage_counts(self) -> DamageCounts:
+        """What was done with damaged messages since the start, and which queues are stopped."""
+        return self._running_member().damage_counts()
+
     async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
         """The next messages of one queue, at most `pull_batch_size`; empty when none came in time
-        (default: the consumer's `poll_timeout_ms`)."""
+        (default: the consumer's `poll_timeout_ms`).
+
+        Raises DamagedMessageError with `on_damaged` STOP.
+        """
         if timeout_ms is None:
             timeout_ms = self._poll_timeout_ms
         check_range("timeout_ms", timeout_ms, 0, 24 * 3600 * 1000)
@@ -224,7 +250,8 @@ class LitePullConsumer(AsyncClient):
         """Read a queue at `offset` without regard to assignments and positions (Java:
         DefaultMQPullConsumer). The broker waits up to `suspend_ms` for a first message.
 
-        Raises RemotingError, RemoteError, RouteNotFoundError.
+        Raises RemotingError, RemoteError, RouteNotFoundError; with `on_damaged` STOP
+        DamagedMessageError where the message at `offset` is damaged.
         """
         check_range("max_messages", max_messages, 1, 1024)
         check_range("suspend_ms", suspend_ms, 0, SUSPEND_LITE_MS)
@@ -241,6 +268,7 @@ class LitePullConsumer(AsyncClient):
             build_subscription(queue.topic, *selector),
             suspend_ms,
             PULL_TIMEOUT_S,
+            self._on_damaged,
         )
         return replace(pulled, messages=self._admit(queue, pulled.messages))
 

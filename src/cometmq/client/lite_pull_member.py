@@ -14,6 +14,7 @@ import structlog
 
 from cometmq.client.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.consume_hooks import Admission
+from cometmq.client.damage import DamageControl
 from cometmq.client.expressions import check_expression
 from cometmq.client.hooks import HookList
 from cometmq.client.inspected import process_queue_info
@@ -26,13 +27,25 @@ from cometmq.client.offset_store import (
     persist_periodically,
 )
 from cometmq.client.process_queue import ProcessQueue
-from cometmq.client.pulling import PullOptions, QueuePuller
+from cometmq.client.pulling import PullOptions, QueuePuller, damaged_error
 from cometmq.client.rebalance import Rebalancer, first_offset
-from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError, RemoteError
+from cometmq.client.received import DamagedRecord
+from cometmq.errors import (
+    ClientStateError,
+    CometMQError,
+    DamagedMessageError,
+    IllegalArgumentError,
+    RemoteError,
+)
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere, MessageModel
+from cometmq.model.results import (
+    ConsumeFromWhere,
+    DamageCounts,
+    DamagedMessage,
+    MessageModel,
+)
 from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
 from cometmq.protocol.consumer_bodies import ConsumerRunningInfo
 from cometmq.protocol.queue_table import queue_table
@@ -57,6 +70,7 @@ class LitePullOptions:
     allocation: AllocationStrategy = allocate_averagely
     pull: PullOptions = field(default_factory=PullOptions)
     pull_threshold_for_all: int = 10_000
+    on_damaged: DamagedMessage = DamagedMessage.SKIP
     namespace: Namespace = NO_NAMESPACE
     hooks: HookList = field(default_factory=HookList)
 
@@ -98,6 +112,9 @@ class LitePullMember:
         self._gates: dict[MessageQueue, asyncio.Event] = {}
         self._ready: deque[tuple[ProcessQueue, list[MessageExt]]] = deque()
         self._ready_count = 0
+        # What polls have to tell of queues that were stopped.
+        self._stops: dict[ProcessQueue, DamagedMessageError] = {}
+        self._damage = DamageControl(options.on_damaged, group, namespace=options.namespace)
         self._arrived = asyncio.Event()
         visible_group = options.namespace.unwrap(group)
         self._admit = Admission(options.hooks, visible_group, options.namespace)
@@ -202,12 +219,18 @@ class LitePullMember:
         while self._ready:
             process_queue, messages = self._ready.popleft()
             self._ready_count -= len(messages)
+            error = None if messages else self._stops.pop(process_queue, None)
             if process_queue.dropped:
                 continue
+            if error is not None:
+                raise error
             below = process_queue.remove([message.queue_offset for message in messages])
             self._assignments[process_queue.queue].position = below
             return messages
         return []
+
+    def damage_counts(self) -> DamageCounts:
+        return self._damage.counts()
 
     # Positions
 
@@ -311,6 +334,7 @@ class LitePullMember:
                 "messageModel": self._options.message_model.value,
                 "consumeFromWhere": self._options.consume_from.value,
                 "pullBatchSize": str(self._options.pull.batch_size),
+                **self._damage.properties(),
             },
             subscription_set=list(self._subscriptions.values()),
         )
@@ -415,6 +439,8 @@ class LitePullMember:
             gate=self._gate(queue),
             overfull=self._overfull,
             admit=self._admit,
+            damage=self._damage,
+            on_stopped=self._on_stopped,
         )
         await puller.run()
 
@@ -425,6 +451,10 @@ class LitePullMember:
         self._ready.append((process_queue, messages))
         self._ready_count += len(messages)
         self._arrived.set()
+
+    def _on_stopped(self, process_queue: ProcessQueue, damaged: DamagedRecord) -> None:
+        self._stops[process_queue] = damaged_error(damaged)
+        self._deliver(process_queue, [])
 
     def _gate(self, queue: MessageQueue) -> asyncio.Event:
         gate = self._gates.get(queue)
@@ -455,6 +485,7 @@ class LitePullMember:
         assignment.process_queue.dropped = True
         if assignment.task is not asyncio.current_task():
             assignment.task.cancel()
+        self._stops.pop(assignment.process_queue, None)
         kept = [entry for entry in self._ready if not entry[0].dropped]
         self._ready = deque(kept)
         self._ready_count = sum(len(messages) for _, messages in kept)

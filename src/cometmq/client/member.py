@@ -20,6 +20,7 @@ from cometmq.client.consumption import (
     Consumption,
     QueueConsumption,
 )
+from cometmq.client.damage import DamageControl
 from cometmq.client.expressions import check_expression
 from cometmq.client.hooks import HookList
 from cometmq.client.inspected import direct_result, process_queue_info
@@ -43,7 +44,12 @@ from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere, MessageModel
+from cometmq.model.results import (
+    ConsumeFromWhere,
+    DamageCounts,
+    DamagedMessage,
+    MessageModel,
+)
 from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.protocol.queue_table import queue_table
@@ -74,6 +80,7 @@ class ConsumerOptions:
     allocation: AllocationStrategy = allocate_averagely
     pull: PullOptions = field(default_factory=PullOptions)
     local_retry_s: float = LOCAL_RETRY_S
+    on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
     namespace: Namespace = NO_NAMESPACE
     hooks: HookList = field(default_factory=HookList)
 
@@ -116,6 +123,15 @@ class GroupMember:
         self._admit = Admission(options.hooks, visible_group, options.namespace)
         self._consume_hooks = ConsumeHooks(
             options.hooks, visible_group, options.namespace, options.consume_timeout_s
+        )
+        self._returns = self._new_returns()
+        self._damage = DamageControl(
+            options.on_damaged,
+            group,
+            namespace=options.namespace,
+            offsets=self._offsets,
+            bury=self._returns.send_damaged if self._clustering else None,
+            tasks=self._owner,
         )
         self._consumption = self._new_consumption(listener)
         self._rebalancer = Rebalancer(
@@ -203,6 +219,9 @@ class GroupMember:
     @property
     def paused(self) -> bool:
         return not self._gate.is_set()
+
+    def damage_counts(self) -> DamageCounts:
+        return self._damage.counts()
 
     def set_concurrency(self, concurrency: int) -> None:
         self._consumption.runner.concurrency = concurrency
@@ -306,6 +325,7 @@ class GroupMember:
             "pullBatchSize": str(options.pull.batch_size),
             "pullInterval": str(options.pull.interval_ms),
             "pullThresholdForQueue": str(options.pull.flow.messages),
+            **self._damage.properties(),
         }
 
     @property
@@ -319,12 +339,20 @@ class GroupMember:
         assert directory is not None, "given with broadcasting"
         return LocalOffsetStore(directory, self._instance.client_id, self._group)
 
+    @property
+    def _max_times(self) -> int:
+        times = self._options.max_reconsume_times
+        if times >= 0:
+            return times
+        return UNLIMITED_RECONSUME_TIMES if self._options.orderly else DEFAULT_MAX_RECONSUME_TIMES
+
+    def _new_returns(self) -> Returns:
+        return Returns(self._instance, self._group, self._max_times, self._options.namespace)
+
     def _new_consumption(self, listener: Listener) -> QueueConsumption:
         options = self._options
-        times = options.max_reconsume_times
+        returns = self._returns
         if options.orderly:
-            max_times = UNLIMITED_RECONSUME_TIMES if times < 0 else times
-            returns = Returns(self._instance, self._group, max_times, options.namespace)
             return OrderlyConsumption(
                 self._group,
                 listener,
@@ -332,13 +360,11 @@ class GroupMember:
                 returns.send_to_retry_topic if self._clustering else None,
                 concurrency=options.concurrency,
                 batch_max_size=options.batch_max_size,
-                max_reconsume_times=max_times,
+                max_reconsume_times=self._max_times,
                 suspend_ms=options.suspend_ms,
                 stats=self._stats,
                 hooks=self._consume_hooks,
             )
-        max_times = DEFAULT_MAX_RECONSUME_TIMES if times < 0 else times
-        returns = Returns(self._instance, self._group, max_times, options.namespace)
         return Consumption(
             self._group,
             listener,
@@ -377,6 +403,7 @@ class GroupMember:
             queue_count=self._queue_count,
             gate=self._gate,
             admit=self._admit,
+            damage=self._damage,
         )
         task = self._owner.spawn(puller.run(), f"pull-{queue}")
         self._assignments[queue] = _Assignment(process_queue, puller, task)

@@ -96,6 +96,12 @@ class ProcessQueue:
         self._size_bytes += added
         self._highest = max(self._highest, messages[-1].queue_offset)
 
+    def hold(self, offset: int, size: int) -> None:
+        """Let nothing from `offset` on be committed until it is removed: no listener gets it."""
+        self._sizes[offset] = size
+        self._size_bytes += size
+        self._highest = max(self._highest, offset)
+
     def remove(self, offsets: Iterable[int]) -> int:
         """Forget consumed messages. The offset below which all is consumed, -1 if nothing was held."""
         if self._highest < 0:

@@ -12,12 +12,14 @@ import structlog
 
 from cometmq.client.broker_api import PullAnswer
 from cometmq.client.consume_hooks import Admission
+from cometmq.client.damage import DamageControl
 from cometmq.client.instance import ClientInstance
 from cometmq.client.offset_store import OffsetStore
 from cometmq.client.process_queue import FlowLimits, ProcessQueue
-from cometmq.client.received import wanted_messages
+from cometmq.client.received import DamagedRecord, wanted_messages
 from cometmq.errors import (
     CometMQError,
+    DamagedMessageError,
     ProtocolError,
     RemoteError,
     RemotingError,
@@ -26,7 +28,7 @@ from cometmq.errors import (
 from cometmq.filtering.tags import is_tag_type
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import PullResult, PullStatus
+from cometmq.model.results import DamagedMessage, PullResult, PullStatus
 from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import (
@@ -93,7 +95,8 @@ class QueuePuller:
     that were put into the process queue, `on_offset_moved` the queue whose offset the broker refused
     and the offset to go on from. `queue_count` tells how many queues of its topic are assigned;
     while `gate` is not set, or `overfull` says so, no pull is begun. `admit` says what is seen of
-    what was pulled.
+    what was pulled. `damage` deals with what is no message; where it stops the queue, the puller ends
+    after `on_stopped`.
     """
 
     def __init__(
@@ -112,8 +115,14 @@ class QueuePuller:
         gate: asyncio.Event | None = None,
         overfull: Callable[[], bool] = lambda: False,
         admit: Admission | None = None,
+        damage: DamageControl | None = None,
+        on_stopped: Callable[[ProcessQueue, DamagedRecord], None] = lambda *_: None,
     ) -> None:
         self._admit = admit
+        self._damage = damage or DamageControl(DamagedMessage.SKIP, group)
+        self._on_stopped = on_stopped
+        # The offset of a pull whose answer had bytes that are no record: it is asked for once more.
+        self._doubted = -1
         self._instance = instance
         self._group = group
         self._process_queue = process_queue
@@ -238,17 +247,53 @@ class QueuePuller:
             self._on_offset_moved(self._queue, header.next_begin_offset)
             return
         messages: list[MessageExt] = []
+        damaged: list[DamagedRecord] = []
         if answer.status is PullStatus.FOUND:
-            messages = wanted_messages(answer, self._queue.broker_name, self._group, subscription)
+            messages, damaged = wanted_messages(
+                answer, self._queue, self._next_offset, self._group, subscription
+            )
+            if damaged:
+                self._doubt(damaged)
             if self._admit is not None:
                 messages = self._admit(self._queue, messages)
+        if damaged and self._go_past(damaged, messages):
+            return
         self._next_offset = header.next_begin_offset
         if messages:
-            self._process_queue.put(messages)
-            self._deliver(self._process_queue, messages)
+            self._put(messages)
         elif not self._process_queue and not self._options.lite:
             # Nothing is held, so all below the next offset is done with, filtered messages too.
             self._offsets.update(self._queue, self._next_offset, increase_only=True)
+
+    def _put(self, messages: list[MessageExt]) -> None:
+        self._process_queue.put(messages)
+        self._deliver(self._process_queue, messages)
+
+    def _doubt(self, damaged: list[DamagedRecord]) -> None:
+        """Have an answer with bytes that are no record asked for once more: a broker may have mended
+        what it serves by then. Raises ProtocolError.
+        """
+        passing = next((found for found in damaged if found.is_passing), None)
+        if passing is not None and self._doubted != self._next_offset:
+            self._doubted = self._next_offset
+            raise ProtocolError(str(passing))
+
+    def _go_past(self, damaged: list[DamagedRecord], messages: list[MessageExt]) -> bool:
+        """Deal with each damaged record after the messages in front of it; those behind the last one
+        stay in `messages`. True when the queue is stopped.
+        """
+        for found in damaged:
+            count = 0
+            while count < len(messages) and messages[count].queue_offset < found.queue_offset:
+                count += 1
+            if count:
+                self._put(messages[:count])
+                del messages[:count]
+            if self._damage.met(self._process_queue, found):
+                self._stopped = True
+                self._on_stopped(self._process_queue, found)
+                return True
+        return False
 
     async def _after_failure(self, error: CometMQError) -> None:
         log.debug("pull failed", queue=str(self._queue), reason=str(error))
@@ -304,21 +349,43 @@ async def pull_once(
     subscription: SubscriptionData,
     suspend_ms: int,
     timeout_s: float,
+    on_damaged: DamagedMessage = DamagedMessage.SKIP,
 ) -> PullResult:
-    """One pull for a caller that keeps its own position."""
+    """One pull for a caller that keeps its own position.
+
+    With STOP the messages in front of a damaged one are given, and the pull that would begin with it
+    raises DamagedMessageError; else it is logged and left out.
+    """
     if instance.routes.master_address(queue.broker_name) is None:
         await instance.routes.refresh(queue.topic)
     address = instance.need_master(queue.broker_name, queue.topic)
     header = lite_header(group, queue, offset, max_messages, subscription, suspend_ms)
     answer = await instance.brokers.pull(address, header, timeout_s)
     messages: list[MessageExt] = []
+    next_offset = answer.header.next_begin_offset
     if answer.status is PullStatus.FOUND:
-        messages = wanted_messages(answer, queue.broker_name, group, subscription)
+        messages, damaged = wanted_messages(answer, queue, offset, group, subscription)
+        for found in damaged:
+            if on_damaged is DamagedMessage.STOP and not found.surplus:
+                messages = [m for m in messages if m.queue_offset < found.queue_offset]
+                if not messages:
+                    raise damaged_error(found)
+                next_offset = found.queue_offset
+                break
+            log.error("a damaged message is left out of a pull", group=group, message=str(found))
     return PullResult(
         answer.status,
-        answer.header.next_begin_offset,
+        next_offset,
         answer.header.min_offset,
         answer.header.max_offset,
         messages,
         answer.header.suggest_which_broker_id,
+    )
+
+
+def damaged_error(damaged: DamagedRecord) -> DamagedMessageError:
+    return DamagedMessageError(
+        f"a message is damaged ({damaged}); go on behind it to leave it out",
+        queue_offset=damaged.queue_offset,
+        data=damaged.data,
     )

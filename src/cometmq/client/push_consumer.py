@@ -26,7 +26,12 @@ from cometmq.client.trace_dispatcher import TraceDispatcher
 from cometmq.client.trace_hooks import ConsumeTrace
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere, MessageModel
+from cometmq.model.results import (
+    ConsumeFromWhere,
+    DamageCounts,
+    DamagedMessage,
+    MessageModel,
+)
 from cometmq.model.subscription import MessageSelector
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.tls import Tls
@@ -72,6 +77,13 @@ class PushConsumer(AsyncClient):
     ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR, else ~/.rocketmq_offsets), by client id; consumers of one
     group on one host need an `instance_name` each.
 
+    `on_damaged` says what becomes of a message that is not what was stored (its body contradicts its
+    CRC, or the broker's bytes are no record of the queue); see DamagedMessage. By default the bytes go
+    to the dead-letter topic, with properties DAMAGED_TOPIC, DAMAGED_BROKER, DAMAGED_QUEUE_ID,
+    DAMAGED_QUEUE_OFFSET, DAMAGED_COMMIT_LOG_OFFSET, DAMAGED_SIZE and DAMAGED_REASON; of more bytes
+    than a message may have the first ones. In broadcasting, where there are no dead letters,
+    the message is skipped. Each is logged as an error, and `damage_counts` counts them.
+
     `namespace`, `credentials`, `tls` and the options of traces are those of AsyncClient. `start`
     raises AccessDeniedError when a broker does not let the consumer in.
     """
@@ -110,6 +122,7 @@ class PushConsumer(AsyncClient):
         pull_threshold_for_topic: int = -1,
         pull_threshold_size_for_topic_bytes: int = -1,
         consume_max_span: int = 2000,
+        on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER,
         close_timeout_ms: int = CLOSE_TIMEOUT_MS,
     ) -> None:
         super().__init__(
@@ -164,6 +177,7 @@ class PushConsumer(AsyncClient):
             namespace=self._namespace,
             hooks=self._hooks,
             max_reconsume_times=max_reconsume_times,
+            on_damaged=choice("on_damaged", on_damaged, DamagedMessage),
             allocation=allocation,
             pull=PullOptions(
                 pull_batch_size,
@@ -235,6 +249,10 @@ class PushConsumer(AsyncClient):
     def paused(self) -> bool:
         """Whether `pause` is in force."""
         return self._member is not None and self._member.paused
+
+    def damage_counts(self) -> DamageCounts:
+        """What was done with damaged messages since the start, and which queues are stopped."""
+        return self._running_member().damage_counts()
 
     def set_concurrency(self, concurrency: int) -> None:
         """Change how many listeners may run at the same time (Java: updateCorePoolSize)."""

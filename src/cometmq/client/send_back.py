@@ -8,7 +8,9 @@ import structlog
 
 from cometmq.client.encoding import MessageEncoder
 from cometmq.client.instance import ClientInstance
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.received import DamagedRecord
 from cometmq.client.sending import Sender, SendLimits
 from cometmq.errors import CometMQError
 from cometmq.model import properties as p
@@ -20,6 +22,7 @@ log = structlog.get_logger(__name__)
 # The group under which a consumer sends (Java: MixAll.CLIENT_INNER_PRODUCER_GROUP).
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 SEND_TIMEOUT_S: Final = 3.0
+_INT32_MAX: Final = 2**31 - 1
 _NOT_SENT: Final = (p.TRANSACTION_PREPARED, p.MIN_OFFSET, p.MAX_OFFSET, p.CONSUME_START_TIMESTAMP)
 
 
@@ -61,6 +64,28 @@ class Returns:
                 reason=str(error),
             )
             await self.send_to_retry_topic(message)
+
+    async def send_damaged(self, damaged: DamagedRecord) -> None:
+        """Put the bytes that came instead of a message among the dead letters, as they came.
+
+        They are sent as what has had its chances. Properties tell where they are from; none names
+        their topic as RETRY_TOPIC, so that a redrive does not send them there.
+        """
+        queue, size = damaged.queue, len(damaged.data)
+        properties = {
+            "DAMAGED_TOPIC": self._namespace.unwrap(queue.topic),
+            "DAMAGED_BROKER": queue.broker_name,
+            "DAMAGED_QUEUE_ID": str(queue.queue_id),
+            "DAMAGED_QUEUE_OFFSET": str(damaged.queue_offset),
+            "DAMAGED_COMMIT_LOG_OFFSET": str(damaged.commit_log_offset),
+            "DAMAGED_SIZE": str(size),
+            "DAMAGED_REASON": damaged.reason,
+        }
+        body = damaged.data[:MAX_MESSAGE_SIZE_BYTES]
+        letter = Message(retry_topic(self._group), body, properties=properties)
+        times = min(self._max_reconsume_times, _INT32_MAX - 1)
+        outgoing = await self._encoder.encode(letter, {"j": str(times + 1), "l": str(times)})
+        await self._sender.send(outgoing, SEND_TIMEOUT_S)
 
     async def send_to_retry_topic(self, message: MessageExt) -> None:
         """An ordinary send; the broker makes a dead letter of what exceeds the maximum."""

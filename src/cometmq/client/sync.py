@@ -46,6 +46,8 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
     ConsumeFromWhere,
+    DamageCounts,
+    DamagedMessage,
     MessageModel,
     PullResult,
     SendResult,
@@ -291,6 +293,7 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
         pull_threshold_for_topic: int = -1,
         pull_threshold_size_for_topic_bytes: int = -1,
         consume_max_span: int = 2000,
+        on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER,
         close_timeout_ms: int = CLOSE_TIMEOUT_MS,
     ) -> None:
         self._async = AsyncPushConsumer(
@@ -322,6 +325,7 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
             pull_threshold_for_topic=pull_threshold_for_topic,
             pull_threshold_size_for_topic_bytes=pull_threshold_size_for_topic_bytes,
             consume_max_span=consume_max_span,
+            on_damaged=on_damaged,
             close_timeout_ms=close_timeout_ms,
         )
         super().__init__(self._async)
@@ -349,6 +353,9 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
     @property
     def paused(self) -> bool:
         return self._async.paused
+
+    def damage_counts(self) -> DamageCounts:
+        return self._apply(self._async.damage_counts)
 
     def set_concurrency(self, concurrency: int) -> None:
         self._apply(self._async.set_concurrency, concurrency)
@@ -384,6 +391,7 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
         pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES,
         pull_threshold_for_all: int = 10_000,
         consume_max_span: int = 2000,
+        on_damaged: DamagedMessage = DamagedMessage.SKIP,
     ) -> None:
         self._async = AsyncLitePullConsumer(
             group,
@@ -408,6 +416,7 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
             pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
             pull_threshold_for_all=pull_threshold_for_all,
             consume_max_span=consume_max_span,
+            on_damaged=on_damaged,
         )
         super().__init__(self._async)
 
@@ -427,6 +436,9 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
 
     def queues(self, topic: str) -> list[MessageQueue]:
         return self._call(self._async.queues(topic))
+
+    def damage_counts(self) -> DamageCounts:
+        return self._apply(self._async.damage_counts)
 
     def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
         return self._call(self._async.poll(timeout_ms))

@@ -24,6 +24,8 @@ CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
+# Queues of this prefix hold messages of other topics (Java: MixAll.LMQ_PREFIX).
+LMQ_PREFIX: Final = "%LMQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -127,6 +128,31 @@ class ConsumeReport:
                 raise IllegalArgumentError(
                     f"{name} is {value!r:.80}, it must be a whole number in {least}..{_INT32_MAX}"
                 )
+
+
+class DamagedMessage(Enum):
+    """What a consumer does with a message that is not what was stored: its body contradicts its CRC, or
+    the broker's bytes are no record of the queue.
+
+    It is logged and counted in any case. SKIP goes on behind it; STOP consumes nothing more of the queue
+    from it on, until the queue's offset is reset or another choice is made; DEAD_LETTER puts the bytes,
+    as they came, among the group's dead letters, and then goes on.
+    """
+
+    SKIP = "skip"
+    STOP = "stop"
+    DEAD_LETTER = "dead letter"
+
+
+@dataclass(frozen=True, slots=True)
+class DamageCounts:
+    """What a consumer did with damaged messages since its start; `stopped` are the queues that it
+    does not go on with, each with the offset of the message that it stopped at.
+    """
+
+    skipped: int = 0
+    dead_lettered: int = 0
+    stopped: Mapping[MessageQueue, int] = field(default_factory=dict)
 
 
 class ConsumeFromWhere(Enum):

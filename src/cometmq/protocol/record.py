@@ -24,9 +24,10 @@ Java: MessageExtEncoder, MessageDecoder, MessageVersion. Big-endian; offsets for
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
@@ -56,6 +57,9 @@ assert FIXED_V4.size == 88
 _HEAD: Final = struct.Struct(">IIIiiqqiq")
 _TAIL: Final = struct.Struct(">iqi")
 _INT64: Final = struct.Struct(">q")
+# Four bytes into a record.
+MAGIC: Final = re.compile(b"|".join(m.to_bytes(4, "big") for m in (MAGIC_V1, MAGIC_V2)), re.DOTALL)
+_EFFORT: Final = 4
 assert (_HEAD.size, _TAIL.size) == (48, 16)
 
 
@@ -303,6 +307,60 @@ def decode_records(buffer: bytes | memoryview) -> Iterator[StoredRecord]:
         record = decode_record(buffer, position)
         yield record
         position += record.total_size
+
+
+class NoRecord(NamedTuple):
+    """Bytes from `start` to `end` among the records of an answer that are none themselves."""
+
+    start: int
+    end: int
+    reason: str
+
+
+def read_records(buffer: bytes) -> Iterator[StoredRecord | NoRecord]:
+    """As `decode_records`, but go on behind bytes that are no record: at the place where the record
+    says that it ends, else at the next record that decodes.
+    """
+    position, end = 0, len(buffer)
+    # What looking for the next record may decode in vain, lest made-up bytes take a long time.
+    effort = _EFFORT * end
+    while position < end:
+        try:
+            record = decode_record(buffer, position)
+        except ProtocolError as error:
+            following, effort = _next_record(buffer, position, effort)
+            yield NoRecord(position, following, str(error))
+            position = following
+        else:
+            yield record
+            position += record.total_size
+
+
+def _next_record(buffer: bytes, start: int, effort: int) -> tuple[int, int]:
+    """Where the next record behind `start` begins, the buffer's end if none does; and what is left
+    of `effort`.
+    """
+    end = len(buffer)
+    declared = start + int.from_bytes(buffer[start : start + 4], "big")
+    # Looked at first: what the body holds may look like a record.
+    if declared == end or (declared < end and _is_record(buffer, declared)):
+        return declared, effort
+    for found in MAGIC.finditer(buffer, start + 5):
+        position = found.start() - 4
+        if effort <= 0:
+            break
+        if _is_record(buffer, position):
+            return position, effort
+        effort -= min(int.from_bytes(buffer[position : position + 4], "big"), end - position)
+    return end, effort
+
+
+def _is_record(buffer: bytes, position: int) -> bool:
+    try:
+        decode_record(buffer, position, check_crc=True)
+    except ProtocolError:
+        return False
+    return True
 
 
 class _Cursor:

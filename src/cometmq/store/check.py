@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from cometmq.model.names import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
@@ -23,8 +23,6 @@ from cometmq.store.offline import Damage, OfflineStore, Progress
 from cometmq.store.queue_ledger import QueueLedger
 from cometmq.store.scan import ScannedRecord
 
-# Queues of this prefix hold messages of other topics (Java: MixAll.LMQ_PREFIX).
-_LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 # Tags codes below are addresses of ConsumeQueueExt units.
 _LEAST_TAGS_CODE: Final = -(2**31)
 _NEVER: Final = -1
@@ -294,7 +292,7 @@ class Checker:
     def _finish_queues(self) -> None:
         report = self.report
         for (topic, _), queue in sorted(self._queues.items()):
-            if not topic.startswith(_LIGHT_QUEUE_PREFIX):
+            if not topic.startswith(LMQ_PREFIX):
                 queue.finish(report.min_offset, report.end_offset)
                 report.findings += queue.findings
             report.queue_count += 1

@@ -309,8 +309,7 @@ class Cleaner:
         """
         removed = []
         for queue in self._queues:
-            last = queue.last_message()
-            if last is None or last.physical_offset >= self._log.min_offset:
+            if queue.last_message() is None or not queue.all_have_left(self._log.min_offset):
                 continue
             if queue.topic not in retained_topics:
                 self._queues.remove_queue(queue.topic, queue.queue_id)

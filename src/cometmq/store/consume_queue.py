@@ -19,6 +19,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from cometmq.model.names import LMQ_PREFIX
+from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
 from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE, PAGE_SIZE
 from cometmq.store.disk import NO_MAPPING
@@ -36,6 +38,16 @@ _RESERVE_BYTES: Final = PAGE_SIZE * UNIT_SIZE
 assert _RESERVE_BYTES % UNIT_SIZE == 0
 # Of a record with two IPv4 hosts: fixed fields up to the body, and the length of the properties.
 _FIXED_RECORD_BYTES: Final = 88 + 2
+# Of a record: total size, magic, queue id at 12, queue offset, physical offset, sys flag, and the
+# length of the body at 84 (IPv4 hosts).
+_HEAD: Final = struct.Struct(">II4xi4xqqi44xi")
+_BODY_AT: Final = 88
+assert _HEAD.size == _BODY_AT
+_INT32: Final = struct.Struct(">i")
+_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+# A damaged unit among those of messages that have left the log, or the other way round, is told by
+# so many neighbours.
+_WITNESSES: Final = 8
 
 
 class Unit(NamedTuple):
@@ -59,6 +71,7 @@ class ConsumeQueue:
         "_map",
         "_position",
         "files",
+        "is_light",
         "magic",
         "min_offset",
         "next_offset",
@@ -77,6 +90,8 @@ class ConsumeQueue:
         self.magic = MAGIC_V2 if v2 else MAGIC_V1
         self.sized_topic = len(encoded).to_bytes(2 if v2 else 1, "big") + encoded
         self.record_overhead = _FIXED_RECORD_BYTES + len(self.sized_topic)
+        # A light queue holds messages of other topics, which say their own queue and offset.
+        self.is_light = topic.startswith(LMQ_PREFIX)
         self.next_offset = 0
         self.min_offset = 0
         self._close_cursor()
@@ -182,6 +197,40 @@ class ConsumeQueue:
         end = min(place + count * UNIT_SIZE, self.next_offset * UNIT_SIZE, file.end)
         return UNIT.iter_unpack(file.view[place - file.base : end - file.base])
 
+    def owns(
+        self, queue_offset: int, view: memoryview, position: int, physical_offset: int, size: int
+    ) -> bool:
+        """Whether the record at `position` of a file's view, which is `physical_offset` in the log,
+        is the message that a unit of this size at `queue_offset` stands for.
+
+        Told by the record's head and topic; `view` must hold `size` bytes from `position` on.
+        """
+        if size < self.record_overhead or position < 0:
+            return False
+        own_size, magic, queue_id, own_offset, place, sys_flag, body_length = _HEAD.unpack_from(
+            view, position
+        )
+        if own_size != size or place != physical_offset:
+            return False
+        if self.is_light:
+            return magic in (MAGIC_V1, MAGIC_V2)
+        if own_offset != queue_offset or queue_id != self.queue_id:
+            return False
+        topic_at = position + _BODY_AT
+        if sys_flag & _HOST_V6:
+            topic_at += 12 * (sys_flag & _HOST_V6).bit_count()
+            (body_length,) = _INT32.unpack_from(view, topic_at - 4)
+        if body_length < 0:
+            return False
+        topic_at += body_length
+        sized_topic = self.sized_topic
+        if magic != self.magic:
+            # Java's brokers give a short topic the long form only when told so.
+            if magic != MAGIC_V2:
+                return False
+            sized_topic = (len(sized_topic) - 1).to_bytes(2, "big") + sized_topic[1:]
+        return view[topic_at : topic_at + len(sized_topic)] == sized_topic
+
     @property
     def first_offset(self) -> int:
         """Queue offset of the first unit on disk, message or placeholder."""
@@ -200,6 +249,14 @@ class ConsumeQueue:
     def flush(self, least_pages: int) -> bool:
         """Sync if so many pages wait; see MappedFileQueue.flush."""
         return self.files.flush(self.next_offset * UNIT_SIZE, least_pages)
+
+    def rewrite(self, queue_offset: int, unit: Unit) -> None:
+        """Replace a damaged unit, which the queue must hold; the next `flush` syncs it."""
+        place = queue_offset * UNIT_SIZE
+        file = self.files.find(place)
+        assert file is not None, "the unit was read from there"
+        UNIT.pack_into(file.map, place - file.base, *unit)
+        self.files.rewritten.append(file)
 
     # -- recovering --
 
@@ -229,14 +286,36 @@ class ConsumeQueue:
 
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Move `min_offset` behind the units whose records have left the log, and placeholders."""
-        offsets = range(self.first_offset, self.next_offset)
+        first = self.first_offset
 
         def is_in_log(queue_offset: int) -> bool:
-            unit = self.unit(queue_offset)
-            assert unit is not None
-            return unit.size != PLACEHOLDER_SIZE and unit.physical_offset >= log_min_offset
+            return not self._has_left(queue_offset, log_min_offset)
 
-        self.min_offset = self.first_offset + bisect_left(offsets, True, key=is_in_log)
+        found = first + bisect_left(range(first, self.next_offset), True, key=is_in_log)
+        # A damaged unit must not hide good ones: what stands before the first one has left, too.
+        while found > first:
+            witnesses = range(max(first, found - _WITNESSES), found)
+            earlier = next((offset for offset in witnesses if is_in_log(offset)), None)
+            if earlier is None:
+                break
+            found = first + bisect_left(range(first, earlier), True, key=is_in_log)
+        self.min_offset = found
+
+    def _has_left(self, queue_offset: int, log_min_offset: int) -> bool:
+        """Whether a unit says that its record has left the log, or stands for no message."""
+        unit = self.unit(queue_offset)
+        assert unit is not None
+        # No sound unit has a negative offset.
+        return 0 <= unit.physical_offset < log_min_offset or unit == NO_MESSAGE
+
+    def all_have_left(self, log_min_offset: int) -> bool:
+        """Whether the records of all units have left the log; there must be a unit."""
+        last = self.next_offset - 1
+        # Two of them: one alone may be damaged.
+        return all(
+            self._has_left(offset, log_min_offset)
+            for offset in range(max(self.first_offset, last - 1), last + 1)
+        )
 
     def first_file_has_left(self, log_min_offset: int) -> bool:
         """Whether the records of the oldest file's units have all left the log, and it can go.
@@ -249,19 +328,15 @@ class ConsumeQueue:
         # A batch reserves the file behind before this one is full.
         if self.next_offset * UNIT_SIZE < file.end:
             return False
-        physical_offset, _, _ = UNIT.unpack_from(file.map, file.size - UNIT_SIZE)
-        return bool(physical_offset < log_min_offset)
+        # Two of them: one alone may be damaged.
+        behind = file.end // UNIT_SIZE
+        first = max(behind - 2, file.base // UNIT_SIZE)
+        return all(self._has_left(offset, log_min_offset) for offset in range(first, behind))
 
-    def find_offset(self, key: Callable[[Unit], int], value: int) -> int:
-        """First queue offset whose unit has `key` >= `value`; `key` must not fall along the queue."""
-
-        def key_at(queue_offset: int) -> int:
-            unit = self.unit(queue_offset)
-            assert unit is not None
-            return key(unit)
-
+    def find_offset(self, key: Callable[[int], int], value: int) -> int:
+        """First queue offset with `key` >= `value`; `key` must not fall along the queue."""
         offsets = range(self.min_offset, self.next_offset)
-        return self.min_offset + bisect_left(offsets, value, key=key_at)
+        return self.min_offset + bisect_left(offsets, value, key=key)
 
     @property
     def is_idle(self) -> bool:

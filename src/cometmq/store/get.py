@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from cometmq.protocol.record import MIN_RECORD_SIZE
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
 from cometmq.store.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
+from cometmq.store.queue_mender import QueueMender, Verdict
 
+# Of a record: total size and magic, queue id at 12, queue offset at 20, physical offset.
+_HEAD: Final = struct.Struct(">Q4xi4xqq")
 MAX_PULL_BYTES: Final = 128 * 1024 * 1024
 _MIN_PULL_BYTES: Final = 100
 # However many messages a pull asks for: one that selects a rare tag comes back for the next part.
@@ -60,11 +65,15 @@ class MessageGetter:
         "_max_filter_size",
         "_memory_bytes",
         "_memory_count",
+        "_mender",
         "_reach",
     )
 
-    def __init__(self, log: CommitLog, config: StoreConfig, memory_bytes: int) -> None:
+    def __init__(
+        self, log: CommitLog, config: StoreConfig, memory_bytes: int, mender: QueueMender
+    ) -> None:
         self._log = log
+        self._mender = mender
         self._reach = memory_bytes
         self.configure(config)
 
@@ -93,6 +102,7 @@ class MessageGetter:
         one, `matches_record` the whole record. The first message comes whatever its size. A filter
         that gives None has no work left to look at the message: the scan ends before it, and where
         that was the first one `next_begin_offset` is `offset`.
+        Raises StoreBusyError while a damaged unit is being repaired that stands there.
         """
         if queue is None:
             # Java, too, makes no difference between a queue without messages and one without files.
@@ -110,7 +120,8 @@ class MessageGetter:
         if isinstance(queue, ExtendedConsumeQueue):
             matches = queue.matcher(matches, matches_ext)
         limit = min(max(max_bytes, _MIN_PULL_BYTES), MAX_PULL_BYTES)
-        self._collect(queue, result, max_messages, limit, matches, matches_record)
+        while self._collect(queue, result, max_messages, limit, matches, matches_record):
+            pass
         return result
 
     def _collect(  # noqa: C901, PLR0912, PLR0915 - one loop: a call for each message would cost more than its work
@@ -121,7 +132,8 @@ class MessageGetter:
         max_bytes: int,
         matches: Callable[[int], bool | None] | None,
         matches_record: Callable[[memoryview], bool | None] | None,
-    ) -> None:
+    ) -> bool:
+        """Fill `result`; True when a unit was repaired first, and all is to be done again."""
         log = self._log
         wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
         scan_count = max(-(-wanted // UNIT_SIZE), 1)
@@ -130,11 +142,12 @@ class MessageGetter:
         if units is None:
             result.status = GetStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = offset - offset % queue.units_per_file + queue.units_per_file
-            return
-        log_end = log.readable_end
+            return False
+        log_start, log_end = log.min_offset, log.readable_end
         slices = result.slices
-        # Below this the log is known to be gone, and a unit pointing there is not worth a look.
-        readable_from = -1
+        queue_id, magic, unpack_head = queue.queue_id, queue.magic, _HEAD.unpack_from
+        # Messages have left the log so far: what points in front of it is not worth a look.
+        leaving = mended = False
         count = total = 0
         # The readable part of the file at hand, and in it the run of records not yet cut out.
         view = memoryview(b"")
@@ -146,7 +159,9 @@ class MessageGetter:
             ):
                 break
             offset += 1
-            if physical_offset < readable_from or size == PLACEHOLDER_SIZE:
+            if size == PLACEHOLDER_SIZE and physical_offset == 0:
+                continue
+            if leaving and 0 <= physical_offset < log_start:
                 continue
             if matches is not None and not (passes := matches(tags_code)):
                 if passes is None:
@@ -159,11 +174,32 @@ class MessageGetter:
                 run_start = run_end = -1
                 base, readable_end, view = log.window(physical_offset)
             end = physical_offset + size
-            if end > readable_end:
-                if not count:
+            fits = False
+            if physical_offset >= 0 and size >= MIN_RECORD_SIZE and end <= readable_end:
+                position = physical_offset - base
+                head, own_queue_id, own_offset, place = unpack_head(view, position)
+                fits = (
+                    place == physical_offset
+                    and own_offset == offset - 1
+                    and own_queue_id == queue_id
+                    and head == (size << 32 | magic)
+                ) or queue.owns(offset - 1, view, position, physical_offset, size)
+            if not fits:
+                if (
+                    not count
+                    and 0 <= physical_offset < log_start
+                    and self._mender.has_left(queue, offset - 1)
+                ):
                     result.status = GetStatus.MESSAGE_WAS_REMOVING
-                readable_from = log.next_file_start(physical_offset)
-                continue
+                    leaving = True
+                    continue
+                verdict = self._mender.look(queue, offset - 1, may_search=not count)
+                if verdict is Verdict.LOST:
+                    continue
+                if verdict is not Verdict.STANDS_IN:
+                    offset -= 1
+                    mended = not count
+                    break
             if matches_record is not None and not (
                 passes := matches_record(view[physical_offset - base : end - base])
             ):
@@ -178,7 +214,7 @@ class MessageGetter:
             run_end = end
             count += 1
             total += size
-            readable_from = -1
+            leaving = False
         if run_start < run_end:
             slices.append(view[run_start - base : run_end - base])
         if count:
@@ -187,6 +223,7 @@ class MessageGetter:
         result.message_count = count
         result.byte_count = total
         result.suggest_slave = log_end - physical_offset > self._reach
+        return mended
 
     def _is_full(
         self, count: int, total: int, max_messages: int, max_bytes: int, behind: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections import deque
 from pathlib import Path
 
 import structlog
@@ -44,6 +45,8 @@ class MappedFileQueue:
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.flushed = 0
+        # Files with changes below `flushed`, which the next flush syncs.
+        self.rewritten: deque[MappedFile] = deque()
         self._prepared: MappedFile | None = None
         # Held while a file is made, so that two threads never make (or on failure remove) the same.
         self._creation = threading.Lock()
@@ -177,6 +180,8 @@ class MappedFileQueue:
         Returns whether anything was synced. `written` must have been read before the call: what a
         thread appends meanwhile is not covered.
         """
+        while self.rewritten:
+            self.rewritten.popleft().sync()
         flushed = self.flushed
         if not self._worth_flushing(flushed, written, least_pages):
             return False

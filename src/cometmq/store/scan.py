@@ -10,7 +10,14 @@ from typing import Final, NamedTuple
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.record import CRC_MASK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.record import (
+    CRC_MASK,
+    MAGIC,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+)
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.mapped_file_queue import MappedFileQueue
 
@@ -20,7 +27,6 @@ _INT32: Final = struct.Struct(">i")
 _INT64_MAX: Final = 2**63 - 1
 _SECTOR: Final = 512
 _MAGIC_AT: Final = 4
-_MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 
 
 class ScannedRecord(NamedTuple):
@@ -175,7 +181,7 @@ def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:
 def find_record_in(file: MappedFile, position: int) -> ScannedRecord | None:
     """The first intact record of a file that begins at `position` or later."""
     position += _MAGIC_AT
-    while (position := _next_magic(file.map, position)) >= 0:
+    while (position := next_magic(file.map, position, file.size)) >= 0:
         start = position - _MAGIC_AT
         found = check_record(file.view, start, file.base + start, check_crc=True)
         if isinstance(found, ScannedRecord):
@@ -184,6 +190,7 @@ def find_record_in(file: MappedFile, position: int) -> ScannedRecord | None:
     return None
 
 
-def _next_magic(mapping: mmap.mmap, position: int) -> int:
-    found = [mapping.find(magic, position) for magic in _MAGICS]
-    return min((place for place in found if place >= 0), default=-1)
+def next_magic(mapping: mmap.mmap, position: int, end: int) -> int:
+    """Where the next magic of a record stands below `end`, -1 when none does."""
+    found = MAGIC.search(mapping, position, end)
+    return -1 if found is None else found.start()

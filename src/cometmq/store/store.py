@@ -10,6 +10,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import partial
 from typing import Final
 
 import structlog
@@ -22,7 +23,7 @@ from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.cleaner import Cleaner, Work
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import PAGE_SIZE, StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue, Unit
+from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue
 from cometmq.store.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
 from cometmq.store.copying import RecordCopier
 from cometmq.store.disk import DirectoryLock, Disk
@@ -32,6 +33,7 @@ from cometmq.store.index_service import IndexService
 from cometmq.store.layout import check_content, check_sizes, check_usable
 from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.store.queue_ledger import QueueLedger
+from cometmq.store.queue_mender import QueueMender
 from cometmq.store.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import RefusalCause
@@ -44,6 +46,8 @@ __all__ = ["Boundary", "MessageStore"]
 
 # How long a stop waits for the index; what is missing then the next start adds.
 _INDEX_AT_CLOSE_S: Final = 5.0
+# How many lost messages a search by time looks past for one that has a time.
+_LOST_IN_A_ROW: Final = 1024
 
 
 class Boundary(Enum):
@@ -102,7 +106,10 @@ class MessageStore:
         self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
         memory = self._disk.physical_memory_bytes() * config.access_message_in_memory_max_ratio
         self._memory_bytes = memory // 100
-        self._getter = MessageGetter(self.commit_log, config, self._memory_bytes)
+        self.mender = QueueMender(
+            self.commit_log, self.queues.find, lambda: self._ledger.deleted, config.delay_levels_ms
+        )
+        self._getter = MessageGetter(self.commit_log, config, self._memory_bytes, self.mender)
         self._appender = Appender(
             self.commit_log,
             config,
@@ -346,8 +353,7 @@ class MessageStore:
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """Store timestamp, ms, of one message; -1 when it is not there."""
         queue = self.queues.find(topic, queue_id)
-        unit = queue.unit(offset) if queue else None
-        return self._timestamp_of(unit) if unit else -1
+        return self._timestamp_at(queue, offset) if queue else -1
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a message is there and young enough for the page cache to hold it."""
@@ -390,12 +396,22 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         if queue is None or queue.next_offset == queue.min_offset:
             return queue.next_offset if queue else 0
+        timestamp_at = partial(self._timestamp_at, queue)
         if boundary is Boundary.LOWER:
-            return queue.find_offset(self._timestamp_of, timestamp_ms)
-        behind = queue.find_offset(self._timestamp_of, timestamp_ms + 1)
+            return queue.find_offset(timestamp_at, timestamp_ms)
+        behind = queue.find_offset(timestamp_at, timestamp_ms + 1)
         return behind - 1 if behind > queue.min_offset else 0
 
-    def _timestamp_of(self, unit: Unit) -> int:
+    def _timestamp_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        """Store timestamp of a message; of a lost one that of the message in front of it."""
+        unit = self.mender.unit(queue, queue_offset)
+        for _ in range(_LOST_IN_A_ROW):
+            if unit != NO_MESSAGE or queue_offset <= queue.min_offset:
+                break
+            queue_offset -= 1
+            unit = self.mender.unit(queue, queue_offset)
+        if unit is None or unit == NO_MESSAGE:
+            return -1
         return self.commit_log.store_timestamp_at(unit.physical_offset)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
@@ -423,7 +439,7 @@ class MessageStore:
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
             return True
         queue = self.queues.find(record.topic, record.queue_id)
-        unit = queue.unit(record.queue_offset) if queue else None
+        unit = self.mender.unit(queue, record.queue_offset) if queue else None
         return unit is None or unit.physical_offset == record.offset
 
     def _trim_extensions(self, _log_min_offset: int) -> Iterator[Work]:

@@ -121,9 +121,13 @@ async def test_an_unclosed_consumer_warns() -> None:
     held[0].subscribe("t")
     await held[0].start()
     instance = held[0].check_started()
-    with pytest.warns(ResourceWarning, match=r"unclosed PushConsumer\('unclosed'\)"):
+
+    def forget() -> None:
         held.clear()
         gc.collect()  # since Python 3.12 the traceback of "no route yet" keeps it in a cycle
+
+    with pytest.warns(ResourceWarning, match=r"unclosed PushConsumer\('unclosed'\)"):
+        forget()
     await instance.close()
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, until
 
 from cometmq.client import pulling
+from cometmq.client.damage import DamageControl
 from cometmq.client.offset_store import RemoteOffsetStore
 from cometmq.client.process_queue import FlowLimits, ProcessQueue
 from cometmq.client.pulling import PullOptions, QueuePuller
@@ -86,6 +87,7 @@ class Member:
         next_offset: int = 0,
         flow: FlowLimits | None = None,
         gate: asyncio.Event | None = None,
+        damage: DamageControl | None = None,
     ) -> None:
         await self._fake.instance.routes.refresh("t")
         puller = QueuePuller(
@@ -99,6 +101,7 @@ class Member:
             deliver=lambda _, messages: self.delivered.extend(messages),
             on_offset_moved=self._on_moved,
             gate=gate,
+            damage=damage,
         )
         self._task = asyncio.get_running_loop().create_task(puller.run())
 

@@ -244,7 +244,7 @@ def test_a_search_by_time_reads_few_units_whatever_the_times_are(box: Box) -> No
     random = Random(7)
     read: list[int] = []
 
-    def any_time(_unit: Unit) -> int:
+    def any_time(_queue_offset: int) -> int:
         read.append(0)
         return random.choice((-1, 0, 1 << 62))
 

@@ -1,0 +1,322 @@
+"""A consume queue's unit that contradicts the log: found by reading, repaired from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import structlog
+from tests.unit.store.store_box import Box, bodies, put, records
+
+from cometmq.errors import StoreBusyError
+from cometmq.model.hashing import java_hash
+from cometmq.model.names import LMQ_PREFIX
+from cometmq.protocol.codes import ResponseCode
+from cometmq.store import queue_mender
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.get import GetStatus
+from cometmq.store.repair import check
+from cometmq.store.store import Boundary, MessageStore
+
+COUNT = 12
+# Records of 256 bytes, and behind each one of another topic with as many: with one bit flipped, an
+# offset is often that of another record.
+BODY = 256 - 91 - len("orders") - len("TAGS\x01a\x02")
+TAGS_AT_BIT = 96
+
+
+@pytest.fixture
+def big_box(make_box: Callable[..., Box]) -> Box:
+    return make_box(mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=6400)
+
+
+def body(number: int) -> bytes:
+    return b"%08d" % number + bytes(BODY - 8)
+
+
+def filled(box: Box) -> MessageStore:
+    """Two topics whose records alternate, each message tagged `a`. Queue 1 of the second is as far
+    as queue 0 of the first."""
+    store = box.open()
+    for number in range(COUNT):
+        put(store, body(number), topic="orders", tags="a")
+        put(store, body(number), topic="stocks", queue_id=1, tags="a")
+        box.clock.value += 1000
+    return store
+
+
+def unit_file(box: Box, topic: str = "orders") -> Path:
+    return box.root / "consumequeue" / topic / "0" / f"{0:020d}"
+
+
+def unit_bytes(box: Box, offset: int) -> bytes:
+    return unit_file(box).read_bytes()[offset * UNIT_SIZE : (offset + 1) * UNIT_SIZE]
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def flip(path: Path, bit: int) -> None:
+    overwrite(path, bit // 8, bytes([path.read_bytes()[bit // 8] ^ (1 << bit % 8)]))
+
+
+def flip_log(box: Box, position: int) -> None:
+    flip(box.log_files[0], position * 8)
+
+
+def expected() -> list[bytes]:
+    return [body(number) for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("offset", [0, 5, COUNT - 1])
+def test_each_flipped_bit_of_a_unit_is_repaired_and_every_message_comes_once(
+    big_box: Box, offset: int
+) -> None:
+    store = filled(big_box)
+    good = unit_bytes(big_box, offset)
+    for bit in range(TAGS_AT_BIT):
+        flip(unit_file(big_box), offset * UNIT_SIZE * 8 + bit)
+        assert unit_bytes(big_box, offset) != good
+        with structlog.testing.capture_logs() as lines:
+            assert bodies(store) == expected(), bit
+            assert bodies(store) == expected(), bit
+        assert unit_bytes(big_box, offset) == good, bit
+        assert store.mender.mended_count == bit + 1
+        said = [line for line in lines if "contradicted the log" in line["event"]]
+        assert [(line["topic"], line["queue_offset"], line["count"]) for line in said] in (
+            [("orders", offset, 1)],
+            # So many lines a minute; later ones are counted.
+            [],
+        )
+        assert bool(said) == (bit < queue_mender._LINES_PER_MINUTE)
+    assert store.mender.lost_count == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("offset", [0, 5, COUNT - 1])
+def test_a_bit_that_flips_while_the_broker_is_down_is_repaired(
+    big_box: Box, offset: int, clean: bool
+) -> None:
+    store = filled(big_box)
+    good = unit_bytes(big_box, offset)
+    store.close()
+    for bit in range(TAGS_AT_BIT):
+        flip(unit_file(big_box), offset * UNIT_SIZE * 8 + bit)
+        if not clean:
+            (big_box.root / "abort").write_text("1")
+        store = big_box.open()
+        assert bodies(store) == expected(), bit
+        assert bodies(store, topic="stocks", queue_id=1) == expected(), bit
+        assert unit_bytes(big_box, offset) == good, bit
+        store.close()
+    assert check(big_box.config)[1].is_sound
+
+
+def test_a_repaired_unit_is_on_disk_after_the_next_flush(big_box: Box) -> None:
+    store = filled(big_box)
+    store.flush_all()
+    flip(unit_file(big_box), 3 * UNIT_SIZE * 8 + 50)
+    bodies(store)
+    queue = store.queue("orders", 0)
+    assert queue.files.rewritten
+    store.flush_consume_queues()
+    assert not queue.files.rewritten
+
+
+def test_a_damaged_tags_code_is_found_by_the_check_alone(big_box: Box) -> None:
+    """Whoever wants all messages gets it; a consumer by tag misses it until a repair."""
+    store = filled(big_box)
+    for bit in range(TAGS_AT_BIT, UNIT_SIZE * 8):
+        flip(unit_file(big_box), 5 * UNIT_SIZE * 8 + bit)
+        assert bodies(store) == expected()
+        found = store.get("orders", 0, 5, 1, matches=lambda code: code == java_hash("a"))
+        assert found.next_begin_offset == 7
+        flip(unit_file(big_box), 5 * UNIT_SIZE * 8 + bit)
+    assert store.mender.mended_count == 0
+    flip(unit_file(big_box), 5 * UNIT_SIZE * 8 + TAGS_AT_BIT)
+    store.close()
+    (finding,) = check(big_box.config)[1].findings
+    assert finding.text == "the unit has another tags code than its record (offset 5)"
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        (-1, 256, 97),
+        (1 << 62, 256, 97),
+        (0, 256, 97),
+        (300, 256, 97),
+        (5 * 512, 0, 97),
+        (5 * 512, -1, 97),
+        (5 * 512, PLACEHOLDER_SIZE, 97),
+        (5 * 512, 512, 97),
+        (0, 0, 0),
+        (-1, -1, -1),
+    ],
+)
+def test_a_unit_with_any_nonsense_is_repaired(big_box: Box, unit: tuple[int, int, int]) -> None:
+    store = filled(big_box)
+    good = unit_bytes(big_box, 5)
+    overwrite(unit_file(big_box), 5 * UNIT_SIZE, UNIT.pack(*unit))
+    assert bodies(store) == expected()
+    assert unit_bytes(big_box, 5) == good
+
+
+def test_a_page_of_garbage_is_repaired_by_one_search(big_box: Box) -> None:
+    store = filled(big_box)
+    good = unit_file(big_box).read_bytes()
+    overwrite(unit_file(big_box), 2 * UNIT_SIZE, b"\xa5" * (8 * UNIT_SIZE))
+    with structlog.testing.capture_logs() as lines:
+        assert bodies(store) == expected()
+    assert unit_file(big_box).read_bytes() == good
+    assert [line["count"] for line in lines] == [8]
+    assert store.mender.mended_count == 8
+
+
+def test_a_long_search_is_done_in_parts_and_none_holds_the_loop(
+    big_box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_mender, "_STEP_RECORDS", 64)
+    monkeypatch.setattr(queue_mender, "_STEP_S", 60.0)
+    monkeypatch.setattr(queue_mender, "_REST", 0)
+    store = big_box.open()
+    put(store, b"first")
+    for _ in range(1000):
+        put(store, topic="busy")
+    put(store, b"second")
+    overwrite(unit_file(big_box), UNIT_SIZE, b"\xa5" * UNIT_SIZE)
+    # What is in front of it is given out first.
+    assert store.get("orders", 0, 0, 32).next_begin_offset == 1
+    refused = 0
+    while True:
+        try:
+            result = store.get("orders", 0, 1, 32)
+        except StoreBusyError as error:
+            busy = error
+            refused += 1
+        else:
+            break
+    assert busy.code == ResponseCode.FLOW_CONTROL
+    assert "offset 1 in the consume queue orders/0 is damaged" in str(busy)
+    assert (result.status, result.message_count) == (GetStatus.FOUND, 1)
+    assert 10 <= refused <= 20  # 1,000 records in parts of 64
+    assert bodies(store) == [b"first", b"second"]
+
+
+def test_searches_leave_time_for_others(big_box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a client asks, the parts of a search rest in between."""
+    now = [1000.0]
+    monkeypatch.setattr(queue_mender, "_STEP_RECORDS", 64)
+    monkeypatch.setattr(queue_mender, "monotonic", lambda: now[0])
+    store = big_box.open()
+    put(store, b"first")
+    for _ in range(500):
+        put(store, topic="busy")
+    put(store, b"second")
+    overwrite(unit_file(big_box), UNIT_SIZE, b"\xa5" * UNIT_SIZE)
+    places = set()
+    store.mender._rest_until = 1001.0
+    for _ in range(100):
+        with pytest.raises(StoreBusyError) as caught:
+            store.get("orders", 0, 1, 32)
+        places.add(str(caught.value))
+    assert len(places) == 1
+    now[0] = 1001.0
+    with pytest.raises(StoreBusyError) as caught:
+        store.get("orders", 0, 1, 32)
+    assert str(caught.value) not in places
+
+
+@pytest.mark.parametrize(
+    # What is not among these fields the client sees: see test_damaged_messages.
+    "position",
+    [0, 1, 3, 4, 7, 12, 15, 20, 27, 28, 35],
+)
+def test_a_record_with_a_damaged_head_is_passed_over_counted_and_named(
+    big_box: Box, position: int
+) -> None:
+    store = filled(big_box)
+    flip_log(big_box, 5 * 512 + position)
+    good = unit_bytes(big_box, 5)
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(3):
+            found = bodies(store)
+            assert found == [*expected()[:5], *expected()[6:]]
+    assert unit_bytes(big_box, 5) == good
+    assert store.mender.lost_count == 1
+    (line,) = lines
+    assert (line["log_level"], line["topic"], line["queue_offset"]) == ("error", "orders", 5)
+    assert line["commit_log_offset"] == 5 * 512
+    # Its neighbours in the log are not touched.
+    assert bodies(store, topic="stocks", queue_id=1) == expected()
+
+
+def test_a_damaged_unit_behind_a_damaged_record_is_still_found(big_box: Box) -> None:
+    store = filled(big_box)
+    # The record of the other topic between the two good neighbours: the chain is broken there.
+    flip_log(big_box, 4 * 512 + 256 + 1)
+    overwrite(unit_file(big_box), 5 * UNIT_SIZE, b"\xa5" * UNIT_SIZE)
+    assert bodies(store) == expected()
+    assert store.mender.mended_count == 1
+
+
+def test_a_message_whose_topic_was_deleted_before_is_not_taken_for_one(big_box: Box) -> None:
+    store = filled(big_box)
+    store.delete_topic("orders")
+    put(store, b"anew", tags="a")
+    flip(unit_file(big_box), 3)
+    assert bodies(store) == [b"anew"]
+    assert [record.queue_offset for record in records(store)] == [0]
+
+
+def test_a_search_by_time_meets_a_damaged_unit(big_box: Box) -> None:
+    store = filled(big_box)
+    times = [store.store_timestamp("orders", 0, offset) for offset in range(COUNT)]
+    for offset in range(COUNT):
+        for bit in (0, 9, 40, 63, 95):
+            flip(unit_file(big_box), offset * UNIT_SIZE * 8 + bit)
+            for wanted, when in enumerate(times):
+                assert store.offset_by_time("orders", 0, when) == wanted
+                assert store.offset_by_time("orders", 0, when, Boundary.UPPER) == wanted
+            bodies(store)
+
+
+def test_a_message_is_found_by_its_place_though_its_unit_is_damaged(big_box: Box) -> None:
+    store = filled(big_box)
+    flip(unit_file(big_box), 5 * UNIT_SIZE * 8 + 60)
+    assert store.message_at(5 * 512) is not None
+    assert store.mender.mended_count == 1
+
+
+def test_the_beginning_of_a_queue_is_not_moved_by_a_damaged_unit(
+    make_box: Callable[..., Box],
+) -> None:
+    box = make_box(mapped_file_size_consume_queue=6400)
+    store = box.open()
+    for number in range(20):
+        put(store, b"%02d" % number + bytes(998))
+    store.close()
+    box.log_files[0].unlink()
+    good = unit_file(box).read_bytes()
+    for offset in range(4, 20):
+        for bit in range(TAGS_AT_BIT):
+            unit_file(box).write_bytes(good)
+            flip(unit_file(box), offset * UNIT_SIZE * 8 + bit)
+            store = box.open()
+            assert store.min_offset("orders", 0) == 3, (offset, bit)
+            assert [found[:2] for found in bodies(store)] == [b"%02d" % n for n in range(3, 20)]
+            store.close()
+
+
+def test_a_light_queue_is_not_measured_by_the_records_of_other_topics(big_box: Box) -> None:
+    """Units of %LMQ% queues point at records that name their first topic (Java: MultiDispatch)."""
+    store = filled(big_box)
+    light = store.queues.get(f"{LMQ_PREFIX}device", 0)
+    for offset in (2, 5):
+        light.put(*store.queue("orders", 0).unit(offset))  # type: ignore[misc]
+    assert [r.body for r in records(store, topic=f"{LMQ_PREFIX}device")] == [body(2), body(5)]
+    assert (store.mender.mended_count, store.mender.lost_count) == (0, 0)
