@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import structlog
 
-from cometmq.errors import CometMQError, ConfigError
+from cometmq.errors import CometMQError
 from cometmq.model.route import TopicRouteData
-from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.config import NAMESRV_PROMISES, NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
@@ -22,7 +22,8 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.config import Configuration, parse_properties
+from cometmq.runtime.config import Configuration
+from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
@@ -259,12 +260,17 @@ class AdminHandlers:
         if not request.body:
             return success()
         source = f"the update from {connection.peer}"
-        try:
-            changes = parse_properties(request.body.decode(), source)
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{source} is not UTF-8: {error}") from error
+        changes = decode_update(request.body, source)
         if self._config.refused_keys() & changes.keys():
             return response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        check_update(
+            changes,
+            [NamesrvConfig],
+            server="name server",
+            source=source,
+            promises=NAMESRV_PROMISES,
+            given=self._configuration.properties(),
+        )
         changed = self._configuration.update(changes, source)
         try:
             await self._config_file.save(self._configuration.text())

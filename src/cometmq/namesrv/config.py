@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
 
 DEFAULT_PORT = 9876
 
@@ -41,3 +45,31 @@ class NamesrvConfig:
     def refused_keys(self) -> frozenset[str]:
         """The keys that no request may change."""
         return FIXED_KEYS | frozenset(filter(None, self.config_black_list.split(";")))
+
+
+# What a name server of Java's would keep, and ours cannot yet.
+NAMESRV_PROMISES: Final[Mapping[str, Promise]] = {
+    **SERVER_PROMISES,
+    "enableControllerInNamesrv": Promise(
+        is_true,
+        "asks for a controller that elects masters, which CometMQ does not have yet: take it out, "
+        "and run Java's controller beside it",
+    ),
+}
+
+
+def namesrv_config(
+    properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
+) -> NamesrvConfig:
+    """The name server's settings. Raises ConfigError with every mistake."""
+    config: NamesrvConfig
+    (config,) = checked_configs(
+        (NamesrvConfig,),
+        properties,
+        server="name server",
+        source=source,
+        file=file,
+        promises=NAMESRV_PROMISES,
+        lenient=lenient,
+    )
+    return config
