@@ -14,6 +14,7 @@ from typing import Final
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.networks import Networks
 from cometmq.store.config import StoreConfig
 
 
@@ -45,6 +46,8 @@ class BrokerConfig:
     vip_channel_enable: bool = True
     namesrv_addr: str | None = None
     region_id: str = "DefaultRegion"
+    # CometMQ's own: addresses and networks, besides this machine, that administrators use.
+    admin_from: str = ""
 
     broker_permission: int = PERM_RW
     auto_create_topic_enable: bool = True
@@ -102,6 +105,9 @@ class BrokerConfig:
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
     # CometMQ's own: how many half messages may wait for their end; 100 to 400 bytes of memory each.
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
+
+    def __post_init__(self) -> None:
+        Networks("adminFrom", self.admin_from)
 
     def registration_period_s(self) -> float:
         """10 to 60 seconds, whatever is configured (Java: BrokerController.start)."""

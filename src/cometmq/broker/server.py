@@ -47,6 +47,7 @@ from cometmq.broker.transactions import Transactions
 from cometmq.errors import ConfigError
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.ids import pack_host
+from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
@@ -92,7 +93,7 @@ class Broker:
         self._tasks = TaskOwner("broker")
         self._closed = False
         self._state = StateWriter()
-        self._handlers = Handlers()
+        self._handlers = Handlers(AdminAccess(config.admin_from))
         self._remoting = self._listener(config.listen_port)
         self._vip_remoting: RemotingServer | None = None
         self._long_polling = LongPolling(config.max_held_pulls)

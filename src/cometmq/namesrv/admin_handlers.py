@@ -8,7 +8,6 @@ from __future__ import annotations
 import structlog
 
 from cometmq.errors import CometMQError
-from cometmq.model.route import TopicRouteData
 from cometmq.namesrv.config import NAMESRV_PROMISES, NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
@@ -19,7 +18,7 @@ from cometmq.protocol.bodies import KVTable, TopicList
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.config import Configuration
@@ -75,9 +74,6 @@ class AdminHandlers:
             code.DELETE_TOPIC_IN_NAMESRV,
             headers.DeleteTopicFromNamesrvRequestHeader,
             self._delete_topic,
-        )
-        handlers.register(
-            code.REGISTER_TOPIC_IN_NAMESRV, headers.RegisterTopicRequestHeader, self._register_topic
         )
         handlers.register(code.PUT_KV_CONFIG, headers.PutKVConfigRequestHeader, self._put_kv)
         handlers.register(code.GET_KV_CONFIG, headers.GetKVConfigRequestHeader, self._get_kv)
@@ -176,20 +172,6 @@ class AdminHandlers:
                 cluster=header.cluster_name or "every cluster",
                 by=connection.peer,
             )
-        return success()
-
-    def _register_topic(
-        self, connection: Connection, request: Request[headers.RegisterTopicRequestHeader]
-    ) -> RemotingCommand:
-        assert request.header is not None
-        topic = request.header.topic
-        route = decode_body(request.body, TopicRouteData) if request.body else TopicRouteData()
-        stranger = self._table.register_topic(topic, route.queue_datas)
-        if stranger is not None:
-            # Success all the same, as Java answers.
-            log.warning("topic not set: unknown broker", topic=topic, broker=stranger)
-        elif route.queue_datas:
-            log.info("topic set", topic=topic, by=connection.peer)
         return success()
 
     # Key-value configuration

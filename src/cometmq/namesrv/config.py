@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.networks import Networks
 
 DEFAULT_PORT = 9876
 
 # Never changed by a request, whatever configBlackList says (Java: DefaultRequestProcessor).
-FIXED_KEYS = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+FIXED_KEYS = frozenset(
+    # Who may change the configuration is none of it.
+    {"adminFrom", "configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+)
 
 
 def _home(name: str) -> Path:
@@ -25,6 +29,8 @@ class NamesrvConfig:
 
     listen_port: int = field(default=DEFAULT_PORT, metadata={"min": 0, "max": 65535})
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Java does; set it to listen on one address
+    # CometMQ's own: addresses and networks, besides this machine, that administrators use.
+    admin_from: str = ""
     server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
     server_socket_backlog: int = field(default=1024, metadata={"min": 1})
     kv_config_path: Path = field(default_factory=lambda: _home("kvConfig.json"))
@@ -41,6 +47,9 @@ class NamesrvConfig:
     # Refuse to answer routes for that long after a start, until the brokers have come back.
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = field(default=45, metadata={"min": 0})
+
+    def __post_init__(self) -> None:
+        Networks("adminFrom", self.admin_from)
 
     def refused_keys(self) -> frozenset[str]:
         """The keys that no request may change."""
