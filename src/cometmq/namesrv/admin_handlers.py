@@ -5,6 +5,8 @@ Java: DefaultRequestProcessor.
 
 from __future__ import annotations
 
+from typing import Final
+
 import structlog
 
 from cometmq.errors import CometMQError
@@ -26,6 +28,9 @@ from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
+
+# Of a value, which may be a page.
+_LOGGED_LETTERS: Final = 200
 
 
 class AdminHandlers:
@@ -189,7 +194,7 @@ class AdminHandlers:
             "key-value entry set",
             namespace=header.namespace,
             key=header.key,
-            value=header.value,
+            value=header.value[:_LOGGED_LETTERS],
             by=connection.peer,
         )
         return success()
