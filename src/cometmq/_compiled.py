@@ -93,6 +93,11 @@ def state() -> str:
     return ""
 
 
+def is_checkout() -> bool:
+    """Whether the package lies in a checkout, where `scripts/compile` is at hand."""
+    return (PACKAGE.parents[1] / "scripts" / "compile").is_file()
+
+
 def _file(module: str) -> Path:
     return NATIVE / f"{module}{EXTENSION_SUFFIXES[0]}"
 

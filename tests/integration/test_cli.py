@@ -215,6 +215,37 @@ def test_a_wrong_setting_is_one_sentence_and_status_2(
     assert result.stderr.count("\n") == 1
 
 
+def test_every_mistake_of_a_file_is_said_with_its_line(broker_conf: Path) -> None:
+    lines = broker_conf.read_text().count("\n")
+    with broker_conf.open("a") as file:
+        file.write("listenPrt=1\naclEnable=true\nflushDiskType=SYNC\n")
+    result = ended("broker", "-c", str(broker_conf))
+    assert result.returncode == 2
+    first, *rest = result.stderr.splitlines()
+    assert first == f"cometmq: {broker_conf} has 3 mistakes:"
+    for number, (line, said) in enumerate(
+        zip(rest, ("did you mean listenPort?", "access control", "SYNC_FLUSH"), strict=True), 1
+    ):
+        assert line.startswith(f"  line {lines + number}: ")
+        assert said in line
+
+
+@pytest.mark.parametrize("server", ["broker", "namesrv"])
+def test_a_misspelt_key_stops_the_start_unless_lenient(
+    server: str, namesrv_conf: Path, broker_conf: Path
+) -> None:
+    conf = broker_conf if server == "broker" else namesrv_conf
+    with conf.open("a") as file:
+        file.write("lissenPort=1\n")
+    result = ended(server, "-c", str(conf))
+    assert result.returncode == 2
+    assert "did you mean listenPort?" in result.stderr
+    result = ended(server, "-c", str(conf), "--lenient", "-p")
+    assert result.returncode == 0
+    assert "lissenPort=1\n" in result.stdout
+    assert "misspelt key without effect" in result.stderr
+
+
 def test_a_missing_file_and_a_wrong_level_are_named(namesrv_conf: Path) -> None:
     result = ended("namesrv", "-c", "/nowhere/namesrv.conf")
     assert result.returncode == 2

@@ -15,7 +15,7 @@ from tests.integration.test_retry import FailsFirst
 from tests.integration.test_sql_consumers import make_topic
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
-from cometmq.errors import CometMQError, RemoteError
+from cometmq.errors import CometMQError, ConfigError, RemoteError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.testing.cluster import Cluster
 
@@ -32,6 +32,12 @@ def test_an_unknown_topic_is_told_when_it_may_not_be_created(face_name: str) -> 
         with pytest.raises(CometMQError, match="autoCreateTopicEnable") as failed:
             producer.send(Message("nobody-made-this", b"x"))
         assert failed.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("properties", [{"autoCreateTopicEnabel": "false"}, {"aclEnable": "true"}])
+def test_a_cluster_takes_no_property_that_it_would_not_obey(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(properties))), Cluster(properties=properties):
+        pass
 
 
 @pytest.mark.parametrize("face_name", FACES)

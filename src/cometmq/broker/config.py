@@ -6,11 +6,17 @@ Java: BrokerConfig, NettyServerConfig, BrokerStartup. Keys are RocketMQ's.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.networks import Networks
+from cometmq.store.config import StoreConfig
 
 
 def _host_name() -> str:
@@ -41,6 +47,8 @@ class BrokerConfig:
     vip_channel_enable: bool = True
     namesrv_addr: str | None = None
     region_id: str = "DefaultRegion"
+    # CometMQ's own: addresses and networks, besides this machine, that administrators use.
+    admin_from: str = ""
 
     broker_permission: int = PERM_RW
     auto_create_topic_enable: bool = True
@@ -106,6 +114,9 @@ class BrokerConfig:
     # CometMQ's own: how many half messages may wait for their end; 100 to 400 bytes of memory each.
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
 
+    def __post_init__(self) -> None:
+        Networks("adminFrom", self.admin_from)
+
     def registration_period_s(self) -> float:
         """10 to 60 seconds, whatever is configured (Java: BrokerController.start)."""
         return max(10_000, min(self.register_name_server_period, 60_000)) / 1000
@@ -113,3 +124,50 @@ class BrokerConfig:
     def name_servers(self) -> list[str]:
         """The addresses in `namesrvAddr`, a list separated by semicolons."""
         return [part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip()]
+
+
+_NO_COPIES: Final = (
+    "asks for copies on other brokers, which CometMQ does not make yet: take it out where one copy "
+    "is enough, or run this broker on Java"
+)
+_COPIES: Final = Promise(is_true, _NO_COPIES)
+_MORE_THAN_ONE_COPY: Final = Promise(
+    lambda text: text.isdecimal() and text.lstrip("0") not in ("", "1"), _NO_COPIES
+)
+
+# What a broker of Java's would keep, and ours cannot yet.
+BROKER_PROMISES: Final[Mapping[str, Promise]] = {
+    **SERVER_PROMISES,
+    "useTLS": SERVER_PROMISES["tls.enable"],
+    "brokerRole": Promise(
+        lambda text: text not in ("ASYNC_MASTER", "SYNC_MASTER"),
+        "does not fit, this version runs ASYNC_MASTER and SYNC_MASTER only",
+    ),
+    "enableDLegerCommitLog": _COPIES,
+    "enableControllerMode": _COPIES,
+    "allAckInSyncStateSet": _COPIES,
+    "inSyncReplicas": _MORE_THAN_ONE_COPY,
+    "minInSyncReplicas": _MORE_THAN_ONE_COPY,
+    "enabledAppendPropCRC": Promise(
+        is_true, "asks for checksums of properties, which CometMQ does not write yet: take it out"
+    ),
+    "forceVerifyPropCRC": Promise(
+        is_true, "asks for checks of properties, which CometMQ does not make yet: take it out"
+    ),
+}
+
+
+def broker_configs(
+    properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
+) -> tuple[BrokerConfig, StoreConfig]:
+    """The broker's and its store's settings. Raises ConfigError with every mistake."""
+    config, store_config = checked_configs(
+        (BrokerConfig, StoreConfig),
+        properties,
+        server="broker",
+        source=source,
+        file=file,
+        promises=BROKER_PROMISES,
+        lenient=lenient,
+    )
+    return config, store_config

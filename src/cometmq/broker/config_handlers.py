@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.broker.config import BrokerConfig
+from cometmq.broker.config import BROKER_PROMISES, BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.model.topic import DataVersion
@@ -27,10 +27,10 @@ from cometmq.runtime.config import (
     Configuration,
     change_properties,
     from_properties,
-    parse_properties,
     to_properties,
     unknown_keys,
 )
+from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
 from cometmq.store import config as store_config
 from cometmq.store.store import MessageStore
@@ -118,7 +118,7 @@ class ConfigHandlers:
         Of the file only the lines of changed keys change; Java writes all keys and no comments.
         """
         source = f"the update from {connection.peer}"
-        changes = _changes(request.body, source)
+        changes = decode_update(request.body, source)
         if self._black_list & changes.keys():
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         self._check(changes, source)
@@ -135,7 +135,16 @@ class ConfigHandlers:
         """Raise ConfigError unless every change can be made now."""
         configs = (self._config, self._store.config)
         given = self._configuration.properties().keys()
-        if unknown := sorted(set(unknown_keys(changes, *map(type, configs))) - given):
+        classes = tuple(map(type, configs))
+        check_update(
+            changes,
+            classes,
+            server="broker",
+            source=source,
+            promises=BROKER_PROMISES,
+            given=given,
+        )
+        if unknown := sorted(set(unknown_keys(changes, *classes)) - given):
             raise ConfigError(f"{source}: this broker knows no {', '.join(unknown)}")
         for config in configs:
             current = to_properties(config)
@@ -161,10 +170,3 @@ class ConfigHandlers:
                 f"the change is in force but {path} could not be written, so it ends with this "
                 f"broker: {error.strerror or error}"
             ) from error
-
-
-def _changes(body: bytes | memoryview, source: str) -> dict[str, str]:
-    try:
-        return parse_properties(bytes(body).decode(), source)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{source} is not UTF-8: {error}") from error

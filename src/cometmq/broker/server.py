@@ -50,6 +50,7 @@ from cometmq.broker.transactions import Transactions
 from cometmq.errors import ConfigError
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.ids import pack_host
+from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
@@ -99,7 +100,7 @@ class Broker:
         self._tasks = TaskOwner("broker")
         self._closed = False
         self._state = StateWriter()
-        self._handlers = Handlers()
+        self._handlers = Handlers(AdminAccess(config.admin_from))
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._remoting = self._listener(config.listen_port)
         self._vip_remoting: RemotingServer | None = None

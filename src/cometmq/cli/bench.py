@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cometmq.cli.help import Command, Group
 from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from cometmq.cli.bench_screen import BenchScreen
 
 app = typer.Typer(
-    help="Measure sending and consuming, and prove that nothing was lost.", no_args_is_help=True
+    cls=Group,
+    help="Measure sending and consuming, and prove that nothing was lost.",
+    no_args_is_help=True,
 )
 
 _TRUTH: Final = "true|false"
@@ -69,7 +72,7 @@ SecretKey = Annotated[
 ]
 
 
-@app.command("producer")
+@app.command("producer", cls=Command)
 def producer(
     *,
     namesrv_addr: NamesrvAddr = None,
@@ -180,7 +183,7 @@ def producer(
     _run(lambda: ProducerBench(settings).run(screen), screen)
 
 
-@app.command("consumer")
+@app.command("consumer", cls=Command)
 def consumer(
     *,
     namesrv_addr: NamesrvAddr = None,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cometmq.cli.serving import ConfigFile, LogLevel, PrintConfig
+from cometmq.cli.serving import ConfigFile, Lenient, LogLevel, PrintConfig
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
@@ -58,16 +59,20 @@ def broker(
             "-m", "--printImportantConfig", help="Print the important settings only and exit."
         ),
     ] = False,
+    lenient: Lenient = False,
     log_level: LogLevel = "info",
 ) -> None:
     """Run a broker."""
     from cometmq.broker.config import BrokerConfig
     from cometmq.cli.serving import read_config_file, report_unknown_keys, say, serve
     from cometmq.runtime.config import effective_properties, format_properties
+    from cometmq.runtime.logging import configure_logging
     from cometmq.store.config import StoreConfig
 
     properties = read_config_file(config_file)
-    config, store_config = load_configs(properties, namesrv_addr, str(config_file))
+    if lenient:  # what it lets pass is logged
+        configure_logging(log_level)
+    config, store_config = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
     if print_config or print_important:
         shown = effective_properties([config, store_config], properties)
         if print_important:
@@ -77,7 +82,6 @@ def broker(
 
     from cometmq.broker.config_handlers import GivenConfig
     from cometmq.broker.server import Broker
-    from cometmq.runtime.logging import configure_logging
     from cometmq.runtime.loop import run
 
     configure_logging(log_level)
@@ -101,26 +105,22 @@ def broker(
 
 
 def load_configs(
-    properties: Mapping[str, str], namesrv_addr: str | None, source: str
+    properties: Mapping[str, str],
+    namesrv_addr: str | None,
+    file: Path | None,
+    *,
+    lenient: bool = False,
 ) -> tuple[BrokerConfig, StoreConfig]:
     """The broker's and its store's settings. Raises ConfigError.
 
     Name servers come from the option, else the file, else the environment's NAMESRV_ADDR. A
     master's id is 0 whatever the file says (Java: BrokerStartup).
     """
-    from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.config import broker_configs
     from cometmq.errors import ConfigError, ConnectError
     from cometmq.remoting.client import split_address
-    from cometmq.runtime.config import from_properties
-    from cometmq.store.config import StoreConfig
 
-    role = properties.get("brokerRole", "ASYNC_MASTER").strip()
-    if role not in ("ASYNC_MASTER", "SYNC_MASTER"):
-        raise ConfigError(
-            f"{source}: brokerRole={role} does not fit, this version runs ASYNC_MASTER and "
-            "SYNC_MASTER only"
-        )
-    config = from_properties(BrokerConfig, properties, source)
+    config, store_config = broker_configs(properties, source=str(file), file=file, lenient=lenient)
     config.broker_id = 0
     config.namesrv_addr = (
         namesrv_addr or config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or None
@@ -133,4 +133,4 @@ def load_configs(
                 f"namesrvAddr={config.namesrv_addr} does not fit, it must be of the form "
                 "127.0.0.1:9876;192.168.0.1:9876"
             ) from error
-    return config, from_properties(StoreConfig, properties, source)
+    return config, store_config

@@ -45,7 +45,7 @@ def dev(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep the messages in DIR [default: a temporary directory, removed at the end].",
+            help="Keep the messages in DIR (default: a temporary directory, removed at the end).",
             show_default=False,
         ),
     ] = None,

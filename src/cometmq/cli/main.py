@@ -16,6 +16,8 @@ import typer
 from cometmq import _compiled
 from cometmq._version import __version__
 from cometmq.cli import bench, broker, dev, namesrv, pipeline, store
+from cometmq.cli.help import Command, Group
+from cometmq.cli.pipeline_help import PipelineCommand
 from cometmq.errors import (
     CometMQError,
     ConfigError,
@@ -30,8 +32,8 @@ _GIVEN_WRONG = (ConfigError, StoreUnusableError, StoreLockedError, StoreFullErro
 app = typer.Typer(
     name="cometmq",
     help="Apache RocketMQ in Python: name server, broker and tools.",
+    cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -39,11 +41,16 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        why_not = _compiled.state()
-        typer.echo(
-            f"cometmq {__version__} ({'interpreted: ' + why_not if why_not else 'compiled'})"
-        )
+        typer.echo(f"cometmq {__version__} ({_form()})")
         raise typer.Exit
+
+
+def _form() -> str:
+    why_not = _compiled.state()
+    if not why_not:
+        return "compiled"
+    # What to run is of use in a checkout: whoever installed a wheel has what came with it.
+    return f"interpreted: {why_not}" if _compiled.is_checkout() else "interpreted"
 
 
 @app.callback()
@@ -58,10 +65,10 @@ def _options(
     pass
 
 
-app.command("dev")(dev.dev)
-app.command("namesrv")(namesrv.namesrv)
-app.command("broker")(broker.broker)
-app.command("pipeline")(pipeline.pipeline)
+app.command("dev", cls=Command)(dev.dev)
+app.command("namesrv", cls=Command)(namesrv.namesrv)
+app.command("broker", cls=Command)(broker.broker)
+app.command("pipeline", cls=PipelineCommand)(pipeline.pipeline)
 app.add_typer(bench.app, name="bench")
 app.add_typer(store.app, name="store")
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import typer
 
-from cometmq.cli.serving import ConfigFile, LogLevel, PrintConfig
+from cometmq.cli.serving import ConfigFile, Lenient, LogLevel, PrintConfig
 
 
 def namesrv(
     config_file: ConfigFile = None,
     print_config: PrintConfig = False,
+    lenient: Lenient = False,
     log_level: LogLevel = "info",
 ) -> None:
     """Run a name server."""
     from cometmq.cli.serving import read_config_file, report_unknown_keys, say, serve
-    from cometmq.namesrv.config import NamesrvConfig
-    from cometmq.runtime.config import effective_properties, format_properties, from_properties
+    from cometmq.namesrv.config import NamesrvConfig, namesrv_config
+    from cometmq.runtime.config import effective_properties, format_properties
+    from cometmq.runtime.logging import configure_logging
 
     properties = read_config_file(config_file)
-    config = from_properties(NamesrvConfig, properties, str(config_file))
+    if lenient:  # what it lets pass is logged
+        configure_logging(log_level)
+    config = namesrv_config(properties, source=str(config_file), file=config_file, lenient=lenient)
     if config_file is not None:
         # What UPDATE_NAMESRV_CONFIG changes is written back to the file it came from.
         config.config_store_path = config_file.resolve()
@@ -27,7 +31,6 @@ def namesrv(
         return
 
     from cometmq.namesrv.server import NameServer
-    from cometmq.runtime.logging import configure_logging
     from cometmq.runtime.loop import run
 
     configure_logging(log_level)

@@ -34,12 +34,20 @@ def pipeline(
     name: Annotated[Name, typer.Argument(metavar="NAME", help="One of those below.")],
     config: Annotated[
         Path,
-        typer.Option("-c", "--config", metavar="FILE", help="TOML, with a table [NAME]."),
+        typer.Option(
+            "-c",
+            "--config",
+            metavar="FILE",
+            help="TOML, with a table [NAME]; its keys are shown by NAME -h.",
+        ),
     ],
     reports: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Where NAME.json and NAME.html are written."),
     ] = Path("reports"),
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Take misspelt keys, too, and log them as warnings.")
+    ] = False,
     _script: Annotated[
         bool,
         typer.Option(
@@ -60,7 +68,7 @@ def pipeline(
     from cometmq.pipelines.page import write_page
 
     title = str(name.value)
-    file = ConfigFile(config)
+    file = ConfigFile(config, lenient=lenient)
     module = module_of(title)
     settings = file.table(title, module.Config)
     cluster, spark = file.cluster(), file.spark()

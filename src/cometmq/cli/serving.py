@@ -32,6 +32,10 @@ PrintConfig = Annotated[
     bool,
     typer.Option("-p", "--printConfigItem", help="Print the effective configuration and exit."),
 ]
+Lenient = Annotated[
+    bool,
+    typer.Option("--lenient", help="Start with misspelt keys, too, and log them as warnings."),
+]
 LogLevel = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 ]

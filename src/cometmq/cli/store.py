@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cometmq.cli.help import Command, Group
+
 if TYPE_CHECKING:
     from cometmq.protocol.record import StoredRecord
     from cometmq.store.config import StoreConfig
     from cometmq.store.offline import Damage
 
 app = typer.Typer(
+    cls=Group,
     help="Look into a store directory, check it, repair it. The broker must not run.",
     no_args_is_help=True,
 )
@@ -64,7 +67,7 @@ CommitLogDirectory = Annotated[
 Output = Annotated[Form, typer.Option("-o", "--output", help="How to show it.")]
 
 
-@app.command("check")
+@app.command("check", cls=Command)
 def check(
     directory: Directory,
     settings: Settings = None,
@@ -86,7 +89,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command("stats")
+@app.command("stats", cls=Command)
 def stats(
     directory: Directory,
     settings: Settings = None,
@@ -110,7 +113,7 @@ def stats(
         screen.print_stats(found, with_queues=queues)
 
 
-@app.command("dump")
+@app.command("dump", cls=Command)
 def dump(
     directory: Directory,
     settings: Settings = None,
@@ -192,7 +195,7 @@ def dump(
         raise typer.Exit(1)
 
 
-@app.command("repair")
+@app.command("repair", cls=Command)
 def repair(
     directory: Directory,
     settings: Settings = None,
@@ -229,7 +232,7 @@ def repair(
         raise typer.Exit(1)
 
 
-@app.command("explain")
+@app.command("explain", cls=Command)
 def explain(
     directory: Directory,
     settings: Settings = None,

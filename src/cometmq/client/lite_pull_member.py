@@ -360,7 +360,8 @@ class LitePullMember:
             try:
                 await self._instance.routes.refresh(topic)
             except CometMQError as error:
-                log.info("no route yet", group=self._group, topic=topic, reason=str(error))
+                if self._manual:  # else the rebalance below says it
+                    log.warning("no route yet", group=self._group, topic=topic, reason=str(error))
                 self._instance.routes.refresh_soon(topic)
         await self._check_expressions()
         await self._instance.heartbeats.join()

@@ -463,8 +463,7 @@ class GroupMember:
                 continue  # brokers create it when they hear of the group
             try:
                 await self._instance.routes.refresh(topic)
-            except CometMQError as error:
-                log.info("no route yet", group=self._group, topic=topic, reason=str(error))
+            except CometMQError:  # the rebalance below says it
                 self._instance.routes.refresh_soon(topic)
         await self._check_expressions()
         await self._instance.heartbeats.join()

@@ -11,7 +11,7 @@ import structlog
 from cometmq.client.allocation import AllocationStrategy
 from cometmq.client.instance import ClientInstance
 from cometmq.client.offset_store import OffsetStore
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere
@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 REBALANCE_INTERVAL_S: Final = 20.0
 # After a round in which something could not be asked or begun.
 REBALANCE_RETRY_S: Final = 1.0
+# So long without an answer of a name server is worth a warning.
+UNANSWERED_S: Final = 5.0
 
 
 class Assignments(Protocol):
@@ -55,6 +57,10 @@ class Rebalancer:
         self._topics = topics
         self._assignments = assignments
         self._asked = asyncio.Event()
+        # Topics of which it was said that they have no route.
+        self._lacking: set[str] = set()
+        # Since when no name server has answered for a topic, in the loop's time.
+        self._unanswered: dict[str, float] = {}
 
     def soon(self) -> None:
         self._asked.set()
@@ -89,10 +95,17 @@ class Rebalancer:
         return complete
 
     async def _balance(self, topic: str) -> bool:
-        route = self._instance.routes.route(topic)
+        routes = self._instance.routes
+        route = routes.route(topic)
         if route is None:
-            self._instance.routes.refresh_soon(topic)
+            routes.refresh_soon(topic)
+            if not is_retry_topic(topic):
+                self._say_lacking(topic, routes.failure(topic))
             return True  # its arrival asks for a round
+        self._unanswered.pop(topic, None)
+        if topic in self._lacking:
+            self._lacking.discard(topic)
+            log.warning("the topic has a route now", group=self._group, topic=topic)
         queues = route.subscribe_queues(topic)
         if self._strategy is None:
             share = set(queues)
@@ -115,6 +128,26 @@ class Rebalancer:
                 queues=[f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(share)],
             )
         return all(outcomes)
+
+    def _say_lacking(self, topic: str, failure: CometMQError | None) -> None:
+        """Warn once that nothing is consumed from a topic, as soon as that is known."""
+        if topic in self._lacking:
+            return
+        loop = asyncio.get_running_loop()
+        if failure is None:
+            loop.call_later(REBALANCE_RETRY_S, self.soon)
+            return
+        now = loop.time()
+        unanswered_s = now - self._unanswered.setdefault(topic, now)
+        # Name servers that cannot be reached may be there in a moment.
+        if isinstance(failure, RouteNotFoundError) or unanswered_s >= UNANSWERED_S:
+            self._lacking.add(topic)
+            log.warning(
+                "the topic has no route yet, nothing is consumed from it",
+                group=self._group,
+                topic=topic,
+                reason=str(failure),
+            )
 
     def _allocate(
         self, strategy: AllocationStrategy, queues: list[MessageQueue], client_ids: list[str]

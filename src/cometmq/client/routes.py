@@ -91,6 +91,8 @@ class RouteCache:
         self._publish: dict[str, PublishRoute] = {}
         self._keyed: dict[str, KeyedQueues] = {}
         self._brokers: dict[str, dict[int, str]] = {}
+        # Why a topic's route could not be fetched the last time, for those that have failed.
+        self._failures: dict[str, CometMQError] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._retrying: set[str] = set()
         self._watching: set[str] = set()
@@ -104,6 +106,10 @@ class RouteCache:
 
     def route(self, topic: str) -> TopicRouteData | None:
         return self._routes.get(topic)
+
+    def failure(self, topic: str) -> CometMQError | None:
+        """Why the route could not be fetched the last time; None if it could, or was never asked for."""
+        return self._failures.get(topic)
 
     def publish_route(self, topic: str) -> PublishRoute | None:
         return self._publish.get(topic)
@@ -212,7 +218,13 @@ class RouteCache:
             self._retrying.discard(topic)
 
     async def _fetch(self, topic: str) -> None:
-        self._take(topic, await self._namesrv.topic_route(topic))
+        try:
+            route = await self._namesrv.topic_route(topic)
+        except CometMQError as error:
+            self._failures[topic] = error
+            raise
+        self._failures.pop(topic, None)
+        self._take(topic, route)
 
     def _take(self, topic: str, route: TopicRouteData) -> None:
         route.broker_datas.sort(key=lambda data: data.broker_name)

@@ -22,6 +22,7 @@ from cometmq.client.limits import MessageChecks
 from cometmq.client.sending import Sender, SendLimits
 from cometmq.client.trace_codec import TraceContext, encode_trace
 from cometmq.errors import CometMQError
+from cometmq.model import properties as p
 from cometmq.model.message import Message
 from cometmq.model.names import TRACE_TOPIC
 from cometmq.remoting.hooks import RpcHook
@@ -148,7 +149,7 @@ class TraceDispatcher:
     async def _send(self, batch: list[TraceContext]) -> None:
         keys = set().union(*(context.keys for context in batch))
         body = "".join(map(encode_trace, batch)).encode()
-        message = Message(self.topic, body, keys=sorted(keys))
+        message = Message(self.topic, body, properties={p.KEYS: p.KEY_SEPARATOR.join(sorted(keys))})
         try:
             MessageChecks().check(message)
             await self._sender.send(await self._encoder.encode(message), SEND_TIMEOUT_S)

@@ -16,9 +16,12 @@ _INT64_MAX: Final = 2**63 - 1
 class Message:
     """A message to send.
 
-    `body` are the bytes to carry; `tags` one tag by which consumers select; `keys` business keys by
-    which the message can be looked up; `properties` further text the consumer will see. Tags, keys
+    `body` are the bytes to carry; `tags` one tag by which consumers select; `keys` one business key
+    or several by which the message can be looked up; `properties` further text the consumer will see. Tags, keys
     and all else that travels beside the body live in the one `properties` dict, as on the wire.
+
+    A key has no white space in it, since brokers take what stands between blanks for one key each:
+    IllegalArgumentError. (Java's setKeys(String) takes several in one text; here they are a list.)
 
     At most one of `delay_level`, `delay_ms` and `deliver_at_ms` has the broker deliver the message
     later; see the properties of these names. IllegalArgumentError for two of them, or a number that
@@ -73,12 +76,21 @@ class Message:
 
     @keys.setter
     def keys(self, keys: str | Iterable[str]) -> None:
+        each = (keys,) if isinstance(keys, str) else keys
         try:
-            self.properties[p.KEYS] = keys if isinstance(keys, str) else p.KEY_SEPARATOR.join(keys)
+            each = tuple(each)
+            joined = p.KEY_SEPARATOR.join(each)
         except TypeError:
             raise IllegalArgumentError(
                 f"keys are {keys!r:.80}; pass text or a list of it"
             ) from None
+        for key in each:
+            if key and key.split() != [key]:
+                raise IllegalArgumentError(
+                    f"the key {key!r:.80} has white space in it, which parts keys from each other; "
+                    "pass several keys as a list, or replace it, for example by '_'"
+                )
+        self.properties[p.KEYS] = joined
 
     @property
     def wait_store_ok(self) -> bool:

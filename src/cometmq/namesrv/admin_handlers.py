@@ -5,11 +5,12 @@ Java: DefaultRequestProcessor.
 
 from __future__ import annotations
 
+from typing import Final
+
 import structlog
 
-from cometmq.errors import CometMQError, ConfigError
-from cometmq.model.route import TopicRouteData
-from cometmq.namesrv.config import NamesrvConfig
+from cometmq.errors import CometMQError
+from cometmq.namesrv.config import NAMESRV_PROMISES, NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
@@ -19,13 +20,17 @@ from cometmq.protocol.bodies import KVTable, TopicList
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.config import Configuration, parse_properties
+from cometmq.runtime.config import Configuration
+from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
+
+# Of a value, which may be a page.
+_LOGGED_LETTERS: Final = 200
 
 
 class AdminHandlers:
@@ -74,9 +79,6 @@ class AdminHandlers:
             code.DELETE_TOPIC_IN_NAMESRV,
             headers.DeleteTopicFromNamesrvRequestHeader,
             self._delete_topic,
-        )
-        handlers.register(
-            code.REGISTER_TOPIC_IN_NAMESRV, headers.RegisterTopicRequestHeader, self._register_topic
         )
         handlers.register(code.PUT_KV_CONFIG, headers.PutKVConfigRequestHeader, self._put_kv)
         handlers.register(code.GET_KV_CONFIG, headers.GetKVConfigRequestHeader, self._get_kv)
@@ -177,20 +179,6 @@ class AdminHandlers:
             )
         return success()
 
-    def _register_topic(
-        self, connection: Connection, request: Request[headers.RegisterTopicRequestHeader]
-    ) -> RemotingCommand:
-        assert request.header is not None
-        topic = request.header.topic
-        route = decode_body(request.body, TopicRouteData) if request.body else TopicRouteData()
-        stranger = self._table.register_topic(topic, route.queue_datas)
-        if stranger is not None:
-            # Success all the same, as Java answers.
-            log.warning("topic not set: unknown broker", topic=topic, broker=stranger)
-        elif route.queue_datas:
-            log.info("topic set", topic=topic, by=connection.peer)
-        return success()
-
     # Key-value configuration
 
     async def _put_kv(
@@ -206,7 +194,7 @@ class AdminHandlers:
             "key-value entry set",
             namespace=header.namespace,
             key=header.key,
-            value=header.value,
+            value=header.value[:_LOGGED_LETTERS],
             by=connection.peer,
         )
         return success()
@@ -259,12 +247,17 @@ class AdminHandlers:
         if not request.body:
             return success()
         source = f"the update from {connection.peer}"
-        try:
-            changes = parse_properties(request.body.decode(), source)
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{source} is not UTF-8: {error}") from error
+        changes = decode_update(request.body, source)
         if self._config.refused_keys() & changes.keys():
             return response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        check_update(
+            changes,
+            [NamesrvConfig],
+            server="name server",
+            source=source,
+            promises=NAMESRV_PROMISES,
+            given=self._configuration.properties(),
+        )
         changed = self._configuration.update(changes, source)
         try:
             await self._config_file.save(self._configuration.text())

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.networks import Networks
 
 DEFAULT_PORT = 9876
 
 # Never changed by a request, whatever configBlackList says (Java: DefaultRequestProcessor).
-FIXED_KEYS = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+FIXED_KEYS = frozenset(
+    # Who may change the configuration is none of it.
+    {"adminFrom", "configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+)
 
 
 def _home(name: str) -> Path:
@@ -23,6 +30,8 @@ class NamesrvConfig:
 
     listen_port: int = field(default=DEFAULT_PORT, metadata={"min": 0, "max": 65535})
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Java does; set it to listen on one address
+    # CometMQ's own: addresses and networks, besides this machine, that administrators use.
+    admin_from: str = ""
     server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
     server_socket_backlog: int = field(default=1024, metadata={"min": 1})
     # CometMQ's own: what all connections together may hold of unfinished frames, requests that wait
@@ -45,6 +54,37 @@ class NamesrvConfig:
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = field(default=45, metadata={"min": 0})
 
+    def __post_init__(self) -> None:
+        Networks("adminFrom", self.admin_from)
+
     def refused_keys(self) -> frozenset[str]:
         """The keys that no request may change."""
         return FIXED_KEYS | frozenset(filter(None, self.config_black_list.split(";")))
+
+
+# What a name server of Java's would keep, and ours cannot yet.
+NAMESRV_PROMISES: Final[Mapping[str, Promise]] = {
+    **SERVER_PROMISES,
+    "enableControllerInNamesrv": Promise(
+        is_true,
+        "asks for a controller that elects masters, which CometMQ does not have yet: take it out, "
+        "and run Java's controller beside it",
+    ),
+}
+
+
+def namesrv_config(
+    properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
+) -> NamesrvConfig:
+    """The name server's settings. Raises ConfigError with every mistake."""
+    config: NamesrvConfig
+    (config,) = checked_configs(
+        (NamesrvConfig,),
+        properties,
+        server="name server",
+        source=source,
+        file=file,
+        promises=NAMESRV_PROMISES,
+        lenient=lenient,
+    )
+    return config

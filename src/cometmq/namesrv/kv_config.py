@@ -5,25 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from cometmq.errors import CometMQError
 from cometmq.protocol.bodies import KVConfigSerializeWrapper
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.runtime.json_file import JsonFile
 
 # Holds `brokerA:4;brokerB:4` by topic: the queues of topics that are ordered across all brokers.
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
+# Letters of a namespace or a key: topics are named by 255 at most, with their namespace.
+MAX_NAME_LENGTH: Final = 512
+# A text of this size tells the queues of some thousand brokers.
+MAX_VALUE_LENGTH: Final = 65_536
+MAX_ENTRIES: Final = 10_000
+# Letters of everything together. The order topics go to every broker with each registration, and the
+# whole table is encoded for each change.
+MAX_TABLE_LENGTH: Final = 1024 * 1024
+
 
 class KvConfig:
-    """The table and its file. A change is in force at once and durable when its call returns."""
+    """The table and its file. A change is in force at once and durable when its call returns.
+
+    A table that is already larger than the limits is read and kept, and does not grow.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = JsonFile(path)
         self._table: dict[str, dict[str, str]] = {}
+        self._entries = 0
+        self._length = 0
 
     def load(self) -> None:
         """Read the file, or its backup. Blocks; raises ConfigError when both are damaged."""
         stored = self._file.read(lambda text: decode_body(text.encode(), KVConfigSerializeWrapper))
         self._table = stored.config_table if stored else {}
+        sizes = [
+            _size(namespace, key, value)
+            for namespace, entries in self._table.items()
+            for key, value in entries.items()
+        ]
+        self._entries, self._length = len(sizes), sum(sizes)
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
@@ -33,14 +55,54 @@ class KvConfig:
         return self._table.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Raises OSError when the file cannot be written."""
+        """Raises OSError when the file cannot be written, CometMQError for what is too much."""
+        before = self.get(namespace, key)
+        entries = self._entries + (before is None)
+        growth = _size(namespace, key, value)
+        if before is not None:
+            growth -= _size(namespace, key, before)
+        self._check(namespace, key, value, entries, growth)
+        if len(self._table) >= MAX_ENTRIES and namespace not in self._table:
+            # A namespace outlives its entries; too many do not.
+            self._table = {name: kept for name, kept in self._table.items() if kept}
         self._table.setdefault(namespace, {})[key] = value
+        self._entries = entries
+        self._length += growth
         await self._save()
 
     async def delete(self, namespace: str, key: str) -> None:
         """Raises OSError when the file cannot be written. A missing entry is no fault."""
-        self._table.get(namespace, {}).pop(key, None)
+        value = self._table.get(namespace, {}).pop(key, None)
+        if value is not None:
+            self._entries -= 1
+            self._length -= _size(namespace, key, value)
         await self._save()
+
+    def _check(self, namespace: str, key: str, value: str, entries: int, growth: int) -> None:
+        for what, size, limit, remedy in (
+            ("the namespace", len(namespace), MAX_NAME_LENGTH, "shorten it"),
+            ("the key", len(key), MAX_NAME_LENGTH, "shorten it"),
+            (f"the value of {key:.80}", len(value), MAX_VALUE_LENGTH, "split it over several keys"),
+        ):
+            if size > limit:
+                raise _refused(f"{what} has {size} letters, the limit is {limit}; {remedy}")
+        if entries > max(MAX_ENTRIES, self._entries):
+            raise _refused(
+                f"there are {self._entries} key-value entries, the limit is {MAX_ENTRIES}; delete some"
+            )
+        if growth > 0 and self._length + growth > MAX_TABLE_LENGTH:
+            raise _refused(
+                f"with {key:.80} the key-value entries have {self._length + growth} letters, the limit "
+                f"is {MAX_TABLE_LENGTH}; delete some or shorten them"
+            )
 
     async def _save(self) -> None:
         await self._file.save(pretty(KVConfigSerializeWrapper(self._table)))
+
+
+def _size(namespace: str, key: str, value: str) -> int:
+    return len(namespace) + len(key) + len(value)
+
+
+def _refused(why: str) -> CometMQError:
+    return CometMQError(why, code=ResponseCode.INVALID_PARAMETER)

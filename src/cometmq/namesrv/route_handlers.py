@@ -10,17 +10,19 @@ from typing import Final
 
 import structlog
 
+from cometmq.model.route import TopicRouteData
 from cometmq.model.topic import DataVersion
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
-from cometmq.namesrv.route_table import BrokerKey, Registration, RouteTable
+from cometmq.namesrv.route_table import BrokerKey, LiveBroker, Registration, RouteTable
 from cometmq.protocol import headers
 from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.json_dialect import decode_body, encode_body, encode_strict_sorted
 from cometmq.protocol.register_body import check_body_crc, decode_register_body
+from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
@@ -36,14 +38,20 @@ def success(body: bytes = b"") -> RemotingCommand:
 
 
 class RouteHandlers:
-    """Codes 103 to 105, 322, 901 and 904."""
+    """Codes 103 to 105, 217, 322, 901 and 904."""
 
     def __init__(
-        self, config: NamesrvConfig, table: RouteTable, kv_config: KvConfig, clock: Clock
+        self,
+        config: NamesrvConfig,
+        table: RouteTable,
+        kv_config: KvConfig,
+        access: AdminAccess,
+        clock: Clock,
     ) -> None:
         self._config = config
         self._table = table
         self._kv_config = kv_config
+        self._access = access
         self._clock = clock
         self._started_s = clock.monotonic()
 
@@ -69,6 +77,11 @@ class RouteHandlers:
             RequestCode.BROKER_HEARTBEAT,
             headers.BrokerHeartbeatRequestHeader,
             self._broker_heartbeat,
+        )
+        handlers.register(
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+            headers.RegisterTopicRequestHeader,
+            self._register_topic,
         )
         handlers.register(
             RequestCode.GET_BROKER_MEMBER_GROUP,
@@ -126,6 +139,7 @@ class RouteHandlers:
             body.topic_config_serialize_wrapper,
             body.filter_server_list,
         )
+        self._check_place(connection, registration)
         result = self._table.register(registration, connection)
         about = {
             "broker": header.broker_name,
@@ -147,6 +161,47 @@ class RouteHandlers:
         )
         return response(ResponseCode.SUCCESS, header=answer, body=self._order_topics())
 
+    def _check_place(self, connection: Connection, registration: Registration) -> None:
+        """Raise unless nobody else is alive in the place that a registration takes.
+
+        Java lets any sender take the routes of a living broker. Here the broker has to go first: by
+        its own request, when its connection closes, or when it was silent for too long. A broker that
+        was elected master of its group, of which its state version tells, need not wait for the old
+        master if an administrator's address vouches for it.
+        """
+        name, broker_id = registration.broker_name, registration.broker_id
+        for live in self._table.holders(name, broker_id, registration.address):
+            if live.link is connection or live.link.closed:
+                continue
+            state_version = registration.topics.data_version.state_version
+            moves = live.key.address != registration.address
+            if self._speaks_for(live, connection) and (
+                not moves or state_version > live.data_version.state_version
+            ):
+                continue
+            raise self._access.refusal(
+                connection,
+                RequestCode.REGISTER_BROKER,
+                f"{live.broker_name} (brokerId {live.broker_id}) is alive at {live.key.address} and "
+                f"registers from {live.link.peer_ip}; stop it, wait until it has been silent for "
+                f"{live.timeout_ms} ms, or set another brokerName",
+            )
+
+    def _speaks_for(self, live: LiveBroker, connection: Connection) -> bool:
+        """Whether the peer may speak for a broker: as its host does, or as an administrator."""
+        link = live.link
+        return (
+            link is connection
+            or link.peer_ip == connection.peer_ip
+            or self._access.admits(connection)
+        )
+
+    def _touch(self, connection: Connection, key: BrokerKey) -> None:
+        """Count a request as a sign of life, if the broker can have sent it."""
+        for live in self._table.live():
+            if live.key == key and self._speaks_for(live, connection):
+                self._table.touch(key)
+
     def _order_topics(self) -> bytes:
         if not self._config.return_order_topic_config_to_broker:
             return b""
@@ -154,24 +209,62 @@ class RouteHandlers:
         return b"" if entries is None else encode_body(KVTable(entries))
 
     def _unregister_broker(
-        self, _connection: Connection, request: Request[headers.UnRegisterBrokerRequestHeader]
+        self, connection: Connection, request: Request[headers.UnRegisterBrokerRequestHeader]
     ) -> RemotingCommand:
         header = request.header
         assert header is not None
+        for live in self._table.live():
+            if live.key.address == header.broker_addr and not self._speaks_for(live, connection):
+                raise self._access.refusal(
+                    connection,
+                    RequestCode.UNREGISTER_BROKER,
+                    f"{live.broker_name} at {live.key.address} registers from {live.link.peer_ip}",
+                )
         key = BrokerKey(header.cluster_name, header.broker_addr)
         if self._table.unregister(header.broker_name, key):
             log.info("broker unregistered", broker=header.broker_name, address=header.broker_addr)
         return success()
 
+    def _register_topic(
+        self, connection: Connection, request: Request[headers.RegisterTopicRequestHeader]
+    ) -> RemotingCommand:
+        assert request.header is not None
+        topic = request.header.topic
+        route = decode_body(request.body, TopicRouteData) if request.body else TopicRouteData()
+        self._check_queues(connection, {data.broker_name for data in route.queue_datas})
+        stranger = self._table.register_topic(topic, route.queue_datas)
+        if stranger is not None:
+            # Success all the same, as Java answers.
+            log.warning("topic not set: unknown broker", topic=topic, broker=stranger)
+        elif route.queue_datas:
+            log.info("topic set", topic=topic, by=connection.peer)
+        return success()
+
+    def _check_queues(self, connection: Connection, broker_names: set[str]) -> None:
+        """Raise unless the peer may speak for every living broker of these names."""
+        others: dict[str, str] = {}
+        own = set()
+        for live in self._table.live():
+            if self._speaks_for(live, connection):
+                own.add(live.broker_name)
+            else:
+                others[live.broker_name] = live.link.peer_ip
+        for name in sorted(broker_names & others.keys() - own):
+            raise self._access.refusal(
+                connection,
+                RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+                f"{name} registers from {others[name]}",
+            )
+
     def _query_data_version(
-        self, _connection: Connection, request: Request[headers.QueryDataVersionRequestHeader]
+        self, connection: Connection, request: Request[headers.QueryDataVersionRequestHeader]
     ) -> RemotingCommand:
         header = request.header
         assert header is not None
         key = BrokerKey(header.cluster_name, header.broker_addr)
         theirs = decode_body(request.body, DataVersion) if request.body else None
         ours = self._table.data_version(key)
-        self._table.touch(key)
+        self._touch(connection, key)
         return response(
             ResponseCode.SUCCESS,
             header=headers.QueryDataVersionResponseHeader(changed=ours != theirs),
@@ -179,11 +272,11 @@ class RouteHandlers:
         )
 
     def _broker_heartbeat(
-        self, _connection: Connection, request: Request[headers.BrokerHeartbeatRequestHeader]
+        self, connection: Connection, request: Request[headers.BrokerHeartbeatRequestHeader]
     ) -> RemotingCommand:
         header = request.header
         assert header is not None
-        self._table.touch(BrokerKey(header.cluster_name, header.broker_addr))
+        self._touch(connection, BrokerKey(header.cluster_name, header.broker_addr))
         return success()
 
     def _member_group(

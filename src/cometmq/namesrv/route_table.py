@@ -35,6 +35,9 @@ _SYNC_MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 class Link(Protocol):
     """The connection that brought a registration. Its identity is what counts."""
 
+    closed: bool
+    peer_ip: str
+
     def close(self) -> None: ...
 
 
@@ -138,6 +141,19 @@ class RouteTable:
         self._set_live(registration, link)
         master_address, ha_address = self._master_for(registration, addresses)
         return RegisterResult(True, is_new, changed, master_address, ha_address)
+
+    def holders(self, broker_name: str, broker_id: int, address: str) -> list[LiveBroker]:
+        """The brokers whose place a registration would take: that name and id, or that address."""
+        return [
+            live
+            for live in self._live.values()
+            if live.key.address == address
+            or (live.broker_name == broker_name and live.broker_id == broker_id)
+        ]
+
+    def live(self) -> list[LiveBroker]:
+        """All brokers that are alive, masters and slaves."""
+        return list(self._live.values())
 
     def touch(self, key: BrokerKey) -> None:
         """A sign of life other than a registration (codes 322 and 904)."""
@@ -291,6 +307,8 @@ class RouteTable:
         is_prime_slave = (
             registration.broker_id != MASTER_ID
             and registration.enable_acting_master is not None
+            # Some brokers register with the id -1 until they have one.
+            and MASTER_ID not in broker.broker_addrs
             and registration.broker_id == min(broker.broker_addrs)
         )
         if registration.broker_id != MASTER_ID and not is_prime_slave:

@@ -15,6 +15,7 @@ from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
+from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
@@ -43,8 +44,9 @@ class NameServer:
         self.table = RouteTable(self.config, clock)
         self._kv_config = KvConfig(self.config.kv_config_path)
         configuration = Configuration([self.config], properties)
-        handlers = Handlers()
-        RouteHandlers(self.config, self.table, self._kv_config, clock).register(handlers)
+        access = AdminAccess(self.config.admin_from)
+        handlers = Handlers(access)
+        RouteHandlers(self.config, self.table, self._kv_config, access, clock).register(handlers)
         AdminHandlers(self.config, self.table, self._kv_config, configuration).register(handlers)
         self._server = RemotingServer(
             self.config.bind_address,

@@ -18,14 +18,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+import structlog
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.catalogue import PIPELINES
+from cometmq.runtime.spelling import likely_meant
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -38,8 +42,17 @@ class ClusterConfig(Settings, frozen=True):
     """namesrv: name-server addresses, host:port, separated by semicolons.
 
     namespace: in front of topics and groups, as clients have it.
-    access_key and what follows: the options of the source `rocketmq` of these names, see
-        `cometmq.spark.connecting`. Secrets are named by their file or environment variable.
+    access_key: of requests that are signed; secrets are named by a file or an environment variable.
+    secret_key_file: the file that holds the secret key. secret_key_env: the variable that does.
+    security_token_file, security_token_env: the same of a security token, where one is needed.
+    tls: talk TLS; any of the keys that follow asks for it, too.
+    tls_ca_file: whose certificates are trusted; what the system trusts when it is left out.
+    tls_cert_file, tls_key_file: this side's certificate and its key, where servers want one.
+    tls_key_password_file, tls_key_password_env: where the password of the key is.
+    tls_verify: false trusts any certificate.
+    tls_check_hostname: false takes a certificate for another host's name.
+
+    See `cometmq.spark.connecting`.
     """
 
     namesrv: str | None = None
@@ -89,12 +102,16 @@ class SparkConfig(Settings, frozen=True):
 
 
 class ConfigFile:
-    """A pipeline file as it was read. Raises ConfigError naming the file and what is wrong in it."""
+    """A pipeline file as it was read. Raises ConfigError naming the file and what is wrong in it.
+
+    With `lenient` keys and tables that nothing reads are logged as warnings and left out.
+    """
 
     _SHARED: Final = ("cluster", "spark")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, lenient: bool = False) -> None:
         self.path = path
+        self._lenient = lenient
         try:
             self._tables: dict[str, Any] = tomllib.loads(path.read_text())
         except OSError as error:
@@ -104,11 +121,10 @@ class ConfigFile:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"the configuration file {path} is no TOML: {error}") from error
         known = (*self._SHARED, *PIPELINES)
-        for name in self._tables:
-            if name not in known:
-                raise ConfigError(
-                    f"{path} has a table [{name}], which nothing reads; tables are {', '.join(known)}"
-                )
+        strangers = [name for name in self._tables if name not in known]
+        tables = ", ".join(f"[{name}]" for name in strangers)
+        said = f"{path} has a table {tables}, which nothing reads; tables are {', '.join(known)}"
+        self._refuse(strangers, known, said)
 
     def cluster(self) -> ClusterConfig:
         return self.table("cluster", ClusterConfig, required=False)
@@ -125,6 +141,7 @@ class ConfigFile:
         table = self._tables.get(name, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{self.path}: {name} is a table; write [{name}], and its keys below")
+        table = self._known_keys(name, table, kind)
         try:
             return msgspec.convert(table, kind, str_keys=True)
         except msgspec.ValidationError as error:
@@ -134,6 +151,26 @@ class ConfigFile:
             raise ConfigError(f"{self.path}, table [{name}]: {said}") from error
         except ConfigError as error:  # a rule that the class checks itself
             raise ConfigError(f"{self.path}, table [{name}]: {error}") from error
+
+    def _known_keys(self, name: str, table: dict[str, Any], kind: type) -> dict[str, Any]:
+        """The entries of a table whose keys its class has; the others are refused or left out."""
+        keys = getattr(kind, "__struct_fields__", ())
+        strangers = [key for key in table if key not in keys]
+        named = ", ".join(f"`{key}`" for key in strangers)
+        said = f"{self.path}, table [{name}]: there is no key {named}; keys are {', '.join(keys)}"
+        self._refuse(strangers, keys, said)
+        return {key: value for key, value in table.items() if key in keys}
+
+    def _refuse(self, strangers: list[str], known: Sequence[str], said: str) -> None:
+        """Raise or log what is `said` of words that nothing knows, with those that they resemble."""
+        if not strangers:
+            return
+        guesses = [(word, likely_meant(word, known)) for word in strangers]
+        if meant := [f"{guess} for {word}" for word, guess in guesses if guess]:
+            said += f"; did you mean {', '.join(meant)}?"
+        if not self._lenient:
+            raise ConfigError(f"{said} (--lenient leaves out what nothing reads)")
+        log.warning("without effect in the file", why=said)
 
 
 # msgspec's words for types, and those of people who write TOML.

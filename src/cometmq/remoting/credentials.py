@@ -56,6 +56,10 @@ _DENIALS: Final = (
         ),
         "the access key is known but may not do this: have it allowed, or use another one",
     ),
+    (
+        re.compile(r"^request code \d+ .* to adminFrom in ", re.DOTALL),
+        "servers without access control tell administrators by their address",
+    ),
 )
 _DENYING_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
 

@@ -9,6 +9,7 @@ from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
 from cometmq.protocol.header import Header, HeaderT
 
 if TYPE_CHECKING:
+    from cometmq.remoting.access import AdminAccess
     from cometmq.remoting.connection import Connection
 
 # A handler returns its answer as a command, as an encoded frame, or as an awaitable of a command,
@@ -18,9 +19,13 @@ Handler = Callable[["Connection", Request[HeaderT]], Answer]
 
 
 class Handlers:
-    """Handlers by request code, each with the header type its requests are decoded into."""
+    """Handlers by request code, each with the header type its requests are decoded into.
 
-    def __init__(self) -> None:
+    With `access`, which servers have, requests of administrators are taken from them only.
+    """
+
+    def __init__(self, access: AdminAccess | None = None) -> None:
+        self._access = access
         self.decoder = RequestDecoder()
         self._handlers: dict[int, Handler[Any]] = {}
         # The dict's own method: it is called for every frame.
@@ -31,4 +36,4 @@ class Handlers:
         assert code not in self._handlers, f"request code {code} is registered twice"
         header: type[Header] = header_type
         self.decoder.register(code, header)
-        self._handlers[code] = handler
+        self._handlers[code] = self._access.guarded(code, handler) if self._access else handler

@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.errors import ConfigError
 
@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 _INT: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG_MAX: Final = 2**63 - 1
+_LINE_END: Final = re.compile(r"\r\n?|\n")
 
 
 # Files and texts
@@ -44,6 +45,21 @@ def load_properties(path: str | Path) -> dict[str, str]:
         reason = error.strerror or error
         raise ConfigError(f"the properties file {path} cannot be read: {reason}") from error
     return parse_properties(text, str(path))
+
+
+def line_numbers(path: str | Path) -> dict[str, int]:
+    """In which line of a properties file each key stands; nothing if it cannot be read any more."""
+    import javaproperties
+
+    lines, line = {}, 1
+    try:
+        for part in javaproperties.parse(_read(Path(path))):
+            if isinstance(part, javaproperties.KeyValue):
+                lines[part.key] = line
+            line += len(_LINE_END.findall(part.source))
+    except (OSError, ValueError):
+        pass
+    return lines
 
 
 def _read(path: Path) -> str:
@@ -92,6 +108,13 @@ def _escape(text: str) -> str:
 # Config classes
 
 
+class Mistake(NamedTuple):
+    """What is wrong with the entry of a key; `text` names the key, the value and the rule."""
+
+    key: str
+    text: str
+
+
 def from_properties(
     cls: type[T], properties: Mapping[str, str], source: str = "the properties"
 ) -> T:
@@ -99,11 +122,22 @@ def from_properties(
 
     Raises ConfigError naming `source`, the key, the value and the rule that it breaks.
     """
-    values = _values(cls, properties, source)
+    config, mistakes = new_config(cls, properties)
+    if config is None:
+        raise ConfigError(f"{source}: {'; '.join(text for _, text in mistakes)}")
+    return config
+
+
+def new_config(cls: type[T], properties: Mapping[str, str]) -> tuple[T | None, list[Mistake]]:
+    """As `from_properties`, with every mistake in place of an error."""
+    values, mistakes = _values(cls, properties)
+    if mistakes:
+        return None, mistakes
     try:
-        return cls(**values)
+        return cls(**values), []
     except ConfigError as error:  # a rule that the class checks itself
-        raise ConfigError(f"{source}: {error}") from error
+        text = str(error)
+        return None, [Mistake(text.partition("=")[0].partition(":")[0], text)]
 
 
 def to_properties(config: object) -> dict[str, str]:
@@ -116,9 +150,14 @@ def to_properties(config: object) -> dict[str, str]:
     return texts
 
 
+def keys_of(cls: type) -> Iterable[str]:
+    """The keys that a config class has."""
+    return _settings(cls).keys()
+
+
 def unknown_keys(properties: Mapping[str, str], *classes: type) -> list[str]:
     """The keys that none of the config classes has, sorted."""
-    known = {key for cls in classes for key in _settings(cls)}
+    known = {key for cls in classes for key in keys_of(cls)}
     return sorted(set(properties) - known)
 
 
@@ -195,8 +234,10 @@ def _settings(cls: type) -> dict[str, _Setting]:
     return settings
 
 
-def _values(cls: type, properties: Mapping[str, str], source: str) -> dict[str, Any]:
+def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[Mistake]]:
+    """By field, the values of the class's keys, and what is wrong with those that have none."""
     values: dict[str, Any] = {}
+    mistakes = []
     for key, setting in _settings(cls).items():
         text = properties.get(key)
         if text is None:
@@ -206,17 +247,16 @@ def _values(cls: type, properties: Mapping[str, str], source: str) -> dict[str, 
             empty = setting.optional and not text
             values[setting.name] = None if empty else setting.convert(text)
         except ValueError as error:
-            raise ConfigError(f"{source}: {key}={text} does not fit, it must be {error}") from None
-    return values
+            mistakes.append(Mistake(key, f"{key}={text} does not fit, it must be {error}"))
+    return values, mistakes
 
 
 def _new_values(config: object, changes: Mapping[str, str], source: str) -> dict[str, Any]:
     """By field, what `changes` would set in `config` that is not so already."""
-    values = {
-        name: value
-        for name, value in _values(type(config), changes, source).items()
-        if getattr(config, name) != value
-    }
+    given, mistakes = _values(type(config), changes)
+    if mistakes:
+        raise ConfigError(f"{source}: {'; '.join(text for _, text in mistakes)}")
+    values = {name: value for name, value in given.items() if getattr(config, name) != value}
     if values and type(config).__dataclass_params__.frozen:  # type: ignore[attr-defined]
         keys = [key for key, setting in _settings(type(config)).items() if setting.name in values]
         raise ConfigError(f"{source}: {', '.join(keys)} cannot be changed without a restart")

@@ -51,6 +51,9 @@ NO_MAPPING: Final = mmap.mmap(-1, mmap.PAGESIZE)
 _held_locks: set[tuple[int, int]] = set()
 
 
+_OF_A_STORE: Final = frozenset({"checkpoint", "commitlog", "consumequeue", "queues.json"})
+
+
 class DiskUsage(NamedTuple):
     """What users other than root can have of a file system; `used_ratio` is what `df` shows."""
 
@@ -326,6 +329,7 @@ class Disk:
 
     def access_fault(self, path: Path, *, write: bool) -> str | None:
         """Why a directory cannot be used, and what to do; None if it can, or can be made."""
+        wanted = path
         while not os.path.lexists(path):
             path = path.parent
         if not path.is_dir():
@@ -337,11 +341,17 @@ class Disk:
                 f"{path} is on a file system that is mounted read-only: mount it read-write, or "
                 f"move the store with storePathRootDir"
             )
-        return (
-            f"{path} belongs to the user {self.owner(path)} and {self.user()} may not "
-            f"{'write' if write else 'read'} there: run as that user, or give the store to "
-            f"{self.user()} with chown -R"
-        )
+        may_not = "write" if write else "read"
+        fault = f"{path} belongs to the user {self.owner(path)} and {self.user()} may not {may_not} there"
+        if path != wanted:
+            return (
+                f"{fault}: have somebody who may make {wanted} and give it to {self.user()}, or name "
+                "another directory with storePathRootDir"
+            )
+        remedy = "name another directory with storePathRootDir"
+        if _may_be_store(path):
+            remedy = f"give the store to {self.user()}: chown -R {self.user()} {path}"
+        return f"{fault}: run as that user, or {remedy}"
 
     def usage(self, path: Path) -> DiskUsage:
         """Of the file system that holds `path`, or will once it is made."""
@@ -355,6 +365,17 @@ class Disk:
     def physical_memory_bytes(self) -> int:
         """How much a page cache could hold at most."""
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _may_be_store(path: Path) -> bool:
+    """Whether a directory could be a store or a commit log, of which alone an owner may be changed:
+    it is empty, has a file or directory of one, or nobody lets us look.
+    """
+    try:
+        names = [entry.name for entry in path.iterdir()]
+    except OSError:
+        return True
+    return not names or any(name in _OF_A_STORE or len(name) == 20 for name in names)
 
 
 @contextmanager

@@ -37,16 +37,29 @@ def check_usable(config: StoreConfig, disk: Disk) -> None:
             # Root may write anywhere; but then the owner could not write what root has made.
             raise StoreUnusableError(
                 f"{path} belongs to the user {owner}: run as that user, or give the store to "
-                f"{disk.user()} with chown -R"
+                f"{disk.user()}: chown -R {disk.user()} {_owned_place(config, path)}"
             )
     check_layout(config, disk)
-    free = disk.usage(config.store_path_root_dir).free_bytes
+    total, free = disk.usage(config.store_path_root_dir)
+    if not total:
+        raise StoreUnusableError(
+            f"{config.store_path_root_dir} is on a file system without any space for files, as /proc "
+            "and /sys are: name another directory with storePathRootDir"
+        )
     if free < _LEAST_FREE_BYTES:
         raise StoreFullError(
             f"{config.store_path_root_dir}: the disk has {free} bytes free, a start needs "
             f"{_LEAST_FREE_BYTES}; free space there, or move the store with storePathRootDir",
             code=14,
         )
+
+
+def _owned_place(config: StoreConfig, path: Path) -> Path:
+    """The directory that an owner is to be given, of which `path` is a part: never more than the
+    store.
+    """
+    root = config.store_path_root_dir
+    return root if path.is_relative_to(root) and root != Path(root.anchor) else path
 
 
 def check_sizes(config: StoreConfig, disk: Disk) -> None:

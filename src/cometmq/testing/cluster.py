@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from cometmq.broker.config import BrokerConfig
+from cometmq.broker.config import broker_configs
 from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
 from cometmq.errors import ClientStateError
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
-from cometmq.runtime.config import from_properties
 from cometmq.runtime.portal import LoopThread
-from cometmq.store.config import StoreConfig
 from cometmq.testing.ports import HeldPort
 
 _LOOPBACK = "127.0.0.1"
@@ -175,10 +173,7 @@ class Cluster:
             **self._properties,
             "listenPort": str(port),
         }
-        broker = Broker(
-            from_properties(BrokerConfig, properties),
-            from_properties(StoreConfig, properties),
-        )
+        broker = Broker(*broker_configs(properties, source="properties"))
         await broker.start()
         return broker
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
 
@@ -42,3 +43,35 @@ def test_the_applications_own_configuration_stays() -> None:
     structlog.configure(processors=[])
     use_standard_logging()
     assert structlog.get_config()["processors"] == []
+
+
+def test_a_traceback_is_the_applications_to_format() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    logger = logging.getLogger("cometmq.client.listening")
+    logger.addHandler(handler)
+    use_standard_logging()
+    log = structlog.get_logger("cometmq.client.listening")
+    try:
+        try:
+            raise ValueError("100 % wrong")
+        except ValueError as error:
+            log.warning("the listener failed", queue="t@b:0", exc_info=error)
+            log.exception("so did this")
+    finally:
+        logger.removeHandler(handler)
+    lines = stream.getvalue().splitlines()
+    first = "WARNING:cometmq.client.listening:event='the listener failed' queue='t@b:0'"
+    assert lines[:2] == [first, "Traceback (most recent call last):"]
+    assert lines.count("ValueError: 100 % wrong") == 2
+    assert "ERROR:cometmq.client.listening:event='so did this'" in lines
+
+
+def test_an_exception_reaches_handlers_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    use_standard_logging()
+    error = ValueError("x")
+    structlog.get_logger("cometmq.test").warning("failed", exc_info=error)
+    info = caplog.records[0].exc_info
+    assert info is not None
+    assert info[1] is error

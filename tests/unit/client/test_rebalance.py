@@ -6,12 +6,14 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import FakeInstance, refuse, route
+import structlog
+from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route
 
+from cometmq.client import rebalance
 from cometmq.client.allocation import allocate_averagely
 from cometmq.client.offset_store import RemoteOffsetStore
 from cometmq.client.rebalance import Rebalancer, first_offset
-from cometmq.errors import RemoteError
+from cometmq.errors import ConnectError, RemoteError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere
 from cometmq.model.subscription import ConsumerData
@@ -217,3 +219,45 @@ async def test_without_a_strategy_every_queue_is_taken_and_nobody_asked(
     assert await everything.round() is True
     assert held.queues == {MessageQueue("t", b, i) for b in "ab" for i in range(4)}
     assert fake.remoting.called(MEMBERS) == []
+
+
+async def test_a_topic_without_route_is_said_once_and_again_when_it_has_one(
+    fake: FakeInstance,
+) -> None:
+    held = Held()
+    rounds = await rebalancer(fake, held, {"late": None, "%RETRY%g": None})
+    ids = encode_body({"consumerIdList": [ME]})
+    fake.remoting.answers[MEMBERS] = lambda *_: response(0, body=ids)
+    with structlog.testing.capture_logs() as logs:
+        # Not asked for yet, so that nothing can be said.
+        assert await rounds.round()
+        with pytest.raises(RouteNotFoundError):
+            await fake.instance.routes.refresh("late")
+        for _ in range(3):
+            assert await rounds.round()
+        fake.remoting.routes["late"] = route("a")
+        await fake.instance.routes.refresh("late")
+        for _ in range(2):
+            await rounds.round()
+    said = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert [(entry["topic"], entry["group"], entry["event"]) for entry in said] == [
+        ("late", "g", "the topic has no route yet, nothing is consumed from it"),
+        ("late", "g", "the topic has a route now"),
+    ]
+    assert "route of topic late" in said[0]["reason"]
+
+
+async def test_name_servers_that_do_not_answer_are_said_when_it_lasts(
+    fake: FakeInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = await rebalancer(fake, Held(), {"late": None})
+    fake.remoting.down.add(NAMESRV)
+    with structlog.testing.capture_logs() as logs:
+        with pytest.raises(ConnectError):
+            await fake.instance.routes.refresh("late")
+        counts = []
+        for lasting in (False, True, True):
+            monkeypatch.setattr(rebalance, "UNANSWERED_S", 0 if lasting else 1000)
+            await rounds.round()
+            counts.append(sum(entry["log_level"] == "warning" for entry in logs))
+    assert counts == [0, 1, 1]

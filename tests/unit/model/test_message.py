@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -27,6 +28,23 @@ def test_one_key_may_be_given_as_a_text() -> None:
     message = Message("t", b"")
     message.keys = "O-1"
     assert message.keys == ("O-1",)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["order 17", ["a", "order 17"], ("tab\tbed",), {"end "}, [" "], "a\u00a0b", "two\nlines"],
+)
+def test_a_key_with_white_space_is_refused_and_not_split(keys: str | Iterable[str]) -> None:
+    with pytest.raises(IllegalArgumentError, match=r"white space .* pass several keys as a list"):
+        Message("t", b"", keys=keys)
+    message = Message("t", b"", keys="before")
+    with pytest.raises(IllegalArgumentError, match="has white space in it"):
+        message.keys = keys
+    assert message.keys == ("before",)
+
+
+def test_keys_as_another_client_wrote_them_are_parted() -> None:
+    assert Message("t", b"", properties={"KEYS": "a b"}).keys == ("a", "b")
 
 
 def test_the_properties_given_are_not_shared() -> None:

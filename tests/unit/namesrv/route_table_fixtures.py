@@ -22,8 +22,9 @@ class FakeClock:
 
 
 class FakeLink:
-    def __init__(self) -> None:
+    def __init__(self, peer_ip: str = "10.0.0.1") -> None:
         self.closed = False
+        self.peer_ip = peer_ip
 
     def close(self) -> None:
         self.closed = True

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import structlog
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.configuration import ClusterConfig, ConfigFile, Settings
@@ -132,3 +133,21 @@ def test_a_secret_in_the_file_is_refused_without_showing_it(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="secret_key") as error:
         _read(tmp_path, "[cluster]\nsecret_key = 'the-secret-itself'")
     assert "the-secret-itself" not in str(error.value)
+
+
+def test_misspelt_words_are_told_what_they_are_like(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "[cluster]\nnamesvr = 'a:1'\ntsl = true\n")
+    with pytest.raises(ConfigError, match="did you mean namesrv for namesvr") as raised:
+        file.cluster()
+    assert "there is no key `namesvr`, `tsl`" in str(raised.value)
+    with pytest.raises(ConfigError, match=r"did you mean archive for archiv\?"):
+        file_of(tmp_path, "[archiv]\n")
+
+
+def test_lenient_leaves_out_what_nothing_reads(tmp_path: Path) -> None:
+    path = tmp_path / "lenient.toml"
+    path.write_text("[archiv]\n[cluster]\nnamesvr = 'b:1'\nnamesrv = 'a:1'\n")
+    with structlog.testing.capture_logs() as logs:
+        cluster = ConfigFile(path, lenient=True).cluster()
+    assert cluster.namesrv == "a:1"
+    assert [entry["log_level"] for entry in logs] == ["warning", "warning"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.ids import pack_host
 from cometmq.store.check import Area, Report
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.disk import Disk, DiskUsage
 from cometmq.store.dump import Filter, dump
+from cometmq.store.layout import check_usable
 from cometmq.store.offline import Damage, open_offline
 from cometmq.store.repair import check, plan_repair, repair
 from cometmq.store.stats import collect
@@ -407,6 +409,49 @@ class OthersDisk(Disk):
 
     def owner(self, path: Path) -> str | None:
         return "rocketmq" if super().owner(path) else None
+
+
+class ForbiddenDisk(Disk):
+    """On which we may not write."""
+
+    def user(self) -> str:
+        return "me"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("store", "give the store to me: chown -R me {}/store"),
+        ("empty", "give the store to me: chown -R me {}/empty"),
+        ("other", "run as that user, or name another directory with storePathRootDir"),
+        ("other/missing/too", "have somebody who may make {}/other/missing/too and give it to me"),
+    ],
+)
+def test_the_owner_of_nothing_but_a_store_is_to_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, said: str
+) -> None:
+    # For a store that was not there, the advice was to give `/` to another user.
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other" / "home").mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StoreUnusableError) as raised:
+        check_usable(StoreConfig(store_path_root_dir=tmp_path / wanted), ForbiddenDisk())
+    assert said.format(tmp_path) in str(raised.value)
+    assert ("chown" in str(raised.value)) is said.startswith("give the store")
+
+
+class ProcDisk(Disk):
+    def access_fault(self, path: Path, *, write: bool) -> str | None:
+        return None
+
+    def usage(self, path: Path) -> DiskUsage:
+        return super().usage(Path("/proc"))
+
+
+def test_a_file_system_that_is_for_no_files_is_not_called_full() -> None:
+    with pytest.raises(StoreUnusableError, match="/proc/x is on a file system without any space"):
+        check_usable(StoreConfig(store_path_root_dir=Path("/proc/x")), ProcDisk())
 
 
 def test_a_store_of_another_user_is_not_written(box: Box) -> None:

@@ -107,14 +107,14 @@ class Report(report.Report):
         return Table("What does not fit", columns, rows)
 
     def _gap_table(self) -> Table:
-        columns = ("topic", "queue", "from", "to", "messages", "cause", "new")
+        columns = ("topic", "queue", "from", "to (exclusive)", "messages", "cause", "new")
         new = set(self.new_gaps)
         rows = [
             (
                 g.topic,
                 f"{g.broker}:{g.queue_id}",
                 g.start,
-                g.end - 1,
+                g.end,
                 g.end - g.start,
                 g.cause,
                 g in new,
@@ -141,13 +141,16 @@ class Report(report.Report):
         return Table("Topics", columns, rows, "nothing is archived yet")
 
     def _queue_table(self) -> Table:
-        columns = ("topic", "queue", "from", "to", "messages", "missing", "safe to expire")
+        columns = (
+            *("topic", "queue", "from", "to (exclusive)"),
+            *("messages", "missing", "safe to expire"),
+        )
         rows = [
             (
                 one.topic,
                 f"{one.broker}:{one.queue_id}",
                 one.first,
-                one.to - 1 if one.to > one.first else None,
+                one.to,
                 one.messages,
                 one.missing,
                 "all" if one.safe_to == one.to else f"below {one.safe_to:,}",

@@ -69,10 +69,10 @@ class Config(Settings, frozen=True):
     """store: the directory of storePathRootDir; the driver and all workers see it at this path.
 
     target: where the files are built, a directory that is empty or that a killed run left; beside
-    the store as STORE-rebuilt when it is left out.
+        the store as STORE-rebuilt when it is left out.
     commit_log: where storePathCommitLog lies elsewhere.
     broker_conf: the broker's settings; needed for sizes that are not the default ones where no file
-    in the store shows them, and for messageDelayLevel.
+        in the store shows them, and for messageDelayLevel.
     install: put the built directories into the store, those that were there into target/replaced.
     """
 

@@ -51,8 +51,8 @@ _ASKED: Final = (
 
 
 class Config(Selection, frozen=True, kw_only=True):
-    """archive: the directory of an archive; store: or of a broker's store, with the broker's name in
-        `broker`.
+    """archive: the directory of an archive, where messages are read from.
+    store: in its place, the directory of a broker's store. broker: the name of that store's broker.
     topics: where the messages come from; queues: some of their queues, as `orders@broker-a:0`.
     to: the topic to send to; without it each message goes to the topic that it came from.
     id: names this replay: under one id nothing is sent twice. state: the directory that remembers it.

@@ -1,0 +1,206 @@
+"""What is wrong with a server's configuration, all of it at once and with the lines of the file.
+
+Three kinds of mistakes keep a server from starting: values that do not fit, keys that neither we nor
+any release of RocketMQ know, which are misspelt, and keys that ask for a protection that CometMQ does
+not give. A key that Java knows and that has no other effect here is no mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from cometmq.errors import ConfigError
+from cometmq.runtime.config import (
+    Mistake,
+    keys_of,
+    line_numbers,
+    new_config,
+    parse_properties,
+    unknown_keys,
+)
+from cometmq.runtime.spelling import did_you_mean
+
+log = structlog.get_logger(__name__)
+
+_MOST_SHOWN: Final = 20
+# Several times what all keys of Java take; the text is read on the loop, at about a megabyte a second.
+MAX_UPDATE_BYTES: Final = 128 * 1024
+
+
+class Promise(NamedTuple):
+    """A protection that a key asks for and that nobody here keeps.
+
+    `is_asked` says of a value whether it asks for it: Java's default never does. `complaint` goes on
+    after `key=value`, or after the key alone where the value is a secret.
+    """
+
+    is_asked: Callable[[str], bool]
+    complaint: str
+    is_secret: bool = False
+
+
+def is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def is_given(text: str) -> bool:
+    return bool(text)
+
+
+def is_one_of(*words: str) -> Callable[[str], bool]:
+    return lambda text: text.lower() in words
+
+
+_NO_ACCESS_CONTROL: Final = (
+    "asks for access control, which CometMQ does not have yet: take it out, and let only hosts that "
+    "you trust reach the port (bindAddress, a firewall)"
+)
+_NO_TLS: Final = (
+    "asks for TLS, which CometMQ's servers do not have yet: take it out, and carry the connections "
+    "through a network or a tunnel that nobody listens to"
+)
+
+_ACCESS: Final = Promise(is_true, _NO_ACCESS_CONTROL)
+_TLS: Final = Promise(is_true, _NO_TLS)
+_ENFORCING: Final = Promise(is_one_of("enforcing"), _NO_TLS)
+_CLIENT_CERTIFICATES: Final = Promise(is_one_of("require", "optional"), _NO_TLS)
+
+# Of every server. Java reads the TLS keys as system properties; in a file the same is meant.
+SERVER_PROMISES: Final[Mapping[str, Promise]] = {
+    "aclEnable": _ACCESS,
+    "authenticationEnabled": _ACCESS,
+    "authorizationEnabled": _ACCESS,
+    "migrateAuthFromV1Enabled": _ACCESS,
+    "innerClientAuthenticationCredentials": Promise(is_given, _NO_ACCESS_CONTROL, is_secret=True),
+    "tls.enable": _TLS,
+    "tlsEnable": _TLS,
+    "tls.server.mode": _ENFORCING,
+    "tlsServerMode": _ENFORCING,
+    "tlsMode": _ENFORCING,
+    "tls.server.authClient": _TLS,
+    "tlsServerAuthClient": _TLS,
+    "tls.server.need.client.auth": _CLIENT_CERTIFICATES,
+    "tlsServerNeedClientAuth": _CLIENT_CERTIFICATES,
+    "tls.client.authServer": _TLS,
+    "tlsClientAuthServer": _TLS,
+}
+
+
+def broken_promises(
+    properties: Mapping[str, str], promises: Mapping[str, Promise]
+) -> list[Mistake]:
+    """The entries that ask for a protection which is not there."""
+    mistakes = []
+    for key, promise in promises.items():
+        text = properties.get(key, "").strip()
+        if text and promise.is_asked(text):
+            shown = key if promise.is_secret else f"{key}={text}"
+            mistakes.append(Mistake(key, f"{shown} {promise.complaint}"))
+    return mistakes
+
+
+def misspelt_keys(
+    properties: Mapping[str, str], *classes: type, server: str, also: Iterable[str] = ()
+) -> list[Mistake]:
+    """The keys that nobody knows: no config class given, no release of RocketMQ, and not `also`.
+
+    `server` says whose configuration it is.
+    """
+    strangers = set(unknown_keys(properties, *classes)).difference(also)
+    if not strangers:
+        return []
+    # A long list that most starts do without.
+    from cometmq.runtime.java_keys import JAVA_KEYS
+
+    known = JAVA_KEYS.union(*map(keys_of, classes))
+    mistakes: list[Mistake] = []
+    for key in sorted(strangers - JAVA_KEYS):
+        # Comparing with all keys takes a millisecond each.
+        guess = did_you_mean(key, known) if len(mistakes) < _MOST_SHOWN else ""
+        text = f"this {server} knows no {key:.100}, nor does any of Java's{guess}"
+        mistakes.append(Mistake(key, text))
+    return mistakes
+
+
+def checked_configs(
+    classes: Iterable[type[Any]],
+    properties: Mapping[str, str],
+    *,
+    server: str,
+    source: str,
+    file: Path | None = None,
+    promises: Mapping[str, Promise],
+    lenient: bool = False,
+) -> list[Any]:
+    """A config of each class from `properties`. Raises one ConfigError with every mistake in them.
+
+    `source` names the properties, of which `file` has the lines. `lenient` makes misspelt keys a
+    warning; the other mistakes stay mistakes.
+    """
+    classes = tuple(classes)
+    misspelt = misspelt_keys(properties, *classes, server=server, also=promises)
+    mistakes = broken_promises(properties, promises)
+    configs = []
+    for cls in classes:
+        config, wrong = new_config(cls, properties)
+        configs.append(config)
+        mistakes += wrong
+    if lenient:
+        for mistake in misspelt:
+            log.warning("misspelt key without effect", key=mistake.key, why=mistake.text)
+    else:
+        mistakes += [
+            Mistake(key, f"{text} (--lenient starts all the same)") for key, text in misspelt
+        ]
+    if mistakes:
+        raise ConfigError(_told(mistakes, source, file))
+    return configs
+
+
+def check_update(
+    changes: Mapping[str, str],
+    classes: Iterable[type],
+    *,
+    server: str,
+    source: str,
+    promises: Mapping[str, Promise],
+    given: Iterable[str] = (),
+) -> None:
+    """Raise ConfigError if an update holds misspelt keys or asks for what is not there.
+
+    `given` are the keys that the configuration has already: what passed at the start may change.
+    """
+    mistakes = broken_promises(changes, promises)
+    mistakes += misspelt_keys(changes, *classes, server=server, also=(*promises, *given))
+    if mistakes:
+        raise ConfigError(_told(mistakes, source, None))
+
+
+def decode_update(body: bytes | memoryview, source: str) -> dict[str, str]:
+    """The entries of an update's body. Raises ConfigError; `source` names the update."""
+    if len(body) > MAX_UPDATE_BYTES:
+        raise ConfigError(
+            f"{source} has {len(body)} bytes, the limit is {MAX_UPDATE_BYTES}; send changed keys only"
+        )
+    try:
+        return parse_properties(bytes(body).decode(), source)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source} is not UTF-8: {error}") from error
+
+
+def _told(mistakes: list[Mistake], source: str, file: Path | None) -> str:
+    lines = line_numbers(file) if file is not None else {}
+    mistakes.sort(key=lambda mistake: lines.get(mistake.key, 0))
+    if len(mistakes) == 1:
+        place = f" (line {lines[mistakes[0].key]})" if mistakes[0].key in lines else ""
+        return f"{source}: {mistakes[0].text}{place}"
+    told = [f"{source} has {len(mistakes)} mistakes:"]
+    for key, text in mistakes[:_MOST_SHOWN]:
+        told.append(f"  line {lines[key]}: {text}" if key in lines else f"  {text}")
+    if len(mistakes) > _MOST_SHOWN:
+        told.append(f"  and {len(mistakes) - _MOST_SHOWN} more")
+    return "\n".join(told)

@@ -1,0 +1,26 @@
+"""What somebody meant who wrote a word that nothing knows."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+# Comparing takes quadratic time in the length; no key of ours has half as many letters.
+_LONGEST: Final = 100
+_ALIKE: Final = 0.75
+
+
+def likely_meant(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` resembles most, whatever the case; None when none is near."""
+    if len(word) > _LONGEST:
+        return None
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_ALIKE)
+    return by_lower[near[0]] if near else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean x?` for a sentence that refuses `word`, or nothing."""
+    meant = likely_meant(word, known)
+    return f"; did you mean {meant}?" if meant else ""

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker.config import BROKER_PROMISES, broker_configs
+from cometmq.errors import ConfigError
+from cometmq.namesrv.config import NAMESRV_PROMISES, namesrv_config
+from cometmq.runtime.config_check import (
+    MAX_UPDATE_BYTES,
+    Promise,
+    check_update,
+    checked_configs,
+    decode_update,
+    is_true,
+)
+from cometmq.runtime.java_keys import JAVA_KEYS
+from cometmq.runtime.spelling import likely_meant
+
+
+@dataclass
+class Sample:
+    listen_port: int = field(default=1, metadata={"min": 0, "max": 65535})
+    broker_name: str = "a"
+    even: int = 2
+
+    def __post_init__(self) -> None:
+        if self.even % 2:
+            raise ConfigError(f"even={self.even}: must be even")
+
+
+PROMISES = {"aclEnable": Promise(is_true, "asks for what is not there")}
+
+
+def complaint(
+    properties: dict[str, str], file: Path | None = None, *, lenient: bool = False
+) -> str:
+    with pytest.raises(ConfigError) as raised:
+        checked_configs(
+            [Sample],
+            properties,
+            server="broker",
+            source=str(file or "the properties"),
+            file=file,
+            promises=PROMISES,
+            lenient=lenient,
+        )
+    return str(raised.value)
+
+
+def test_a_misspelt_key_stops_the_start_and_is_told_what_it_is_like() -> None:
+    assert complaint({"listenPrt": "1"}) == (
+        "the properties: this broker knows no listenPrt, nor does any of Java's; did you mean "
+        "listenPort? (--lenient starts all the same)"
+    )
+    assert "did you mean" not in complaint({"xyzzy": "1"})
+
+
+def test_lenient_takes_misspelt_keys_and_nothing_else() -> None:
+    (config,) = checked_configs(
+        [Sample],
+        {"listenPrt": "1", "brokerName": "b"},
+        server="broker",
+        source="",
+        promises=PROMISES,
+        lenient=True,
+    )
+    assert config == Sample(broker_name="b")
+    text = complaint({"listenPrt": "1", "aclEnable": "true"}, lenient=True)
+    assert "aclEnable=true asks for what is not there" in text
+    assert "listenPrt" not in text
+
+
+def test_keys_that_some_release_of_java_has_are_no_mistakes() -> None:
+    properties = {"sendMessageThreadPoolNums": "4", "aclEnable": "false", "storeType": "default"}
+    checked_configs([Sample], properties, server="broker", source="", promises=PROMISES)
+
+
+def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        "# a\nbrokerName=a\\\n  b\nlistenPrt=1\n\naclEnable = true\r\nlistenPort=many\n"
+    )
+    properties = {"brokerName": "ab", "listenPrt": "1", "aclEnable": "true", "listenPort": "many"}
+    lines = complaint(properties, file).splitlines()
+    assert lines[0] == f"{file} has 3 mistakes:"
+    assert [line.split(": ")[0] for line in lines[1:]] == ["  line 4", "  line 6", "  line 7"]
+    assert "listenPort=many does not fit" in lines[3]
+
+
+def test_one_mistake_is_one_sentence_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=a\neven=3\n")
+    text = complaint({"brokerName": "a", "even": "3"}, file)
+    assert text == f"{file}: even=3: must be even (line 2)"
+
+
+def test_very_many_mistakes_are_not_all_told() -> None:
+    text = complaint({f"listenPrt{n}": "" for n in range(500)})
+    assert text.startswith("the properties has 500 mistakes:")
+    assert text.endswith("and 480 more")
+
+
+ASKED = {
+    "aclEnable": "true",
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "TRUE",
+    "migrateAuthFromV1Enabled": "true",
+    "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"hidden"}',
+    "tls.enable": "true",
+    "tlsEnable": "true",
+    "tls.server.mode": "enforcing",
+    "tlsServerMode": "ENFORCING",
+    "tlsMode": "enforcing",
+    "tls.server.authClient": "true",
+    "tlsServerAuthClient": "true",
+    "tls.server.need.client.auth": "require",
+    "tlsServerNeedClientAuth": "optional",
+    "tls.client.authServer": "true",
+    "tlsClientAuthServer": "true",
+    "useTLS": "true",
+    "brokerRole": "SLAVE",
+    "enableDLegerCommitLog": "true",
+    "enableControllerMode": "true",
+    "allAckInSyncStateSet": "true",
+    "inSyncReplicas": "2",
+    "minInSyncReplicas": "3",
+    "enabledAppendPropCRC": "true",
+    "forceVerifyPropCRC": "true",
+    "enableControllerInNamesrv": "true",
+}
+HARMLESS = {
+    "tls.server.mode": "permissive",
+    "tlsServerMode": "disabled",
+    "tlsMode": "permissive",
+    "tls.server.need.client.auth": "none",
+    "tlsServerNeedClientAuth": "none",
+    "innerClientAuthenticationCredentials": "",
+    "brokerRole": "SYNC_MASTER",
+    "inSyncReplicas": "1",
+    "minInSyncReplicas": "1",
+}
+
+
+@pytest.mark.parametrize("key", sorted(BROKER_PROMISES))
+def test_a_broker_does_not_start_without_the_protection_that_is_asked_for(key: str) -> None:
+    with pytest.raises(ConfigError, match=key) as raised:
+        broker_configs({key: ASKED[key]}, source="broker.conf", lenient=True)
+    assert "hidden" not in str(raised.value)
+    broker_configs({key: HARMLESS.get(key, "false")}, source="broker.conf")
+
+
+@pytest.mark.parametrize("key", sorted(NAMESRV_PROMISES))
+def test_a_name_server_does_not_start_without_the_protection_that_is_asked_for(key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        namesrv_config({key: ASKED[key]}, source="namesrv.conf", lenient=True)
+    namesrv_config({key: HARMLESS.get(key, "false")}, source="namesrv.conf")
+
+
+def test_every_promise_is_tried_above() -> None:
+    assert {*BROKER_PROMISES, *NAMESRV_PROMISES} == ASKED.keys()
+
+
+def test_an_update_is_held_to_the_same() -> None:
+    def update(**changes: str) -> None:
+        check_update(
+            changes,
+            [Sample],
+            server="broker",
+            source="the update",
+            promises=PROMISES,
+            given=["mine"],
+        )
+
+    update(mine="1", listenPort="5", storeType="x", aclEnable="false")
+    with pytest.raises(ConfigError, match="aclEnable=true asks for"):
+        update(aclEnable="true")
+    with pytest.raises(ConfigError, match="did you mean listenPort"):
+        update(listenPrt="1")
+
+
+def test_an_update_has_a_limit() -> None:
+    assert decode_update(b"a=1\n", "the update") == {"a": "1"}
+    with pytest.raises(ConfigError, match=f"the limit is {MAX_UPDATE_BYTES}"):
+        decode_update(b"a" * (MAX_UPDATE_BYTES + 1), "the update")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        decode_update(b"\xff", "the update")
+
+
+def test_javas_keys_are_those_of_its_configuration_classes() -> None:
+    assert {"brokerRole", "aclEnable", "controllerAddr", "kvConfigPath", "useTLS"} <= JAVA_KEYS
+    assert "listenPrt" not in JAVA_KEYS
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("listenPrt", "listenPort"),
+        ("LISTENPORT", "listenPort"),
+        ("namesrvAdrr", "namesrvAddr"),
+        ("enableDLedgerCommitLog", "enableDLegerCommitLog"),
+        ("xyzzy", None),
+        ("listenPort" * 1000, None),
+    ],
+)
+def test_the_nearest_word_is_found(word: str, meant: str | None) -> None:
+    assert likely_meant(word, JAVA_KEYS) == meant
