@@ -14,7 +14,7 @@ from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
 from cometmq.namesrv.route_table import FLAG_UNIT, FLAG_UNIT_SUB, RouteTable
-from cometmq.protocol import headers
+from cometmq.protocol import headers, limits
 from cometmq.protocol.bodies import KVTable, TopicList
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -76,7 +76,10 @@ class AdminHandlers:
             self._delete_topic,
         )
         handlers.register(
-            code.REGISTER_TOPIC_IN_NAMESRV, headers.RegisterTopicRequestHeader, self._register_topic
+            code.REGISTER_TOPIC_IN_NAMESRV,
+            headers.RegisterTopicRequestHeader,
+            self._register_topic,
+            max_body_length=limits.MAX_TOPIC_ROUTE_LENGTH,
         )
         handlers.register(code.PUT_KV_CONFIG, headers.PutKVConfigRequestHeader, self._put_kv)
         handlers.register(code.GET_KV_CONFIG, headers.GetKVConfigRequestHeader, self._get_kv)
@@ -86,7 +89,12 @@ class AdminHandlers:
         handlers.register(
             code.GET_KVLIST_BY_NAMESPACE, headers.GetKVListByNamespaceRequestHeader, self._list_kv
         )
-        handlers.register(code.UPDATE_NAMESRV_CONFIG, NoHeader, self._update_config)
+        handlers.register(
+            code.UPDATE_NAMESRV_CONFIG,
+            NoHeader,
+            self._update_config,
+            max_body_length=limits.MAX_CONFIG_LENGTH,
+        )
         handlers.register(code.GET_NAMESRV_CONFIG, NoHeader, self._get_config)
 
     def _cluster_info(
@@ -183,6 +191,7 @@ class AdminHandlers:
         assert request.header is not None
         topic = request.header.topic
         route = decode_body(request.body, TopicRouteData) if request.body else TopicRouteData()
+        limits.check_route_queues(route)
         stranger = self._table.register_topic(topic, route.queue_datas)
         if stranger is not None:
             # Success all the same, as Java answers.
@@ -198,6 +207,7 @@ class AdminHandlers:
     ) -> RemotingCommand:
         header = request.header
         assert header is not None
+        limits.check_kv(header.namespace, header.key, header.value)
         try:
             await self._kv_config.put(header.namespace, header.key, header.value)
         except OSError as error:

@@ -15,7 +15,7 @@ from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
 from cometmq.namesrv.route_table import BrokerKey, Registration, RouteTable
-from cometmq.protocol import headers
+from cometmq.protocol import headers, limits
 from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
@@ -53,7 +53,10 @@ class RouteHandlers:
             RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader, self._route
         )
         handlers.register(
-            RequestCode.REGISTER_BROKER, headers.RegisterBrokerRequestHeader, self._register_broker
+            RequestCode.REGISTER_BROKER,
+            headers.RegisterBrokerRequestHeader,
+            self._register_broker,
+            max_body_length=limits.MAX_REGISTRATION_LENGTH,
         )
         handlers.register(
             RequestCode.UNREGISTER_BROKER,
@@ -64,6 +67,7 @@ class RouteHandlers:
             RequestCode.QUERY_DATA_VERSION,
             headers.QueryDataVersionRequestHeader,
             self._query_data_version,
+            max_body_length=limits.MAX_DATA_VERSION_LENGTH,
         )
         handlers.register(
             RequestCode.BROKER_HEARTBEAT,
@@ -114,6 +118,7 @@ class RouteHandlers:
             body = decode_register_body(
                 request.body, compressed=compressed, version=request.version
             )
+            limits.check_registration(body)
         registration = Registration(
             header.cluster_name,
             header.broker_name,

@@ -89,7 +89,8 @@ def _outside_of_texts(data: bytes) -> _Mask:
 
 def _brackets(body: _Bytes) -> _Mask:
     folded = body & 0xDF  # `{` and `[` differ in one bit, `}` and `]` in the same
-    return (folded == ord("[")) | (folded == ord("]"))
+    brackets: _Mask = (folded == ord("[")) | (folded == ord("]"))
+    return brackets
 
 
 def _runs_before_colon(mask: _Mask, body: _Bytes, plain: _Mask) -> tuple[_Places, _Places]:
@@ -99,7 +100,7 @@ def _runs_before_colon(mask: _Mask, body: _Bytes, plain: _Mask) -> tuple[_Places
     edges[0], edges[-1] = mask[0], mask[-1]
     places = _places(edges, per_token=2)
     starts, stops = places[::2], places[1::2]
-    chosen = np.append((body == _COLON) & plain, False)[stops]  # noqa: FBT003 - numpy's signature
+    chosen = np.append((body == _COLON) & plain, False)[stops]
     return starts[chosen], stops[chosen]
 
 
