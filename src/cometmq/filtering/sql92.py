@@ -46,7 +46,7 @@ _CACHED_EXPRESSIONS: Final = 512
 # Comments, strings, words and numbers, signs. Nothing in it is tried twice, even where an end is
 # missing; an error there is for the parser to find.
 _PART: Final = re.compile(
-    r"(?:--[^\n\r]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|\s)++|('(?:[^']|'')*+'?|[\w.$]++|[^\w.$'\s])"
+    r"(?:--[^\n\r]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|\s)++|('(?:[^']|'')*+'?|(?:[\d.]++[eE][+-])?[\w.$]++|[^\w.$'\s])"
 )
 _TERM_STARTS: Final = frozenset("'_$." + string.ascii_letters + string.digits)
 

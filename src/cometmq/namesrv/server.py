@@ -42,7 +42,7 @@ class NameServer:
         self.table = RouteTable(self.config, clock)
         self._kv_config = KvConfig(self.config.kv_config_path)
         configuration = Configuration([self.config], properties)
-        handlers = Handlers()
+        self.handlers = handlers = Handlers()
         RouteHandlers(self.config, self.table, self._kv_config, clock).register(handlers)
         AdminHandlers(self.config, self.table, self._kv_config, configuration).register(handlers)
         self._server = RemotingServer(

@@ -30,6 +30,7 @@ T = TypeVar("T")
 MAX_DEPTH: Final = 64
 # Values of a body that holds nulls or references: those are looked at one by one, in Python.
 MAX_TREE_VALUES: Final = 200_000
+MAX_REFERENCES: Final = 10_000
 # Values that references may repeat, lest a small body with references to references fill the memory.
 MAX_REFERENCED_NODES: Final = 100_000
 
@@ -134,7 +135,7 @@ def _without_nulls(value: Any, depth: int) -> Any:
 
 
 def _check_values(data: bytes) -> None:
-    """Raise ProtocolError for too many values. Commas and brackets in texts count too: to tell them
+    """Raise ProtocolError for too many values or references. Commas and brackets in texts count too: to tell them
     apart would take as long as the work that is refused.
     """
     count = data.count(b",") + data.count(b"[") + data.count(b"{") + 1
@@ -142,6 +143,12 @@ def _check_values(data: bytes) -> None:
         raise ProtocolError(
             f"a JSON body with nulls or references has {count} values, the limit MAX_TREE_VALUES is "
             f"{MAX_TREE_VALUES}; leave the nulls out, repeat what is referred to, or send it in parts"
+        )
+    references = data.count(_REFERENCE)
+    if references > MAX_REFERENCES:
+        raise ProtocolError(
+            f"a JSON body has {references} references, the limit MAX_REFERENCES is {MAX_REFERENCES}; "
+            "repeat what is referred to"
         )
 
 

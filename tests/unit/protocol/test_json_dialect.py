@@ -252,7 +252,7 @@ def test_deep_nesting_under_an_unknown_key_is_refused() -> None:
 def test_what_the_dialect_may_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_keys, "MAX_DIALECT_TOKENS", 3)
     assert decode_body(b"{0:1}", dict[str, int]) == {"0": 1}
-    with pytest.raises(ProtocolError, match="has 4 words.*MAX_DIALECT_TOKENS is 3.*strict JSON"):
+    with pytest.raises(ProtocolError, match=r"has 4 words.*MAX_DIALECT_TOKENS is 3.*strict JSON"):
         decode_body(b"{0:1,1:1}", dict[str, int])
 
 
