@@ -18,11 +18,11 @@ import zstandard
 from tests.growth import check_growth, cpu_seconds
 
 from cometmq.client.trace_codec import decode_traces
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, ProtocolError
 from cometmq.filtering.sql92 import MAX_EXPRESSION_LENGTH, compile_sql
 from cometmq.filtering.tags import accepts, build_subscription, tag_matcher
 from cometmq.model.names import group_fault, topic_fault
-from cometmq.model.route import ClusterInfo, TopicRouteData
+from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from cometmq.protocol import bodies, consumer_bodies
@@ -34,6 +34,7 @@ from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType
 from cometmq.protocol.headers import PullMessageRequestHeader
 from cometmq.protocol.ids import parse_offset_id, parse_unique_id
 from cometmq.protocol.json_dialect import decode_body, encode_body, encode_strict_sorted, pretty
+from cometmq.protocol.limits import check_route
 from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.protocol.recall_handle import RecallHandle
@@ -222,6 +223,14 @@ DECODERS: dict[str, tuple[Callable[[int], Any], Work, int]] = {
         6 * _KIB,
     ),
     "empty tags": (lambda n: "|" * n, lambda text: build_subscription("t", text), 64 * _KIB),
+    "queues of a route": (
+        lambda n: TopicRouteData(
+            [BrokerData(f"b-{i}", "c", {0: "h:1"}) for i in range(n)],
+            [QueueData(f"b-{i}", 1, 1, 6) for i in range(n)],
+        ),
+        lambda route: (check_route(route).publish_queues("t"), route.subscribe_queues("t")),
+        2_000,
+    ),
     "code sets": (
         lambda n: SubscriptionData("t", "a", ["a"] * n, list(range(n))),
         lambda data: (tag_matcher(data), accepts(data, "b")),
@@ -393,3 +402,15 @@ def test_an_expression_takes_time_in_proportion_to_its_length(name: str) -> None
         return cpu_seconds(lambda: compile_sql(text), CometMQError)
 
     check_growth(cost_of, MAX_EXPRESSION_LENGTH // 5)
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        TopicRouteData(queue_datas=[QueueData("b", 2**31 - 1, 1, 6)]),
+        TopicRouteData(order_topic_conf="b:999999999"),
+    ],
+)
+def test_a_route_of_more_queues_than_a_client_can_list_is_refused(route: TopicRouteData) -> None:
+    with pytest.raises(ProtocolError, match="queues in a route, the limit MAX_QUEUES_OF_TOPIC is"):
+        check_route(route)

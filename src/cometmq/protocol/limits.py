@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.errors import ProtocolError
-from cometmq.model.route import TopicRouteData
+from cometmq.model.route import TopicRouteData, order_conf
 from cometmq.model.subscription import EXPRESSION_SQL92, MAX_TAGS, SubscriptionData
 from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, RegisterBrokerBody
 
@@ -36,6 +36,7 @@ MAX_LOCKS: Final = 16_384
 MAX_REGISTERED_TOPICS: Final = 100_000
 MAX_FILTER_SERVERS: Final = 1_024
 MAX_ROUTE_QUEUES: Final = 1_024
+MAX_QUEUES_OF_TOPIC: Final = 262_144
 MAX_KV_LENGTH: Final = 64 * 1024
 
 
@@ -125,6 +126,20 @@ def check_route_queues(route: TopicRouteData) -> None:
         MAX_ROUTE_QUEUES,
         "set them in several requests",
     )
+
+
+def check_route(route: TopicRouteData) -> TopicRouteData:
+    """The route itself. Raises ProtocolError for one of more queues than a client may list."""
+    count = sum(max(data.read_queue_nums, data.write_queue_nums, 0) for data in route.queue_datas)
+    count += sum(number for _, number in order_conf(route.order_topic_conf or ""))
+    check_limit(
+        "queues in a route",
+        count,
+        "MAX_QUEUES_OF_TOPIC",
+        MAX_QUEUES_OF_TOPIC,
+        "lower the topic's queue numbers at its brokers",
+    )
+    return route
 
 
 def check_kv(namespace: str, key: str, value: str) -> None:

@@ -19,6 +19,7 @@ defaults, as they do in Java.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -78,9 +79,12 @@ def decode_register_body(data: bytes, *, compressed: bool, version: int) -> Regi
         return decode_body(data, RegisterBrokerBody)
     reader = _Reader(inflate(data, max_length=MAX_INFLATED_LENGTH))
     wrapper = TopicConfigSerializeWrapper(decode_body(reader.sized(), DataVersion))
-    for _ in range(reader.count("topics")):
-        config = _decode_topic(reader.sized())
-        wrapper.topic_config_table[config.topic_name] = config
+    topics = [_topic_fields(data) for data in reader.many_sized(reader.count("topics"))]
+    try:
+        configs = msgspec.convert(topics, list[TopicConfig], strict=False)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"a registered topic does not decode: {error}") from error
+    wrapper.topic_config_table = {config.topic_name: config for config in configs}
     filter_servers = decode_body(reader.sized(), list[str])
     if version >= MQVersion.V5_0_0:
         mappings: dict[str, dict[str, Any]] = {}
@@ -105,25 +109,23 @@ def _encode_topic(config: TopicConfig) -> bytes:
     return " ".join(map(str, fields)).encode()
 
 
-def _decode_topic(data: bytes) -> TopicConfig:
+def _topic_fields(data: bytes) -> dict[str, Any]:
     # The attributes' JSON may hold blanks itself, hence the limit on the split.
     try:
         name, read_queues, write_queues, perm, filter_type, *rest = data.decode().split(" ", 5)
-        attributes = rest[0] if rest else ""
-        fields = {
-            "topicName": name,
-            "readQueueNums": read_queues,
-            "writeQueueNums": write_queues,
-            "perm": perm,
-            "topicFilterType": filter_type,
-            # Nearly every topic has none.
-            "attributes": {}
-            if attributes in ("", "{}")
-            else decode_body(attributes.encode(), dict[str, str]),
-        }
-        return msgspec.convert(fields, TopicConfig, strict=False)
-    except (ValueError, msgspec.ValidationError) as error:
+    except ValueError as error:
         raise ProtocolError(f"a registered topic {data[:80]!r} does not decode: {error}") from error
+    fields: dict[str, Any] = {
+        "topicName": name,
+        "readQueueNums": read_queues,
+        "writeQueueNums": write_queues,
+        "perm": perm,
+        "topicFilterType": filter_type,
+    }
+    # Nearly every topic has none.
+    if rest and rest[0] not in ("", "{}"):
+        fields["attributes"] = decode_body(rest[0].encode(), dict[str, str])
+    return fields
 
 
 def _int32(value: int) -> bytes:
@@ -158,6 +160,17 @@ class _Reader:
 
     def sized(self) -> bytes:
         return self._take(int.from_bytes(self._take(4), "big"))
+
+    def many_sized(self, count: int) -> Iterator[bytes]:
+        """So many fields; as `sized`, in half the time."""
+        data, length = self._data, len(self._data)
+        for _ in range(count):
+            start = self._position + 4
+            end = start + int.from_bytes(data[self._position : start], "big")
+            if end > length:
+                self.sized()  # raises what is to be said
+            self._position = end
+            yield data[start:end]
 
     def _take(self, length: int) -> bytes:
         end = self._position + length
