@@ -352,6 +352,36 @@ def test_one_entry_too_many_is_refused_and_says_so(
     asyncio.run(run())
 
 
+def test_others_are_served_while_a_large_heartbeat_is_taken_in() -> None:
+    expressions = [
+        {
+            "topic": f"t-{i}",
+            "subString": f"a = {i}" + " OR b = 'x'" * 100,
+            "expressionType": "SQL92",
+        }
+        for i in range(limits.MAX_SQL_SUBSCRIPTIONS)
+    ]
+    group = {"groupName": "one", "subscriptionDataSet": expressions}
+    body = as_json({"clientID": "c", "consumerDataSet": [group]})
+
+    async def run() -> None:
+        async with Cluster() as cluster:
+            large, small = Asker(cluster), Asker(cluster)
+            locks = next(row for row in ROWS if row.reader == "LockHandlers.lock")
+            await small.ask(locks, queues(1))
+            heartbeat = asyncio.create_task(large.ask(ROWS[0], body))
+            served = 0
+            while not heartbeat.done():
+                await small.ask(locks, queues(1))
+                served += 1
+            assert (await heartbeat).code == 0
+            assert served >= 10  # in one piece it is two
+            await large.close()
+            await small.close()
+
+    asyncio.run(run())
+
+
 def test_a_body_that_is_too_long_is_refused_before_it_is_decoded() -> None:
     async def run() -> None:
         async with Cluster() as cluster:

@@ -15,6 +15,7 @@ from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
+from cometmq.protocol import json_dialect
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
@@ -67,6 +68,7 @@ class NameServer:
         await self._server.start()
         period_s = self.config.scan_not_active_broker_interval / 1000
         self._tasks.every(period_s, self.scan, "scan")
+        self._tasks.spawn(asyncio.to_thread(json_dialect.prepare), "prepare-json-dialect")
         log.info("name server listens", address=self.config.bind_address, port=self.port)
 
     async def close(self) -> None:
