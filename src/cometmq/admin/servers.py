@@ -11,6 +11,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
 from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.limits import check_route
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials, check_credentials, refused
 from cometmq.remoting.tls import Tls, tls_of
@@ -73,7 +74,7 @@ class AdminClient:
                 )
             if answer.code != ResponseCode.SUCCESS:
                 raise refused(answer, address, f"the route of topic {topic}")
-            return decode_body(bytes(answer.body), TopicRouteData)
+            return check_route(decode_body(bytes(answer.body), TopicRouteData))
         assert failure is not None, "there is at least one name server"
         raise failure
 

@@ -5,15 +5,20 @@ Java: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeLi
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
 import structlog
 
 from cometmq.broker.clients import ClientManager, Member
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.topics import TopicManager
-from cometmq.errors import ConnectionLostError
+from cometmq.errors import ConnectionLostError, FilterExpressionError
+from cometmq.filtering.sql92 import compile_sql
 from cometmq.model import names
-from cometmq.model.subscription import ConsumerData
+from cometmq.model.subscription import EXPRESSION_SQL92, ConsumerData
 from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
 from cometmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, request, response
@@ -24,9 +29,11 @@ from cometmq.protocol.headers import (
     UnregisterClientRequestHeader,
 )
 from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.limits import MAX_HEARTBEAT_LENGTH, check_heartbeat
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.dispatch import Answer, Handlers
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.slices import run_slice, run_slices
 
 log = structlog.get_logger(__name__)
 
@@ -50,10 +57,18 @@ class ClientHandlers:
         self._clients = clients
         self._groups = groups
         self._topics = topics
+        # Groups whose members are to be told that they changed, in the order in which they did.
+        self._changed: dict[str, None] = {}
+        self._telling: Iterator[None] | None = None
         clients.on_members_changed.append(self.notify_members)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.HEART_BEAT, NoHeader, self.heartbeat)
+        handlers.register(
+            RequestCode.HEART_BEAT,
+            NoHeader,
+            self.heartbeat,
+            max_body_length=MAX_HEARTBEAT_LENGTH,
+        )
         handlers.register(
             RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, self.unregister
         )
@@ -63,13 +78,15 @@ class ClientHandlers:
             self.consumer_list,
         )
 
-    def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+    def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> Answer:
         """Take in every group of the client; unknown consumer groups are made if allowed.
 
-        A client that says a fingerprint may leave its subscriptions out of the next heartbeat, if
-        the answer says that they have not changed (Java: heartBeatV2).
+        A client in many groups is taken in in slices, and others are served in between. A client
+        that says a fingerprint may leave its subscriptions out of the next heartbeat, if the answer
+        says that they have not changed (Java: heartBeatV2).
         """
         data = decode_body(call.body, HeartbeatData)
+        check_heartbeat(data)
         member = Member(
             data.client_id,
             connection,
@@ -77,20 +94,46 @@ class ClientHandlers:
             call.version,
             self._clock.monotonic(),
         )
-        changed = not data.heartbeat_fingerprint
+        is_new = not data.heartbeat_fingerprint
+        answer = response(
+            ResponseCode.SUCCESS,
+            ext={_SUPPORTS_V2: "true", _SUB_CHANGE: "true" if is_new else "false"},
+        )
+        steps = self._take_in(member, data, answer)
+        return answer if run_slice(steps) else self._go_on(steps, answer)
+
+    async def _go_on(self, steps: Iterator[None], answer: RemotingCommand) -> RemotingCommand:
+        await run_slices(steps)
+        return answer
+
+    def _take_in(
+        self, member: Member, data: HeartbeatData, answer: RemotingCommand
+    ) -> Iterator[None]:
+        """Register the client with its groups, a step for each; note in `answer` what has changed."""
         for consumer in data.consumer_data_set:
+            for subscription in consumer.subscription_data_set:
+                if subscription.expression_type == EXPRESSION_SQL92:
+                    # Takes the longest of all. What is wrong with it is said when it is registered.
+                    with contextlib.suppress(FilterExpressionError):
+                        compile_sql(subscription.sub_string)
+                    yield
+            if member.connection.closed:  # nobody would take it out again
+                return
             if self._prepare_group(consumer):
-                changed |= self._subscriptions_changed(data, consumer.group_name)
+                if self._subscriptions_changed(data, consumer.group_name):
+                    answer.ext[_SUB_CHANGE] = "true"
                 self._clients.register_consumer(
                     member,
                     consumer,
                     fingerprint=data.heartbeat_fingerprint,
                     without_subscriptions=data.without_sub,
                 )
+            yield
         for producer in data.producer_data_set:
+            if member.connection.closed:
+                return
             self._clients.register_producer(member, producer.group_name)
-        ext = {_SUPPORTS_V2: "true", _SUB_CHANGE: "true" if changed else "false"}
-        return response(ResponseCode.SUCCESS, ext=ext)
+            yield
 
     def _prepare_group(self, consumer: ConsumerData) -> bool:
         """Make group and retry topic if need be; False when the group may not be used."""
@@ -143,23 +186,45 @@ class ClientHandlers:
             ResponseCode.SUCCESS, body=encode_body(GetConsumerListByGroupResponseBody(ids))
         )
 
-    def notify_members(self, group: str, members: list[Member]) -> None:
-        """Tell a group's members to rebalance (code 40, one way)."""
+    def notify_members(self, group: str, _members: list[Member]) -> None:
+        """Tell a group's members to rebalance (code 40, one way), soon after this turn of the loop.
+
+        Changes that come until then are told of once: when many members come or go together, each
+        would else be told of every other.
+        """
         config = self._groups.get(group)
         if not self._config.notify_consumer_ids_changed_enable or (
             config is not None and not config.notify_consumer_ids_changed_enable
         ):
             return
-        for member in members:
-            try:
-                member.connection.send_oneway(
-                    request(
-                        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                        NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
+        if not self._changed and self._telling is None:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._changed[group] = None
+
+    def _tell(self) -> None:
+        """Tell members of changed groups for a slice of time, and go on in the next turn."""
+        if self._telling is None:
+            self._telling = self._notifications()
+        if run_slice(self._telling):
+            self._telling = None
+        else:
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _notifications(self) -> Iterator[None]:
+        while self._changed:
+            group = next(iter(self._changed))
+            del self._changed[group]
+            for member in self._clients.consumers(group):
+                try:
+                    member.connection.send_oneway(
+                        request(
+                            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                            NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
+                        )
                     )
-                )
-            except ConnectionLostError:  # its own removal is under way
-                log.debug("member not notified", group=group, client_id=member.client_id)
+                except ConnectionLostError:  # its own removal is under way
+                    log.debug("member not notified", group=group, client_id=member.client_id)
+                yield
 
 
 def _language(language: str | int | None) -> str:

@@ -34,6 +34,7 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.limits import MAX_STATUS_LENGTH, check_limit
 from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table, queue_table
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -312,6 +313,13 @@ async def _status(
         answer = await member.connection.call(command, STATUS_TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:
             return None
+        check_limit(
+            "bytes in a status",
+            len(answer.body),
+            "MAX_STATUS_LENGTH",
+            MAX_STATUS_LENGTH,
+            "ask for one topic of fewer queues",
+        )
         return decode_queue_table(bytes(answer.body), "messageQueueTable", int)
     except CometMQError as error:
         log.warning("no status from a member", client_id=member.client_id, reason=str(error))

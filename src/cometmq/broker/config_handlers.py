@@ -20,6 +20,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.limits import MAX_CONFIG_LENGTH
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
@@ -101,7 +102,12 @@ class ConfigHandlers:
         self._version = DataVersion()
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.UPDATE_BROKER_CONFIG, NoHeader, self.update)
+        handlers.register(
+            RequestCode.UPDATE_BROKER_CONFIG,
+            NoHeader,
+            self.update,
+            max_body_length=MAX_CONFIG_LENGTH,
+        )
         handlers.register(RequestCode.GET_BROKER_CONFIG, NoHeader, self.show)
 
     def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:

@@ -13,6 +13,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.limits import MAX_LOCK_LENGTH, check_locks
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
@@ -24,12 +25,17 @@ class LockHandlers:
         self._locks = locks
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.LOCK_BATCH_MQ, NoHeader, self.lock)
-        handlers.register(RequestCode.UNLOCK_BATCH_MQ, NoHeader, self.unlock)
+        handlers.register(
+            RequestCode.LOCK_BATCH_MQ, NoHeader, self.lock, max_body_length=MAX_LOCK_LENGTH
+        )
+        handlers.register(
+            RequestCode.UNLOCK_BATCH_MQ, NoHeader, self.unlock, max_body_length=MAX_LOCK_LENGTH
+        )
 
     def lock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Answers with those of the named queues that the client holds from now on."""
         body = decode_body(call.body, LockBatchRequestBody)
+        check_locks(body)
         queues = (bean.queue() for bean in body.mq_set)
         held = self._locks.lock(body.consumer_group, body.client_id, queues)
         beans = [MessageQueueBean.of(queue) for queue in sorted(held)]
@@ -37,6 +43,7 @@ class LockHandlers:
 
     def unlock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         body = decode_body(call.body, UnlockBatchRequestBody)
+        check_locks(body)
         queues = (bean.queue() for bean in body.mq_set)
         self._locks.unlock(body.consumer_group, body.client_id, queues)
         return response(ResponseCode.SUCCESS)

@@ -25,6 +25,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.limits import MAX_CHECK_LENGTH, check_subscription
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
@@ -73,7 +74,12 @@ class PropertyFilters:
         clients.on_members_changed.append(self._members_changed)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.CHECK_CLIENT_CONFIG, NoHeader, self.check_client)
+        handlers.register(
+            RequestCode.CHECK_CLIENT_CONFIG,
+            NoHeader,
+            self.check_client,
+            max_body_length=MAX_CHECK_LENGTH,
+        )
 
     def start(self, tasks: TaskOwner) -> None:
         tasks.every(_SAVE_PERIOD_S, self.save, "save-consumer-filters")
@@ -93,6 +99,7 @@ class PropertyFilters:
     def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Would this broker serve the subscription? FilterExpressionError carries code 23."""
         subscription = decode_body(call.body, CheckClientRequestBody).subscription_data
+        check_subscription(subscription)
         if by_class(subscription):
             self._predicates.find(subscription.sub_string)
         elif not is_tag_type(subscription.expression_type):

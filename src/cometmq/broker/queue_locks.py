@@ -17,6 +17,9 @@ log = structlog.get_logger(__name__)
 LOCK_MAX_LIVE_MS: Final = 60_000
 MAX_LOCKS_PER_GROUP: Final = 65_536
 MAX_GROUPS: Final = 65_536
+MAX_LOCKS: Final = 1_048_576
+# Looking for expired locks goes through all of them.
+_SWEEP_PERIOD_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -30,25 +33,57 @@ class QueueLocks:
 
     A lock lives for LOCK_MAX_LIVE_MS after its holder asked for it the last time; until then nobody
     else gets it, and afterwards whoever asks first. Like Java's, the table does not outlive the
-    broker.
+    broker. A lock that the limits leave no room for is not given, as if another client held it.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
+        self._swept_at = -_SWEEP_PERIOD_S
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Give `queues` to the client where they are free; those it holds afterwards, renewed."""
         now = self._clock.monotonic()
-        locks = self._groups.get(group)
-        if locks is None:
-            if len(self._groups) >= MAX_GROUPS:
-                self._forget_expired(now)
-            if len(self._groups) >= MAX_GROUPS:
-                log.warning("no locks for another group", group=group, limit=MAX_GROUPS)
-                return set()
-            locks = self._groups[group] = {}
-        return {queue for queue in queues if self._lock_one(group, locks, queue, client_id, now)}
+        if len(self._groups) >= MAX_GROUPS or self._count >= MAX_LOCKS:
+            self._sweep(now)
+        locks = self._groups.get(group, {})
+        held: set[MessageQueue] = set()
+        full = taken_over = 0
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is None:
+                if not self._has_room(group, locks):
+                    full += 1
+                    continue
+                locks[queue] = _Lock(client_id, now)
+                self._groups[group] = locks
+                self._count += 1
+            elif lock.client_id == client_id:
+                lock.renewed_at = now
+            elif _expired(lock, now):
+                taken_over += 1
+                lock.client_id, lock.renewed_at = client_id, now
+            else:
+                continue
+            held.add(queue)
+        if taken_over:
+            log.warning(
+                "expired queue locks change hands",
+                group=group,
+                client_id=client_id,
+                queues=taken_over,
+            )
+        if full:
+            log.warning(
+                "queue locks not given: there are too many",
+                group=group,
+                client_id=client_id,
+                queues=full,
+                limits=f"MAX_LOCKS_PER_GROUP={MAX_LOCKS_PER_GROUP}, MAX_LOCKS={MAX_LOCKS}, "
+                f"MAX_GROUPS={MAX_GROUPS}",
+            )
+        return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Release those of `queues` that the client holds."""
@@ -57,50 +92,42 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             self._groups.pop(group, None)
 
     def holds_any(self, group: str) -> bool:
         """Whether a member of the group holds a lock that has not expired."""
         now = self._clock.monotonic()
-        return any(not _expired(lock, now) for lock in self._groups.get(group, {}).values())
-
-    def _lock_one(
-        self,
-        group: str,
-        locks: dict[MessageQueue, _Lock],
-        queue: MessageQueue,
-        client_id: str,
-        now: float,
-    ) -> bool:
-        lock = locks.get(queue)
-        if lock is None:
-            if len(locks) >= MAX_LOCKS_PER_GROUP:
-                log.warning("no lock for another queue", group=group, limit=MAX_LOCKS_PER_GROUP)
-                return False
-            locks[queue] = _Lock(client_id, now)
+        locks = self._groups.get(group)
+        if locks is None:
+            return False
+        if any(not _expired(lock, now) for lock in locks.values()):
             return True
-        if lock.client_id != client_id:
-            if not _expired(lock, now):
-                return False
-            log.warning(
-                "an expired queue lock changes hands",
-                group=group,
-                queue=str(queue),
-                holder=lock.client_id,
-                client_id=client_id,
-            )
-            lock.client_id = client_id
-        lock.renewed_at = now
-        return True
+        self._forget(group)  # so that the next one who asks need not look through them
+        return False
 
-    def _forget_expired(self, now: float) -> None:
+    def _has_room(self, group: str, locks: dict[MessageQueue, _Lock]) -> bool:
+        return (
+            len(locks) < MAX_LOCKS_PER_GROUP
+            and self._count < MAX_LOCKS
+            and (group in self._groups or len(self._groups) < MAX_GROUPS)
+        )
+
+    def _sweep(self, now: float) -> None:
+        """Forget the groups whose locks have all expired, if the last time was long ago."""
+        if now - self._swept_at < _SWEEP_PERIOD_S:
+            return
+        self._swept_at = now
         for group in [
             group
             for group, locks in self._groups.items()
             if all(_expired(lock, now) for lock in locks.values())
         ]:
-            del self._groups[group]
+            self._forget(group)
+
+    def _forget(self, group: str) -> None:
+        self._count -= len(self._groups.pop(group))
 
 
 def _expired(lock: _Lock, now: float) -> bool:

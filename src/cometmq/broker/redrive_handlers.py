@@ -21,6 +21,7 @@ from cometmq.model.route import MASTER_ID
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.limits import MAX_SELECTION_LENGTH
 from cometmq.protocol.redrive import (
     LetterSelection,
     RedriveDeadLettersRequestHeader,
@@ -49,7 +50,10 @@ class RedriveHandlers:
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(
-            OwnRequestCode.REDRIVE_DEAD_LETTERS, RedriveDeadLettersRequestHeader, self.redrive
+            OwnRequestCode.REDRIVE_DEAD_LETTERS,
+            RedriveDeadLettersRequestHeader,
+            self.redrive,
+            max_body_length=MAX_SELECTION_LENGTH,
         )
 
     async def redrive(

@@ -28,7 +28,11 @@ from cometmq.protocol.headers import (
     SendMessageResponseHeader,
 )
 from cometmq.protocol.ids import encode_offset_id, unpack_host
-from cometmq.protocol.properties import decode_properties, encode_properties
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    decode_properties,
+    encode_properties,
+)
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
@@ -70,7 +74,14 @@ class ReplyHandler:
         assert header is not None
         queue_id = self._send.queue_for(header)
         body = bytes(call.frame.body)
-        properties = decode_properties(header.properties or "")
+        text = header.properties or ""
+        if len(text) > MAX_PROPERTIES_LENGTH:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the reply's properties take {len(text)} bytes, the limit is "
+                f"{MAX_PROPERTIES_LENGTH}",
+            )
+        properties = decode_properties(text)
         properties[p.MSG_REGION] = self._config.region_id
         properties[p.TRACE_SWITCH] = "true" if self._config.trace_on else "false"
         failure: Refused | None = None

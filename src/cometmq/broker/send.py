@@ -183,6 +183,8 @@ class SendHandler:
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
         text = header.properties or ""
+        if len(text) > MAX_PROPERTIES_LENGTH:
+            self._refuse_properties(len(text))
         # Substrings first: only a message that may be special pays for a closer look.
         if (
             "DELAY" in text
@@ -245,11 +247,7 @@ class SendHandler:
             text += encode_properties({p.UNIQ_CLIENT_MESSAGE_ID: unique_id})
         stored = (text + self._own_properties_text).encode()
         if len(stored) > MAX_PROPERTIES_LENGTH:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message's properties take {len(stored)} bytes, the limit is "
-                f"{MAX_PROPERTIES_LENGTH}, those of the broker included",
-            )
+            self._refuse_properties(len(stored))
         return stored, unique_id, java_hash(tags) if tags else 0
 
     def _send_special(
@@ -319,6 +317,8 @@ class SendHandler:
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
+        if len(header.properties or "") > MAX_PROPERTIES_LENGTH:
+            self._refuse_properties(len(header.properties or ""))
         if names.is_retry_topic(header.topic):
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -412,6 +412,13 @@ class SendHandler:
         if name not in self._first_sends:
             self._targets[name] = target
         return target
+
+    def _refuse_properties(self, length: int) -> NoReturn:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message's properties take {length} bytes, the limit is "
+            f"{MAX_PROPERTIES_LENGTH}, those of the broker included",
+        )
 
     def _refuse_body(self, length: int) -> NoReturn:
         if length == 0:

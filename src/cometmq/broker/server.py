@@ -121,6 +121,11 @@ class Broker:
         return self._remoting.port
 
     @property
+    def handlers(self) -> Handlers:
+        """Which requests are served, and how."""
+        return self._handlers
+
+    @property
     def address(self) -> str:
         """Where clients reach this broker, as name servers hand it out."""
         return f"{self.config.broker_ip1}:{self.port}"

@@ -11,6 +11,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
 from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.limits import check_route
 from cometmq.remoting.client import RemotingClient
 
 
@@ -34,7 +35,7 @@ class NamesrvApi:
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         answer = await self._call(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
         if answer.code == ResponseCode.SUCCESS and answer.body:
-            return decode_body(bytes(answer.body), TopicRouteData)
+            return check_route(decode_body(bytes(answer.body), TopicRouteData))
         if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS):
             raise RouteNotFoundError(
                 f"no name server of {';'.join(self._addresses)} knows a route of topic {topic}; "

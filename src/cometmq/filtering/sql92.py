@@ -8,6 +8,8 @@ ignores it). Accepted here only: the literal 0.0.
 from __future__ import annotations
 
 import functools
+import re
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import resources
@@ -17,6 +19,7 @@ from cometmq.errors import FilterExpressionError
 from cometmq.filtering import sql92_conditions as conditions
 from cometmq.filtering.metering import TERM_COST, MeteredProperties
 from cometmq.filtering.sql92_terms import (
+    MAX_TERMS,
     Condition,
     Properties,
     Term,
@@ -38,8 +41,16 @@ if TYPE_CHECKING:
     from lark.exceptions import UnexpectedInput
 
 MAX_EXPRESSION_LENGTH: Final = 16_384
+MAX_PARTS: Final = 4 * MAX_TERMS
 _CACHED_EXPRESSIONS: Final = 512
 _INT64_DIGITS: Final = len(str(INT64_LIMIT))
+
+# Comments, strings, words and numbers, signs. Nothing in it is tried twice, even where an end is
+# missing; an error there is for the parser to find.
+_PART: Final = re.compile(
+    r"(?:--[^\n\r]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|\s)++|('(?:[^']|'')*+'?|(?:[\d.]++[eE][+-])?[\w.$]++|[^\w.$'\s])"
+)
+_TERM_STARTS: Final = frozenset("'_$." + string.ascii_letters + string.digits)
 
 _KEYWORDS: Final = {
     word: f"_{word}" if word in ("AND", "OR") else word
@@ -128,6 +139,7 @@ def _compile(expression: str) -> SqlCondition:
             1,
             1,
         )
+    _check_size(expression)
     from lark.exceptions import UnexpectedInput
 
     try:
@@ -136,6 +148,25 @@ def _compile(expression: str) -> SqlCondition:
         raise _syntax_error(expression, error) from None
     assert isinstance(term, Term)
     return SqlCondition(as_condition(term), term.size)
+
+
+def _check_size(expression: str) -> None:
+    """Refuse, before it is parsed, what has more parts than the parser may take: it needs some tens
+    of microseconds for each, a thousand times as long as this count.
+    """
+    parts = [part for part in _PART.findall(expression) if part]
+    terms = sum(part[0] in _TERM_STARTS and part.upper() not in _KEYWORDS for part in parts)
+    for what, count, name, limit in (
+        ("properties and literals", terms, "MAX_TERMS", MAX_TERMS),
+        ("parts", len(parts), "MAX_PARTS", MAX_PARTS),
+    ):
+        if count > limit:
+            raise FilterExpressionError(
+                f"{count} {what} in an expression (limit {name}: {limit}); select less here and the "
+                "rest in the listener",
+                1,
+                1,
+            )
 
 
 @functools.cache

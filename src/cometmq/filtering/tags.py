@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.hashing import java_hash
-from cometmq.model.subscription import EXPRESSION_TAG, SUB_ALL, SubscriptionData
+from cometmq.model.subscription import EXPRESSION_TAG, MAX_TAGS, SUB_ALL, SubscriptionData
 
 TagMatcher = Callable[[int], bool]
 
@@ -26,7 +26,8 @@ def build_subscription(
     A tag expression that is None, empty or `*` selects every message; else `||` separates the tags
     to select. An expression of another type (`SQL92`) is carried as it stands.
 
-    Raises IllegalArgumentError for `||` without a tag, and for an empty expression of another type.
+    Raises IllegalArgumentError for `||` without a tag, for more than MAX_TAGS tags, and for an empty
+    expression of another type.
     """
     if not is_tag_type(expression_type):
         if not expression:
@@ -36,6 +37,11 @@ def build_subscription(
         )
     if not expression or expression == SUB_ALL:
         return SubscriptionData(topic, SUB_ALL, sub_version=sub_version)
+    if expression.count("||") >= MAX_TAGS:
+        raise IllegalArgumentError(
+            f"a tag expression names {expression.count('||') + 1} tags, the limit MAX_TAGS is "
+            f"{MAX_TAGS}; subscribe to * and select in the listener"
+        )
     # A dict, not a set: the tags keep the order in which they were written.
     tags = list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
     if not tags:

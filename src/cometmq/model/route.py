@@ -58,12 +58,13 @@ class TopicRouteData(msgspec.Struct, rename="camel"):
         if self.order_topic_conf:
             return [
                 MessageQueue(topic, name, queue_id)
-                for name, count in _order_conf(self.order_topic_conf)
+                for name, count in order_conf(self.order_topic_conf)
                 for queue_id in range(count)
             ]
         queues = []
+        brokers = {data.broker_name: data for data in reversed(self.broker_datas)}
         for data in sorted(self.queue_datas, key=lambda d: d.broker_name):
-            broker = self.broker(data.broker_name)
+            broker = brokers.get(data.broker_name)
             if data.perm & PERM_WRITE and broker is not None and MASTER_ID in broker.broker_addrs:
                 queues += [
                     MessageQueue(topic, data.broker_name, i) for i in range(data.write_queue_nums)
@@ -85,10 +86,11 @@ class ClusterInfo(msgspec.Struct, rename="camel"):
     cluster_addr_table: dict[str, list[str]] = {}
 
 
-def _order_conf(text: str) -> list[tuple[str, int]]:
+def order_conf(text: str) -> list[tuple[str, int]]:
+    """Broker names and queue numbers of an ordered topic's configuration; what is none is left out."""
     pairs = []
     for part in text.split(";"):
         name, _, count = part.partition(":")
-        if name and count.isdigit():
+        if name and count.isdecimal() and len(count) < 10:
             pairs.append((name, int(count)))
     return pairs

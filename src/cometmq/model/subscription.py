@@ -9,6 +9,8 @@ import msgspec
 from cometmq.model.ranges import Int32, Int64
 
 SUB_ALL: Final = "*"
+# Tags of one subscription, or of the expression of one pull: a broker goes through them each time.
+MAX_TAGS: Final = 4_096
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"
 # Not Java's, whose class filters say TAG and set `class_filter_mode`: a Java broker would take that

@@ -15,7 +15,7 @@ from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
 from cometmq.namesrv.route_table import FLAG_UNIT, FLAG_UNIT_SUB, RouteTable
-from cometmq.protocol import headers
+from cometmq.protocol import headers, limits
 from cometmq.protocol.bodies import KVTable, TopicList
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -88,7 +88,12 @@ class AdminHandlers:
         handlers.register(
             code.GET_KVLIST_BY_NAMESPACE, headers.GetKVListByNamespaceRequestHeader, self._list_kv
         )
-        handlers.register(code.UPDATE_NAMESRV_CONFIG, NoHeader, self._update_config)
+        handlers.register(
+            code.UPDATE_NAMESRV_CONFIG,
+            NoHeader,
+            self._update_config,
+            max_body_length=limits.MAX_CONFIG_LENGTH,
+        )
         handlers.register(code.GET_NAMESRV_CONFIG, NoHeader, self._get_config)
 
     def _cluster_info(
@@ -186,6 +191,7 @@ class AdminHandlers:
     ) -> RemotingCommand:
         header = request.header
         assert header is not None
+        limits.check_kv(header.namespace, header.key, header.value)
         try:
             await self._kv_config.put(header.namespace, header.key, header.value)
         except OSError as error:

@@ -16,7 +16,7 @@ from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
 from cometmq.namesrv.route_table import BrokerKey, LiveBroker, Registration, RouteTable
-from cometmq.protocol import headers
+from cometmq.protocol import headers, limits
 from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
@@ -61,7 +61,10 @@ class RouteHandlers:
             RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader, self._route
         )
         handlers.register(
-            RequestCode.REGISTER_BROKER, headers.RegisterBrokerRequestHeader, self._register_broker
+            RequestCode.REGISTER_BROKER,
+            headers.RegisterBrokerRequestHeader,
+            self._register_broker,
+            max_body_length=limits.MAX_REGISTRATION_LENGTH,
         )
         handlers.register(
             RequestCode.UNREGISTER_BROKER,
@@ -72,6 +75,7 @@ class RouteHandlers:
             RequestCode.QUERY_DATA_VERSION,
             headers.QueryDataVersionRequestHeader,
             self._query_data_version,
+            max_body_length=limits.MAX_DATA_VERSION_LENGTH,
         )
         handlers.register(
             RequestCode.BROKER_HEARTBEAT,
@@ -82,6 +86,7 @@ class RouteHandlers:
             RequestCode.REGISTER_TOPIC_IN_NAMESRV,
             headers.RegisterTopicRequestHeader,
             self._register_topic,
+            max_body_length=limits.MAX_TOPIC_ROUTE_LENGTH,
         )
         handlers.register(
             RequestCode.GET_BROKER_MEMBER_GROUP,
@@ -127,6 +132,7 @@ class RouteHandlers:
             body = decode_register_body(
                 request.body, compressed=compressed, version=request.version
             )
+            limits.check_registration(body)
         registration = Registration(
             header.cluster_name,
             header.broker_name,
@@ -231,6 +237,7 @@ class RouteHandlers:
         assert request.header is not None
         topic = request.header.topic
         route = decode_body(request.body, TopicRouteData) if request.body else TopicRouteData()
+        limits.check_route_queues(route)
         self._check_queues(connection, {data.broker_name for data in route.queue_datas})
         stranger = self._table.register_topic(topic, route.queue_datas)
         if stranger is not None:

@@ -15,6 +15,7 @@ from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
+from cometmq.protocol import json_dialect
 from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
@@ -45,7 +46,7 @@ class NameServer:
         self._kv_config = KvConfig(self.config.kv_config_path)
         configuration = Configuration([self.config], properties)
         access = AdminAccess(self.config.admin_from)
-        handlers = Handlers(access)
+        self.handlers = handlers = Handlers(access)
         RouteHandlers(self.config, self.table, self._kv_config, access, clock).register(handlers)
         AdminHandlers(self.config, self.table, self._kv_config, configuration).register(handlers)
         self._server = RemotingServer(
@@ -74,6 +75,7 @@ class NameServer:
         await self._server.start()
         period_s = self.config.scan_not_active_broker_interval / 1000
         self._tasks.every(period_s, self.scan, "scan")
+        self._tasks.spawn(asyncio.to_thread(json_dialect.prepare), "prepare-json-dialect")
         log.info("name server listens", address=self.config.bind_address, port=self.port)
 
     async def close(self) -> None:

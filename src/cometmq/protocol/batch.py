@@ -20,6 +20,8 @@ from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 
 _HEAD: Final = struct.Struct(">iIIii")
 assert _HEAD.size == 20
+# Each costs a broker some microseconds, however small it is.
+MAX_BATCH_MESSAGES: Final = 16_384
 _FIXED: Final = _HEAD.size + 2
 
 
@@ -54,9 +56,14 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
 
 def decode_batch(data: bytes) -> list[BatchEntry]:
     """The sub-messages. Raises ProtocolError when the sizes contradict each other."""
-    entries = []
+    entries: list[BatchEntry] = []
     position = 0
     while position < len(data):
+        if len(entries) == MAX_BATCH_MESSAGES:
+            raise ProtocolError(
+                f"a batch has more than {MAX_BATCH_MESSAGES} messages (limit MAX_BATCH_MESSAGES); "
+                "divide it"
+            )
         if len(data) - position < _FIXED:
             raise ProtocolError(f"{len(data) - position} bytes end a batch, too few for a message")
         size, _magic, _crc, flag, body_length = _HEAD.unpack_from(data, position)

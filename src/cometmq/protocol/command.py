@@ -61,6 +61,8 @@ __all__ = [
 _JSON: Final = int(SerializeType.JSON)
 _LANGUAGE_NAMES: Final = {code.value: code.name for code in LanguageCode}
 _LANGUAGE_CODES: Final = {code.name: code.value for code in LanguageCode}
+# No header class has thirty; a field takes a microsecond.
+MAX_EXT_FIELDS: Final = 1_024
 _BINARY: Final = struct.Struct(">HBHii")
 assert _BINARY.size == 13
 
@@ -350,8 +352,11 @@ def _decode_binary(header: bytes, body: bytes) -> RemotingCommand:
         remark, position = _sized(header, _BINARY.size, 4)
         entries, position = _sized(header, position, 4)
         ext = {}
-        at = 0
+        at = count = 0
         while at < len(entries):
+            count += 1
+            if count > MAX_EXT_FIELDS:  # the same name may stand there again and again
+                raise _too_many_fields()
             key, at = _sized(entries, at, 2)
             value, at = _sized(entries, at, 4)
             ext[key.decode()] = value.decode()
@@ -370,6 +375,13 @@ def _decode_binary(header: bytes, body: bytes) -> RemotingCommand:
     )
 
 
+def _too_many_fields() -> ProtocolError:
+    return ProtocolError(
+        f"a header has more than {MAX_EXT_FIELDS} ext fields (limit MAX_EXT_FIELDS); carry such data "
+        "in the body"
+    )
+
+
 def _sized(data: bytes, position: int, width: int) -> tuple[bytes, int]:
     start = position + width
     length = int.from_bytes(data[position:start], "big", signed=True)
@@ -384,6 +396,8 @@ def _sized(data: bytes, position: int, width: int) -> tuple[bytes, int]:
 def _texts(ext: Mapping[str, Text] | None) -> Ext:
     if not ext:
         return {}
+    if len(ext) > MAX_EXT_FIELDS:
+        raise _too_many_fields()
     return {key: _text(value) for key, value in ext.items() if value is not None}
 
 

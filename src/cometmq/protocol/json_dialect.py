@@ -10,8 +10,9 @@ differs from it in three ways, which `decode_body` understands:
 Besides, as fastjson does, a null counts as a missing key and `"7"` does for a number (the Go client
 sends tag codes that way).
 
-Strict JSON, which every other peer sends, is decoded in one pass by msgspec; the rest of this module
-runs only when that pass fails. Depth, tokens and copies made for references are bounded.
+Strict JSON, which every other peer sends, is decoded in one pass by msgspec; the rest runs only when
+that pass fails: `json_keys` for keys, this module for references and nulls. The time of all of it
+grows with the length of a body alone. Depth, values and copies made for references are bounded.
 """
 
 from __future__ import annotations
@@ -27,23 +28,12 @@ from cometmq.errors import ProtocolError
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 64
-# What one body may cost: a text takes half a microsecond, a token (counted where beans are keys) one.
-MAX_DIALECT_TEXTS: Final = 1_000_000
-MAX_DIALECT_TOKENS: Final = 1_000_000
+# Values of a body that holds nulls or references: those are looked at one by one, in Python.
+MAX_TREE_VALUES: Final = 200_000
+MAX_REFERENCES: Final = 10_000
 # Values that references may repeat, lest a small body with references to references fill the memory.
 MAX_REFERENCED_NODES: Final = 100_000
 
-# Possessive throughout: a text without end must not be tried from each of its characters.
-_STRING: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
-_TOKEN: Final = re.compile(
-    rb'(?P<string>"(?:[^"\\]++|\\.)*+")|[{}\[\]:,"]|[ \t\r\n]+|(?P<bare>[^ \t\r\n{}\[\]:,"]+)',
-    re.DOTALL,
-)
-# All keys of a Java map are of one type: the first tells that beans are keys.
-_BEAN_KEY: Final = re.compile(rb"\{[ \t\r\n]*+\{")
-# The places before and after a bare key; NUL stands for a text.
-_BARE_KEY_START: Final = re.compile(rb'(?<![^\s{}\[\]:,"\0])(?=[^\s{}\[\]:,"\0]++\s*+:)')
-_BARE_KEY_END: Final = re.compile(rb'(?<=[^\s{}\[\]:,"\0])(?=\s*+:)')
 _REFERENCE: Final = b'"$ref"'
 _PATH_STEP: Final = re.compile(r"\.((?:[^.\[\\]|\\.)+)|\[(\d+)\]", re.DOTALL)
 
@@ -77,8 +67,14 @@ def _decode(data: bytes, type_: type[T]) -> T:
         except msgspec.ValidationError:
             if b"null" not in data:
                 raise
+    _check_values(data)
     tree = _Tree(msgspec.json.decode(data)).resolved()
     return msgspec.convert(tree, type_, strict=False, str_keys=True)
+
+
+def prepare() -> None:
+    """Load what the dialect needs, for a server to do beside its loop: it takes a tenth of a second."""
+    _strict(b"{}")
 
 
 def encode_body(value: Any) -> bytes:
@@ -143,89 +139,29 @@ def _without_nulls(value: Any, depth: int) -> Any:
     return value
 
 
-def _strict(data: bytes) -> bytes:
-    """The body with every key made a text. What else is wrong with it is for the decoder to say."""
-    return _Normaliser().run(data) if _BEAN_KEY.search(data) else _quote_bare_keys(data)
-
-
-def _quote_bare_keys(data: bytes) -> bytes:
-    """Quotes what stands before a colon without quotes, at the speed of the regex engine.
-
-    The texts are taken out meanwhile, each leaving a NUL, which no JSON holds outside of texts.
+def _check_values(data: bytes) -> None:
+    """Raise ProtocolError for too many values or references. Commas and brackets in texts count too: to tell them
+    apart would take as long as the work that is refused.
     """
-    pieces = _STRING.split(data, maxsplit=MAX_DIALECT_TEXTS)
-    if len(pieces) > 2 * MAX_DIALECT_TEXTS:
+    count = data.count(b",") + data.count(b"[") + data.count(b"{") + 1
+    if count > MAX_TREE_VALUES:
         raise ProtocolError(
-            f"a JSON body in fastjson's dialect has {MAX_DIALECT_TEXTS} texts or more"
+            f"a JSON body with nulls or references has {count} values, the limit MAX_TREE_VALUES is "
+            f"{MAX_TREE_VALUES}; leave the nulls out, repeat what is referred to, or send it in parts"
         )
-    bare = b"\0".join(pieces[::2])
-    bare = _BARE_KEY_END.sub(b'"', _BARE_KEY_START.sub(b'"', bare))
-    quoted = bare.split(b"\0") if len(pieces) > 1 else [bare]
-    if len(quoted) != len(pieces[::2]):
-        raise ProtocolError("a JSON body holds NUL bytes outside of texts")
-    pieces[::2] = quoted
-    return b"".join(pieces)
+    references = data.count(_REFERENCE)
+    if references > MAX_REFERENCES:
+        raise ProtocolError(
+            f"a JSON body has {references} references, the limit MAX_REFERENCES is {MAX_REFERENCES}; "
+            "repeat what is referred to"
+        )
 
 
-class _Normaliser:
-    """One pass over the tokens: knows where a key is due, and quotes what stands there bare."""
+def _strict(data: bytes) -> bytes:
+    # Its numpy takes longer to import than a client takes to start, and few meet the dialect.
+    from cometmq.protocol.json_keys import quote_keys
 
-    def __init__(self) -> None:
-        self._out: list[bytes] = []
-        self._open: list[bytes] = []
-        self._key_due = False
-        # Where the bean that serves as a key begins in `_out`, and at which depth it stands.
-        self._bean_start = -1
-        self._bean_depth = 0
-
-    def run(self, data: bytes) -> bytes:
-        for count, match in enumerate(_TOKEN.finditer(data)):
-            if count == MAX_DIALECT_TOKENS:
-                raise ProtocolError(
-                    f"a JSON body in fastjson's dialect has more than {MAX_DIALECT_TOKENS} tokens"
-                )
-            token = match[0]
-            if match.lastgroup == "bare":
-                self._out.append(b'"%b"' % token if self._key_due else token)
-            elif match.lastgroup == "string":
-                self._out.append(token)
-            elif token in (b"{", b"["):
-                self._begin(token)
-            elif token in (b"}", b"]"):
-                self._end(token)
-            elif token == b'"':
-                raise ProtocolError(f"a JSON text begins at {match.start()} and does not end")
-            else:
-                if token == b",":
-                    self._key_due = bool(self._open) and self._open[-1] == b"{"
-                elif token == b":":
-                    self._key_due = False
-                self._out.append(token)
-        return b"".join(self._out)
-
-    def _begin(self, token: bytes) -> None:
-        if self._key_due:
-            # A key in a key would double its escapes with every level.
-            if self._bean_start >= 0 or token == b"[":
-                raise ProtocolError("a JSON key is neither a text, a number nor one flat bean")
-            self._bean_start = len(self._out)
-            self._bean_depth = len(self._open)
-        if len(self._open) == MAX_DEPTH:
-            raise _too_deep()
-        self._open.append(token)
-        self._out.append(token)
-        self._key_due = token == b"{"
-
-    def _end(self, token: bytes) -> None:
-        if not self._open:
-            raise ProtocolError("a JSON body closes more brackets than it opens")
-        self._open.pop()
-        self._out.append(token)
-        self._key_due = False
-        if self._bean_start >= 0 and len(self._open) == self._bean_depth:
-            bean = b"".join(self._out[self._bean_start :])
-            self._out[self._bean_start :] = [_encoder.encode(bean.decode())]
-            self._bean_start = -1
+    return quote_keys(data)
 
 
 class _Tree:

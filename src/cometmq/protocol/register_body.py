@@ -19,6 +19,7 @@ defaults, as they do in Java.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -29,11 +30,12 @@ from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrap
 from cometmq.protocol.codes import MQVersion
 from cometmq.protocol.compression import inflate
 from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.limits import MAX_REGISTERED_TOPICS
 
 CRC_MASK: Final = 0x7FFFFFFF
 _COMPRESSION_LEVEL: Final = 9
-# About 600,000 topics.
-MAX_INFLATED_LENGTH: Final = 64 * 1024 * 1024
+# Two or three times what MAX_REGISTERED_TOPICS take.
+MAX_INFLATED_LENGTH: Final = 32 * 1024 * 1024
 
 
 def body_crc(data: bytes) -> int:
@@ -77,13 +79,16 @@ def decode_register_body(data: bytes, *, compressed: bool, version: int) -> Regi
         return decode_body(data, RegisterBrokerBody)
     reader = _Reader(inflate(data, max_length=MAX_INFLATED_LENGTH))
     wrapper = TopicConfigSerializeWrapper(decode_body(reader.sized(), DataVersion))
-    for _ in range(reader.count()):
-        config = _decode_topic(reader.sized())
-        wrapper.topic_config_table[config.topic_name] = config
+    topics = [_topic_fields(data) for data in reader.many_sized(reader.count("topics"))]
+    try:
+        configs = msgspec.convert(topics, list[TopicConfig], strict=False)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"a registered topic does not decode: {error}") from error
+    wrapper.topic_config_table = {config.topic_name: config for config in configs}
     filter_servers = decode_body(reader.sized(), list[str])
     if version >= MQVersion.V5_0_0:
         mappings: dict[str, dict[str, Any]] = {}
-        for _ in range(reader.count()):
+        for _ in range(reader.count("static-topic mappings")):
             mapping = decode_body(reader.sized(), dict[str, Any])
             mappings[str(mapping.get("topic"))] = mapping
         wrapper.topic_queue_mapping_info_map = mappings
@@ -104,21 +109,23 @@ def _encode_topic(config: TopicConfig) -> bytes:
     return " ".join(map(str, fields)).encode()
 
 
-def _decode_topic(data: bytes) -> TopicConfig:
+def _topic_fields(data: bytes) -> dict[str, Any]:
     # The attributes' JSON may hold blanks itself, hence the limit on the split.
     try:
         name, read_queues, write_queues, perm, filter_type, *rest = data.decode().split(" ", 5)
-        fields = {
-            "topicName": name,
-            "readQueueNums": read_queues,
-            "writeQueueNums": write_queues,
-            "perm": perm,
-            "topicFilterType": filter_type,
-            "attributes": decode_body(rest[0].encode(), dict[str, str]) if rest and rest[0] else {},
-        }
-        return msgspec.convert(fields, TopicConfig, strict=False)
-    except (ValueError, msgspec.ValidationError) as error:
+    except ValueError as error:
         raise ProtocolError(f"a registered topic {data[:80]!r} does not decode: {error}") from error
+    fields: dict[str, Any] = {
+        "topicName": name,
+        "readQueueNums": read_queues,
+        "writeQueueNums": write_queues,
+        "perm": perm,
+        "topicFilterType": filter_type,
+    }
+    # Nearly every topic has none.
+    if rest and rest[0] not in ("", "{}"):
+        fields["attributes"] = decode_body(rest[0].encode(), dict[str, str])
+    return fields
 
 
 def _int32(value: int) -> bytes:
@@ -136,9 +143,14 @@ class _Reader:
         self._data = data
         self._position = 0
 
-    def count(self) -> int:
-        """A number of entries; each takes four bytes at least, which bounds it."""
+    def count(self, what: str) -> int:
+        """A number of entries; each takes four bytes at least."""
         number = int.from_bytes(self._take(4), "big")
+        if number > MAX_REGISTERED_TOPICS:
+            raise ProtocolError(
+                f"{number} {what} in a registration, the limit MAX_REGISTERED_TOPICS is "
+                f"{MAX_REGISTERED_TOPICS}; divide the topics among several brokers"
+            )
         if number > (len(self._data) - self._position) // 4:
             raise ProtocolError(
                 f"a registration declares {number} entries, "
@@ -148,6 +160,17 @@ class _Reader:
 
     def sized(self) -> bytes:
         return self._take(int.from_bytes(self._take(4), "big"))
+
+    def many_sized(self, count: int) -> Iterator[bytes]:
+        """So many fields; as `sized`, in half the time."""
+        data, length = self._data, len(self._data)
+        for _ in range(count):
+            start = self._position + 4
+            end = start + int.from_bytes(data[self._position : start], "big")
+            if end > length:
+                self.sized()  # raises what is to be said
+            self._position = end
+            yield data[start:end]
 
     def _take(self, length: int) -> bytes:
         end = self._position + length

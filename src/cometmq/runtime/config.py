@@ -26,6 +26,7 @@ from cometmq.errors import ConfigError
 T = TypeVar("T")
 
 _INT: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_LINE_ENDS: Final = re.compile(r"\r\n|\n|\r")
 _LONG_MAX: Final = 2**63 - 1
 _LINE_END: Final = re.compile(r"\r\n?|\n")
 
@@ -90,9 +91,32 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
     import javaproperties
 
     try:
-        return dict(javaproperties.loads(text))
+        return dict(javaproperties.loads(_unfolded(text)))
     except ValueError as error:
         raise ConfigError(f"{source} is no properties text: {error}") from error
+
+
+def _unfolded(text: str) -> str:
+    """The text with every continued line joined to the next one.
+
+    javaproperties would do it too, but takes the square of their number.
+    """
+    if "\\" not in text:
+        return text
+    lines: list[str] = []
+    joined: list[str] = []
+    for line in _LINE_ENDS.split(text):
+        part = line.lstrip(" \t\f")
+        if not joined and part.startswith(("#", "!")):
+            lines.append(line)
+            continue
+        bare = part.rstrip("\\")
+        if (len(part) - len(bare)) % 2:
+            joined.append(part[:-1])
+        else:
+            lines.append("".join(joined) + part)
+            joined = []
+    return "\n".join([*lines, "".join(joined)])
 
 
 def format_properties(properties: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 
 from cometmq.broker import queue_locks
 from cometmq.broker.queue_locks import LOCK_MAX_LIVE_MS, QueueLocks
@@ -86,4 +87,47 @@ def test_a_full_table_refuses_and_forgets_what_expired(
     assert locks.lock("g", "c", [Q0, Q1]) == {Q0}
     assert locks.lock("h", "c", [Q0]) == set()
     clock.now_s += LOCK_MAX_LIVE_MS / 1000 + 0.001
+    assert locks.lock("h", "c", [Q0]) == {Q0}
+
+
+def test_a_request_for_many_locks_leaves_one_log_line(
+    locks: QueueLocks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_locks, "MAX_LOCKS_PER_GROUP", 100)
+    many = [MessageQueue("t", "a", i) for i in range(1_000)]
+    with structlog.testing.capture_logs() as lines:
+        assert len(locks.lock("g", "first", many)) == 100
+    assert [(line["event"], line["queues"]) for line in lines] == [
+        ("queue locks not given: there are too many", 900)
+    ]
+    clock.now_s += LOCK_MAX_LIVE_MS / 1000 + 0.001
+    with structlog.testing.capture_logs() as lines:
+        assert len(locks.lock("g", "second", many[:100])) == 100
+    assert [(line["event"], line["queues"]) for line in lines] == [
+        ("expired queue locks change hands", 100)
+    ]
+
+
+def test_all_locks_together_are_bounded(
+    locks: QueueLocks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_locks, "MAX_LOCKS", 3)
+    assert len(locks.lock("g", "c", [Q0, Q1])) == 2
+    assert locks.lock("h", "c", [Q0, Q1]) == {Q0}
+    locks.unlock("g", "c", [Q1])
+    assert locks.lock("h", "c", [Q0, Q1]) == {Q0, Q1}
+    clock.now_s += LOCK_MAX_LIVE_MS / 1000 + 0.001
+    assert len(locks.lock("i", "d", [Q0, Q1])) == 2
+
+
+def test_a_full_table_is_not_swept_for_each_who_asks(
+    locks: QueueLocks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_locks, "MAX_GROUPS", 1)
+    locks.lock("g", "c", [Q0])
+    clock.now_s += LOCK_MAX_LIVE_MS / 1000 - 1
+    assert locks.lock("h", "c", [Q0]) == set()  # swept now, and all are alive
+    clock.now_s += 2
+    assert locks.lock("h", "c", [Q0]) == set()
+    clock.now_s += 10
     assert locks.lock("h", "c", [Q0]) == {Q0}

@@ -1,0 +1,163 @@
+"""How much one request may bring: bytes of its body, and entries of every list in it.
+
+A server has one loop, so what a request costs is bounded before it is done. The lengths keep decoding
+short; the numbers of entries keep short what is done for each of them. Decision 63 tells what real
+clients and brokers send at most. Java has none of these limits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cometmq.errors import ProtocolError
+from cometmq.model.route import TopicRouteData, order_conf
+from cometmq.model.subscription import EXPRESSION_SQL92, MAX_TAGS, SubscriptionData
+from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, RegisterBrokerBody
+
+_MIB: Final = 1024 * 1024
+
+# Bytes of a request's body, and of an answer that a broker asked its clients for.
+MAX_HEARTBEAT_LENGTH: Final = 4 * _MIB
+MAX_CHECK_LENGTH: Final = _MIB
+MAX_LOCK_LENGTH: Final = 4 * _MIB
+MAX_REGISTRATION_LENGTH: Final = 16 * _MIB
+MAX_DATA_VERSION_LENGTH: Final = 64 * 1024
+MAX_TOPIC_ROUTE_LENGTH: Final = _MIB
+MAX_CONFIG_LENGTH: Final = 32 * 1024
+MAX_SELECTION_LENGTH: Final = _MIB
+MAX_STATUS_LENGTH: Final = 4 * _MIB
+
+# Entries of one request.
+MAX_GROUPS: Final = 2_048
+MAX_SUBSCRIPTIONS: Final = 16_384
+MAX_SQL_SUBSCRIPTIONS: Final = 256
+MAX_CLIENT_ID_LENGTH: Final = 1_024
+MAX_LOCKS: Final = 16_384
+MAX_REGISTERED_TOPICS: Final = 100_000
+MAX_FILTER_SERVERS: Final = 1_024
+MAX_ROUTE_QUEUES: Final = 1_024
+MAX_QUEUES_OF_TOPIC: Final = 262_144
+MAX_KV_LENGTH: Final = 64 * 1024
+
+
+def check_limit(what: str, count: int, name: str, limit: int, remedy: str) -> None:
+    """Raise ProtocolError naming limit, value and remedy if `count` exceeds `limit`."""
+    if count > limit:
+        raise ProtocolError(f"{count} {what}, the limit {name} is {limit}; {remedy}")
+
+
+def check_heartbeat(data: HeartbeatData) -> None:
+    """Raise ProtocolError for a heartbeat with too many groups, subscriptions, expressions or tags."""
+    remedy = "divide them among several clients"
+    _check_client_id(data.client_id)
+    groups = len(data.consumer_data_set) + len(data.producer_data_set)
+    check_limit("groups in a heartbeat", groups, "MAX_GROUPS", MAX_GROUPS, remedy)
+    subscriptions = [
+        each for group in data.consumer_data_set for each in group.subscription_data_set
+    ]
+    check_limit(
+        "subscriptions in a heartbeat",
+        len(subscriptions),
+        "MAX_SUBSCRIPTIONS",
+        MAX_SUBSCRIPTIONS,
+        remedy,
+    )
+    expressions = 0
+    for subscription in subscriptions:
+        check_subscription(subscription)
+        expressions += subscription.expression_type == EXPRESSION_SQL92
+    check_limit(
+        "SQL92 subscriptions in a heartbeat",
+        expressions,
+        "MAX_SQL_SUBSCRIPTIONS",
+        MAX_SQL_SUBSCRIPTIONS,
+        remedy,
+    )
+
+
+def check_subscription(subscription: SubscriptionData) -> None:
+    """Raise ProtocolError for a subscription to too many tags."""
+    count = max(len(subscription.code_set), len(subscription.tags_set))
+    check_limit(
+        "tags in a subscription",
+        count,
+        "MAX_TAGS",
+        MAX_TAGS,
+        "subscribe to * and select in the listener, or use fewer tags",
+    )
+
+
+def check_locks(body: LockBatchRequestBody) -> None:
+    """Raise ProtocolError for too many queues to lock or to unlock."""
+    _check_client_id(body.client_id)
+    check_limit(
+        "queues in a request for locks",
+        len(body.mq_set),
+        "MAX_LOCKS",
+        MAX_LOCKS,
+        "ask for them in several requests",
+    )
+
+
+def check_registration(body: RegisterBrokerBody) -> None:
+    """Raise ProtocolError for a registration of too many topics, mappings or filter servers."""
+    wrapper = body.topic_config_serialize_wrapper
+    remedy = "divide the topics among several brokers"
+    for what, table in (
+        ("topics in a registration", wrapper.topic_config_table),
+        ("static-topic mappings in a registration", wrapper.topic_queue_mapping_info_map or {}),
+    ):
+        check_limit(what, len(table), "MAX_REGISTERED_TOPICS", MAX_REGISTERED_TOPICS, remedy)
+    check_limit(
+        "filter servers in a registration",
+        len(body.filter_server_list),
+        "MAX_FILTER_SERVERS",
+        MAX_FILTER_SERVERS,
+        "register fewer of them",
+    )
+
+
+def check_route_queues(route: TopicRouteData) -> None:
+    """Raise ProtocolError for a topic on too many brokers."""
+    check_limit(
+        "brokers of a topic",
+        len(route.queue_datas),
+        "MAX_ROUTE_QUEUES",
+        MAX_ROUTE_QUEUES,
+        "set them in several requests",
+    )
+
+
+def check_route(route: TopicRouteData) -> TopicRouteData:
+    """The route itself. Raises ProtocolError for one of more queues than a client may list."""
+    count = sum(max(data.read_queue_nums, data.write_queue_nums, 0) for data in route.queue_datas)
+    count += sum(number for _, number in order_conf(route.order_topic_conf or ""))
+    check_limit(
+        "queues in a route",
+        count,
+        "MAX_QUEUES_OF_TOPIC",
+        MAX_QUEUES_OF_TOPIC,
+        "lower the topic's queue numbers at its brokers",
+    )
+    return route
+
+
+def check_kv(namespace: str, key: str, value: str) -> None:
+    """Raise ProtocolError for a key-value entry that is too long."""
+    check_limit(
+        "characters in a key-value entry",
+        len(namespace) + len(key) + len(value),
+        "MAX_KV_LENGTH",
+        MAX_KV_LENGTH,
+        "divide it among several keys",
+    )
+
+
+def _check_client_id(client_id: str) -> None:
+    check_limit(
+        "characters in a client id",
+        len(client_id),
+        "MAX_CLIENT_ID_LENGTH",
+        MAX_CLIENT_ID_LENGTH,
+        "give the client a shorter instance name",
+    )

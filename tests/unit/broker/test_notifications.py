@@ -1,0 +1,103 @@
+"""Members are told that their group changed: once for what changes together, and in slices."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from cometmq.broker.client_handlers import ClientHandlers
+from cometmq.broker.clients import ClientManager, Member
+from cometmq.broker.config import BrokerConfig
+from cometmq.model.subscription import ConsumerData
+from cometmq.protocol.command import RemotingCommand
+from cometmq.runtime.clock import SYSTEM_CLOCK
+
+
+class Connection:
+    """Counts what it is told."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def send_oneway(self, command: RemotingCommand) -> int:
+        self.told.append(command.ext["consumerGroup"])
+        return 0
+
+
+class Groups:
+    def get(self, _group: str) -> None:
+        """No group has settings of its own."""
+
+
+def new_clients() -> ClientManager:
+    clients = ClientManager(SYSTEM_CLOCK)
+    ClientHandlers(
+        BrokerConfig(broker_name="a", broker_ip1="127.0.0.1"),
+        SYSTEM_CLOCK,
+        clients,
+        cast("Any", Groups()),
+        cast("Any", None),
+    )
+    return clients
+
+
+def join(clients: ClientManager, connections: list[Connection], group: str) -> None:
+    for number, connection in enumerate(connections):
+        member = Member(f"c-{number}", cast("Any", connection), "JAVA", 400, 1)
+        clients.register_consumer(member, ConsumerData(group))
+
+
+async def settled(connections: list[Connection]) -> None:
+    """Wait until nobody is told any more."""
+    async with asyncio.timeout(60):
+        before = -1
+        while before != (now := sum(len(connection.told) for connection in connections)):
+            before = now
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+
+def test_members_that_join_together_are_told_once() -> None:
+    async def run() -> None:
+        clients = new_clients()
+        connections = [Connection() for _ in range(500)]
+        join(clients, connections, "g")
+        await settled(connections)
+        # Each was told of each that came after it: 125,000 requests.
+        assert [len(connection.told) for connection in connections] == [1] * 500
+
+    asyncio.run(run())
+
+
+def test_members_that_leave_together_are_not_told_of_each_other() -> None:
+    async def run() -> None:
+        clients = new_clients()
+        connections = [Connection() for _ in range(300)]
+        join(clients, connections, "g")
+        await settled(connections)
+        for connection in connections:
+            connection.told.clear()
+        for connection in connections[1:]:
+            clients.connection_closed(cast("Any", connection))
+        await settled(connections)
+        assert connections[0].told == ["g"]
+        assert not any(connection.told for connection in connections[1:])
+
+    asyncio.run(run())
+
+
+def test_every_changed_group_is_told_and_a_later_change_again() -> None:
+    async def run() -> None:
+        clients = new_clients()
+        connections = [Connection()]
+        for number in range(50):
+            join(clients, connections, f"g-{number}")
+        await settled(connections)
+        assert sorted(connections[0].told) == sorted(f"g-{number}" for number in range(50))
+        join(clients, [Connection(), Connection()], "g-7")
+        await settled(connections)
+        assert clients.consumer_ids("g-7") == ["c-0", "c-1"]
+
+    asyncio.run(run())

@@ -1,0 +1,45 @@
+"""Long work in slices: all of it is done, and others run in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from cometmq.runtime.slices import SLICE_S, run_slice, run_slices
+
+
+def until(clock: asyncio.AbstractEventLoop, slices: int, done: list[int]) -> Iterator[None]:
+    """Steps that take as long as so many slices, by the loop's clock."""
+    stop_at = clock.time() + slices * SLICE_S
+    while clock.time() < stop_at:
+        done.append(1)
+        yield
+
+
+def test_short_work_is_done_at_once() -> None:
+    async def run() -> None:
+        done: list[int] = []
+        assert run_slice(map(done.append, range(3)))
+        assert done == [0, 1, 2]
+
+    asyncio.run(run())
+
+
+def test_others_run_while_long_work_is_done() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        turns: list[int] = []
+
+        async def others() -> None:
+            while True:
+                turns.append(1)
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        done: list[int] = []
+        await run_slices(until(loop, 5, done))
+        other.cancel()
+        assert done
+        assert len(turns) >= 4
+
+    asyncio.run(run())
