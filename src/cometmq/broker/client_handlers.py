@@ -5,6 +5,10 @@ Java: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeLi
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
 import structlog
 
 from cometmq.broker.clients import ClientManager, Member
@@ -33,6 +37,10 @@ log = structlog.get_logger(__name__)
 # A client may leave its subscriptions out of a heartbeat only after the broker said that they did
 # not change; this broker always asks for them, which every client can serve.
 _HEARTBEAT_EXT = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+
+
+# Of one heartbeat; others are served in between.
+_GROUPS_AT_ONCE: Final = 16
 
 
 class ClientHandlers:
@@ -64,8 +72,14 @@ class ClientHandlers:
             self.consumer_list,
         )
 
-    def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
-        """Take in every group of the client; unknown consumer groups are made if allowed."""
+    def heartbeat(
+        self, connection: Connection, call: Request[NoHeader]
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Take in every group of the client; unknown consumer groups are made if allowed.
+
+        It does not wait for the disk: no message depends on groups and retry topics that are made
+        here, and a heartbeat makes them again.
+        """
         data = decode_body(call.body, HeartbeatData)
         member = Member(
             data.client_id,
@@ -74,9 +88,28 @@ class ClientHandlers:
             call.version,
             self._clock.now_ms(),
         )
-        for consumer in data.consumer_data_set:
+        if len(data.consumer_data_set) > _GROUPS_AT_ONCE:
+            return self._take_in_many(member, data)
+        self._take_in_consumers(member, data, data.consumer_data_set)
+        return self._take_in_producers(member, data)
+
+    async def _take_in_many(self, member: Member, data: HeartbeatData) -> RemotingCommand:
+        consumers = data.consumer_data_set
+        for start in range(0, len(consumers), _GROUPS_AT_ONCE):
+            self._take_in_consumers(member, data, consumers[start : start + _GROUPS_AT_ONCE])
+            await asyncio.sleep(0)
+            if member.connection.closed:
+                raise ConnectionLostError("the client is gone", address=member.connection.peer)
+        return self._take_in_producers(member, data)
+
+    def _take_in_consumers(
+        self, member: Member, data: HeartbeatData, consumers: Iterable[ConsumerData]
+    ) -> None:
+        for consumer in consumers:
             if self._prepare_group(consumer, without_subscriptions=data.without_sub):
                 self._clients.register_consumer(member, consumer)
+
+    def _take_in_producers(self, member: Member, data: HeartbeatData) -> RemotingCommand:
         for producer in data.producer_data_set:
             self._clients.register_producer(member, producer.group_name)
         return response(ResponseCode.SUCCESS, ext=_HEARTBEAT_EXT)

@@ -68,7 +68,7 @@ class ReplyHandler:
         """
         header = call.header
         assert header is not None
-        queue_id = self._send.queue_for(header)
+        queue_id = await self._send.queue_for(header)
         body = bytes(call.frame.body)
         properties = decode_properties(header.properties or "")
         properties[p.MSG_REGION] = self._config.region_id

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from cometmq.protocol.bodies import KVConfigSerializeWrapper
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 
 # Holds `brokerA:4;brokerB:4` by topic: the queues of topics that are ordered across all brokers.
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
 class KvConfig:
-    """The table and its file. A change is in force at once and durable when its call returns."""
+    """The table and its file. A change is in force at once and durable when its call returns; one
+    that could not be written is tried again until it can.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, state: StateWriter) -> None:
+        self._state = state
         self._file = JsonFile(path)
         self._table: dict[str, dict[str, str]] = {}
 
@@ -43,4 +48,8 @@ class KvConfig:
         await self._save()
 
     async def _save(self) -> None:
-        await self._file.save(pretty(KVConfigSerializeWrapper(self._table)))
+        await self._state.save(self._file, self._text)
+
+    def _text(self) -> Iterator[str]:
+        table = {namespace: dict(entries) for namespace, entries in self._table.items()}
+        return pretty_pieces(KVConfigSerializeWrapper(table))

@@ -7,10 +7,11 @@ import pytest
 
 from cometmq.errors import ConfigError
 from cometmq.namesrv.kv_config import KvConfig
+from cometmq.runtime.state_writer import StateWriter
 
 
 def loaded(path: Path) -> KvConfig:
-    config = KvConfig(path)
+    config = KvConfig(path, StateWriter())
     config.load()
     return config
 
