@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import pwd
+import resource
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -73,7 +74,7 @@ class Disk:
     All methods may be called from any thread.
     """
 
-    def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
+    def side_by_side(self, works: Sequence[Callable[[], object]]) -> None:
         """Do what mostly waits for the disk and has nothing to do with each other, in threads.
 
         All have ended when it returns, or raises what the first of them raised.
@@ -350,6 +351,11 @@ class Disk:
             stats = os.statvfs(path)
             total = stats.f_blocks - stats.f_bfree + stats.f_bavail
             return DiskUsage(total * stats.f_frsize, stats.f_bavail * stats.f_frsize)
+
+    def open_files_limit(self) -> int:
+        """How many descriptors this process may have; each mapping takes one."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
     def physical_memory_bytes(self) -> int:
         """How much a page cache could hold at most."""
