@@ -65,7 +65,7 @@ class CountingProxy:
 
     def _count(self, broker: socket.socket, server: socket.socket) -> None:
         waiting = bytearray()
-        while data := broker.recv(1 << 20):
+        while data := _received(broker):
             server.sendall(data)
             self.bytes += len(data)
             waiting += data
@@ -76,12 +76,19 @@ class CountingProxy:
                 if json.loads(waiting[8:header_end])["code"] == REGISTER_BROKER:
                     self.registrations.append(size)
                 del waiting[:size]
-        server.close()
+        server.shutdown(socket.SHUT_RDWR)
 
     @staticmethod
     def _pass_back(server: socket.socket, broker: socket.socket) -> None:
-        while data := server.recv(1 << 16):
+        while data := _received(server):
             broker.sendall(data)
+
+
+def _received(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(1 << 20)
+    except OSError:
+        return b""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

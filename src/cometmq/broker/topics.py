@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -54,8 +55,9 @@ class TopicManager:
         self._on_change = on_change
         self._on_remove = on_remove
         self._journal = journal
-        # Positions of the journal that have to be on disk, of topics made lately.
+        # Topics made lately, by the position of the journal that has to be on disk, and in its order.
         self._unwritten: dict[str, int] = {}
+        self._unwritten_order: deque[tuple[int, str]] = deque()
         self._limit = CreationLimit(
             "topic",
             clock,
@@ -86,11 +88,11 @@ class TopicManager:
         if not self._unwritten:
             return True
         assert self._journal is not None, "there is one if anything is unwritten"
-        durable = self._journal.durable
-        for name, position in list(self._unwritten.items()):
-            if position > durable:
-                break
-            del self._unwritten[name]
+        order = self._unwritten_order
+        while order and order[0][0] <= self._journal.durable:
+            position, name = order.popleft()
+            if self._unwritten.get(name) == position:
+                del self._unwritten[name]
         return topic not in self._unwritten
 
     async def written(self) -> None:
@@ -117,6 +119,7 @@ class TopicManager:
             position = self._journal.add(TopicChange(self.data_version, topic))
             if existing is None:
                 self._unwritten[topic.topic_name] = position
+                self._unwritten_order.append((position, topic.topic_name))
         log.info(
             "topic set",
             topic=topic.topic_name,

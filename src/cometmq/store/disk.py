@@ -13,6 +13,7 @@ import os
 import pwd
 import resource
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -27,6 +28,11 @@ _CODE_UNAVAILABLE: Final = 14
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+
+# A store is for its owner alone, and what is made is never made where a planted link leads.
+_FILE_MODE: Final = 0o600
+_DIRECTORY_MODE: Final = 0o700
+_MAKE: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Not named by the mmap module.
 _MADV_POPULATE_WRITE: Final = 23
@@ -89,8 +95,33 @@ class Disk:
             one.result()
 
     def make_directory(self, path: Path) -> None:
+        """Make a directory, and those above it that are missing, for this user alone."""
         with _named(path):
-            path.mkdir(parents=True, exist_ok=True)
+            missing = []
+            while not path.is_dir():
+                missing.append(path)
+                path = path.parent
+            for directory in reversed(missing):
+                directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+
+    def is_open_to_others(self, path: Path) -> bool:
+        """Whether a file or directory gives rights to anybody but its owner; not what a link names."""
+        with _named(path):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                return False
+        is_ours = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        return is_ours and stat.S_IMODE(mode) & ~_DIRECTORY_MODE & 0o777 != 0
+
+    def restrict(self, path: Path) -> None:
+        """Take from a file or directory the rights of all but its owner."""
+        with _named(path):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~0o077)
+            finally:
+                os.close(fd)
 
     def names(self, path: Path) -> list[str]:
         """Entries of a directory, sorted; none when it does not exist."""
@@ -123,7 +154,7 @@ class Disk:
         """
         with _named(path):
             existed = path.exists()
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | _MAKE, _FILE_MODE)
             try:
                 os.posix_fallocate(fd, 0, size if reserved is None else reserved)
                 if os.fstat(fd).st_size < size:
@@ -216,11 +247,17 @@ class Disk:
                 os.close(fd)
 
     def write(self, path: Path, data: bytes) -> None:
-        """Create or overwrite a small file and sync it."""
-        with _named(path), path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        """Create or overwrite a small file and sync it. What others have put there is removed."""
+        with _named(path):
+            with suppress(FileNotFoundError):
+                found = path.lstat()
+                if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                    path.unlink()
+            fd = os.open(path, os.O_WRONLY | os.O_TRUNC | _MAKE, _FILE_MODE)
+            with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
+                file.write(data)
+                file.flush()
+                os.fsync(fd)
 
     def overwrite(self, path: Path, data: bytes, size: int) -> None:
         """Replace the first bytes of a file in place, give it `size` bytes, and sync it."""
@@ -274,7 +311,7 @@ class Disk:
             # POSIX lock that the process holds on it.
             if path.exists() and _identity(path.stat()) in _held_locks:
                 raise _locked(path, "this process")
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | _MAKE, _FILE_MODE)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
             except OSError as error:
@@ -369,6 +406,10 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise _full(path, None) from error
+        if error.errno == errno.ELOOP:
+            raise StoreUnusableError(
+                f"{path} is a symbolic link, where the store makes a file of its own: remove the link"
+            ) from error
         kind = StoreUnusableError if error.errno in _UNUSABLE else StoreError
         raise kind(f"{path}: {error.strerror or error}") from error
 
