@@ -73,7 +73,7 @@ class Registration:
         self._registered: set[str] = set()
         self._coming_back: set[str] = set()
         self._closing = False
-        # Where the part begins that `_remind` sends next.
+        # Where the part begins that `remind` sends next.
         self._next_part = 0
 
     async def start(self) -> None:
@@ -82,7 +82,7 @@ class Registration:
         await asyncio.wait([first], timeout=_FIRST_REGISTRATION_WAIT_S)
         # Java comes back after 10 s whatever the period is.
         self._tasks.every(
-            self._config.registration_period_s(), self._remind, "register", first_s=10.0
+            self._config.registration_period_s(), self.remind, "register", first_s=10.0
         )
 
     async def close(self) -> None:
@@ -103,7 +103,7 @@ class Registration:
         """Send the whole topic table to every name server."""
         await self._register(list(self._topics.all()), self._config.name_servers())
 
-    async def _remind(self) -> None:
+    async def remind(self) -> None:
         """The periodic registration."""
         topics = list(self._topics.all())
         servers = self._config.name_servers()
