@@ -296,10 +296,16 @@ async def test_a_full_disk_refuses_new_topics_and_takes_them_when_it_has_room(
     await eventually(lambda: tables.topics.is_written("two"))
     await eventually(lambda: "two" in tables.in_file().topic_config_table)
     assert "one" in Tables(copy_of(tmp_path)).in_file().topic_config_table
-    said = capsys.readouterr().out
-    assert said.count("topics cannot be written") == 1
-    assert said.count("topics are written again") == 1
+    said: list[str] = []
+
+    def all_said() -> str:
+        said.append(capsys.readouterr().out)
+        return "".join(said)
+
+    await eventually(lambda: "topics are written again" in all_said())
     tables.close()
+    assert all_said().count("topics cannot be written") == 1
+    assert all_said().count("topics are written again") == 1
 
 
 async def test_too_many_new_topics_are_refused_by_name_of_the_limit(tmp_path: Path) -> None:
