@@ -214,6 +214,10 @@ class CometPeer(Peer):
         return HOST, self._broker_port
 
     @property
+    def name_server(self) -> tuple[str, int]:
+        return HOST, self._namesrv_port
+
+    @property
     def pid(self) -> int:
         return self._processes[-1].pid
 

@@ -81,9 +81,12 @@ class ClientHandlers:
     def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> Answer:
         """Take in every group of the client; unknown consumer groups are made if allowed.
 
-        A client in many groups is taken in in slices, and others are served in between. A client
-        that says a fingerprint may leave its subscriptions out of the next heartbeat, if the answer
-        says that they have not changed (Java: heartBeatV2).
+        A client in many groups is taken in in slices, and others are served in between. Nothing waits
+        for the disk: no message depends on groups and retry topics that are made here, and the next
+        heartbeat makes them again.
+
+        A client that says a fingerprint may leave its subscriptions out of the next heartbeat, if the
+        answer says that they have not changed (Java: heartBeatV2).
         """
         data = decode_body(call.body, HeartbeatData)
         check_heartbeat(data)

@@ -111,6 +111,12 @@ class BrokerConfig:
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
     # CometMQ's own: how many offsets, of a group in a queue, are kept; about 100 bytes each.
     max_consumer_offsets: int = field(default=1_000_000, metadata={"min": 0})
+    # CometMQ's own: how many topics and groups clients may make by using them, 0 for any number. Ten
+    # seconds' worth may come at once.
+    max_topics: int = field(default=200_000, metadata={"min": 0})
+    max_topics_made_per_second: int = field(default=2_000, metadata={"min": 0})
+    max_groups: int = field(default=100_000, metadata={"min": 0})
+    max_groups_made_per_second: int = field(default=2_000, metadata={"min": 0})
     # CometMQ's own: how many half messages may wait for their end; 100 to 400 bytes of memory each.
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
 

@@ -6,7 +6,7 @@ here a key that would change nothing before a restart is refused with that reaso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -33,6 +33,7 @@ from cometmq.runtime.config import (
 )
 from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 from cometmq.store import config as store_config
 from cometmq.store.store import MessageStore
 
@@ -50,6 +51,10 @@ LIVE_KEYS: Final = frozenset(
         "filterSupportRetry",
         "litePullMessageEnable",
         "longPollingEnable",
+        "maxGroups",
+        "maxGroupsMadePerSecond",
+        "maxTopics",
+        "maxTopicsMadePerSecond",
         "maxUnresolvedTransactions",
         "notifyConsumerIdsChangedEnable",
         "recallMessageEnable",
@@ -90,14 +95,17 @@ class ConfigHandlers:
         clock: Clock,
         given: GivenConfig,
         permission_changed: Callable[[], None],
+        state: StateWriter,
     ) -> None:
+        self._state = state
         self._config = config
         self._store = store
         self._clock = clock
         self._configuration = Configuration([config, store.config], given.properties)
         more = given.properties.get("configBlackList", "").split(";")
         self._black_list = _BLACK_LIST | {key.strip() for key in more}
-        self._file = JsonFile(given.file) if given.file is not None else None
+        self._file = JsonFile(given.file, keep_permissions=True) if given.file is not None else None
+        self._unsaved: dict[str, str] = {}
         self._permission_changed = permission_changed
         self._version = DataVersion()
 
@@ -169,10 +177,19 @@ class ConfigHandlers:
                 log.warning("no configuration file was given, the change ends with this broker")
             return
         path = self._file.path
+        # Until the file is written, what is to be changed in it is more than the last change.
+        unsaved = self._unsaved = {**self._unsaved, **changed}
         try:
-            await self._file.save(change_properties(path, changed))
+            await self._state.save(self._file, lambda: _changed_text(path, self._unsaved))
         except OSError as error:
             raise CometMQError(
-                f"the change is in force but {path} could not be written, so it ends with this "
-                f"broker: {error.strerror or error}"
+                f"the change is in force but {path} could not be written; that is tried again until "
+                f"it can, and without it the change ends with this broker: {error.strerror or error}"
             ) from error
+        if self._unsaved is unsaved:
+            self._unsaved = {}
+
+
+def _changed_text(path: Path, changed: Mapping[str, str]) -> Iterator[str]:
+    # Read where it is written, beside the loop.
+    yield change_properties(path, changed)

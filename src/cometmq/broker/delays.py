@@ -16,13 +16,13 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delay_levels import NEVER_MS
 from cometmq.broker.delay_state import TIMER_CHECK_SIZE, DelayState, encode_timer_check
 from cometmq.broker.delayed import DelayedMessages
-from cometmq.broker.state import StateWriter
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.disk import Disk
 from cometmq.store.store import MessageStore
@@ -71,7 +71,6 @@ class Delays:
         # Not written before the log is on disk as far as it reaches.
         self._unsaved: DelayState | None = None
         self._saved = DelayState()
-        # The one before: by now it is written.
         self._on_disk = DelayState()
 
     def open(self) -> None:
@@ -172,10 +171,15 @@ class Delays:
             assert unsaved.commit_log_offset is not None
             if self._store.flushed_offset < unsaved.commit_log_offset:
                 return
-            self._state.soon(self._file, lambda: pretty(unsaved))
-            self._on_disk, self._saved = self._saved, unsaved
+            self._state.soon(
+                self._file, lambda: pretty_pieces(unsaved), lambda: self._written(unsaved)
+            )
+            self._saved = unsaved
             self._unsaved = None
         self._capture()
+
+    def _written(self, state: DelayState) -> None:
+        self._on_disk = state
 
     def _capture(self) -> None:
         """Take note of the progress, if it says more than what is saved."""

@@ -1,59 +1,164 @@
-"""Sends that made their topic: held until name servers know it (Java: registerIncrementBrokerData).
+"""Sends that wait for their topic: until it is made, on disk, and known to name servers.
 
-Whoever has the answer to a send finds the topic's route, at whichever name server. So did Java's broker:
-it registers a topic before it stores the message that the topic was made for.
+Whoever has the answer to a send finds the topic's route, at whichever name server, and the topic is
+there after a kill. So did Java's broker: it writes and registers a topic before it stores the message
+that the topic was made for. Here that is done for many topics at once and beside the loop, which makes
+topics and stores what waited for a few milliseconds at a time and serves others in between.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Final
 
+from cometmq.broker.refusal import Refused
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import Request
-from cometmq.protocol.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from cometmq.protocol.headers import (
+    SendMessageHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.tasks import TaskOwner
 
 SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHeaderV2]
 
+# What may wait: a disk that hangs must not fill the memory.
+MAX_HELD_REQUESTS: Final = 50_000
+MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+# So long the loop works for those who waited before it serves others.
+_SLICE_S: Final = 0.002
+
+_Held = tuple[Connection, SendRequest]
+
 
 class FirstSends:
-    """Requests in the order in which they came, by topic. `announced` returns when name servers know
-    what was made so far; then `send` serves them. For the loop's thread only.
+    """Requests in the order in which they came, by topic.
+
+    `make` makes the topic of a header, or raises why not. `ready` returns when disk and name servers
+    know what was made so far, or raises. Then `send` serves the requests of a topic, one after the
+    other, while `serving` names it. For the loop's thread only.
     """
 
     def __init__(
         self,
-        announced: Callable[[], Awaitable[None]],
+        make: Callable[[SendMessageHeader], object],
+        ready: Callable[[], Awaitable[None]],
         send: Callable[[Connection, SendRequest], bytes | None],
         tasks: TaskOwner,
     ) -> None:
-        self._announced = announced
+        self._make = make
+        self._ready = ready
         self._send = send
         self._tasks = tasks
-        self._held: dict[str, list[tuple[Connection, SendRequest]]] = {}
+        self._topics: dict[str, deque[_Held]] = {}
+        # Topics to be made, and topics whose requests can be served, with why they cannot.
+        self._unmade: deque[str] = deque()
+        self._served: deque[tuple[str, Exception | None]] = deque()
+        self._working = False
+        self.serving: str | None = None
+        self.count = 0
+        self._bytes = 0
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._held
-
-    def begin(self, topic: str) -> None:
-        """`topic` was made just now."""
-        self._held[topic] = []
-        self._tasks.spawn(self._serve(topic), f"first-sends-{topic}")
+        return topic in self._topics
 
     def hold(self, topic: str, connection: Connection, request: SendRequest) -> None:
-        """Serve it when its turn comes."""
+        """Serve it when the turn of its topic has come. Raises Refused when too much waits."""
+        size = len(request.frame.body)
+        if self.count >= MAX_HELD_REQUESTS or self._bytes + size > MAX_HELD_BYTES:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{self.count} messages of {self._bytes} bytes wait for their topics to be made, the "
+                f"limits are {MAX_HELD_REQUESTS} and {MAX_HELD_BYTES} bytes; try again in a second",
+            )
+        self.count += 1
+        self._bytes += size
+        held = self._topics.get(topic)
+        if held is None:
+            held = self._topics[topic] = deque()
+            self._unmade.append(topic)
+            self._work_soon()
+        held.append((connection, request))
         connection.keep(request)
-        self._held[topic].append((connection, request))
 
-    async def _serve(self, topic: str) -> None:
-        await self._announced()
-        # In one go: what comes from now on is served behind these.
-        for connection, request in self._held.pop(topic):
-            connection.let_go(request)
+    # Inside
+
+    def _work_soon(self) -> None:
+        if not self._working:
+            self._working = True
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def _work(self) -> None:
+        """Make topics, then serve requests, for a slice of time."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _SLICE_S
+        made: list[str] = []
+        while self._unmade and loop.time() < until:
+            topic = self._unmade.popleft()
+            if self._make_topic(topic):
+                made.append(topic)
+        if made:
+            # What is written meanwhile goes together.
+            self._tasks.spawn(self._wait(made), "first-sends")
+        while self._served and loop.time() < until:
+            self._serve_one(*self._served[0])
+        self._working = False
+        if self._unmade or self._served:
+            self._work_soon()
+
+    def _make_topic(self, topic: str) -> bool:
+        """Whether there is a topic and a request for it."""
+        held = self._topics[topic]
+        while held:
+            connection, request = held[0]
+            header = request.header
+            assert header is not None
             try:
-                answer = self._send(connection, request)
+                self._make(header)
             except Exception as error:  # noqa: BLE001 - one request must not cost the others theirs
+                self._take(held)
                 connection.reply_failure(request, error)
-                continue
+            else:
+                return True
+        del self._topics[topic]
+        return False
+
+    async def _wait(self, topics: list[str]) -> None:
+        reason: Exception | None = None
+        try:
+            await self._ready()
+        except Refused as error:
+            reason = error
+        self._served.extend((topic, reason) for topic in topics)
+        self._work_soon()
+
+    def _serve_one(self, topic: str, refused: Exception | None) -> None:
+        """The next request of a topic; what comes from now on is served behind those that wait."""
+        held = self._topics[topic]
+        connection, request = self._take(held)
+        self.serving = topic
+        try:
+            if refused is not None:
+                raise refused.with_traceback(None)
+            answer = self._send(connection, request)
+        except Exception as error:  # noqa: BLE001 - one request must not cost the others theirs
+            connection.reply_failure(request, error)
+        else:
             if answer is not None and not request.is_oneway:
                 connection.write(answer)
+        finally:
+            self.serving = None
+        if not held:
+            del self._topics[topic]
+            self._served.popleft()
+
+    def _take(self, held: deque[_Held]) -> _Held:
+        connection, request = held.popleft()
+        self.count -= 1
+        self._bytes -= len(request.frame.body)
+        connection.let_go(request)
+        return connection, request

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.creation_limits import CreationLimit
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.protocol.bodies import SubscriptionGroupWrapper
@@ -16,7 +17,9 @@ log = structlog.get_logger(__name__)
 
 
 class GroupManager:
-    """Groups by name. `on_change` is called after each change. For the loop's thread only."""
+    """Groups by name. `on_change` is called after each change. Configs are replaced, never changed in
+    place. For the loop's thread only.
+    """
 
     def __init__(
         self,
@@ -28,6 +31,14 @@ class GroupManager:
         self._config = config
         self._clock = clock
         self._on_change = on_change
+        self._limit = CreationLimit(
+            "group",
+            clock,
+            "maxGroupsMadePerSecond",
+            lambda: config.max_groups_made_per_second,
+            "maxGroups",
+            lambda: config.max_groups,
+        )
         self.table = table or SubscriptionGroupWrapper()
         for name in names.BUILT_IN_GROUPS:
             self.table.subscription_group_table.setdefault(name, _new_group(name))
@@ -40,13 +51,17 @@ class GroupManager:
         return self.table.subscription_group_table.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made now if groups may be made by use (Java: findSubscriptionGroupConfig)."""
+        """The group, made now if groups may be made by use (Java: findSubscriptionGroupConfig).
+
+        Raises Refused when clients make too many.
+        """
         existing = self.table.subscription_group_table.get(group)
         if existing is not None:
             return existing
         allowed = self._config.auto_create_subscription_group or names.is_system_group(group)
         if not allowed or names.group_fault(group) is not None:
             return None
+        self._limit.take(group, len(self.table.subscription_group_table))
         created = _new_group(group)
         self.put(created)
         return created

@@ -5,8 +5,10 @@ Java: ClientManageProcessor.checkClientConfig, DefaultConsumerIdsChangeListener.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
+
+import msgspec
 
 from cometmq.broker.clients import ClientManager, Member
 from cometmq.broker.config import BrokerConfig
@@ -17,19 +19,19 @@ from cometmq.broker.consumer_filters import (
 )
 from cometmq.broker.predicates import FilterPredicates, by_class
 from cometmq.broker.pull import check_property_filter
-from cometmq.broker.state import StateWriter
 from cometmq.filtering.bloom import BloomFilter
 from cometmq.filtering.tags import is_tag_type
 from cometmq.protocol.bodies import CheckClientRequestBody
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.limits import MAX_CHECK_LENGTH, check_subscription
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 
 _SAVE_PERIOD_S: Final = 10.0
@@ -86,15 +88,14 @@ class PropertyFilters:
 
     def save(self) -> None:
         """Write the file if anything changed; what has been dead for too long goes."""
-        table = self.manager.table()
         if self.manager.changed:
-            self.manager.changed = False
-            self._state.soon(self._file, lambda: pretty(table))
+            self._save_soon()
 
     def _save_soon(self) -> None:
         """Write the file at the end of this turn, once for all that one heartbeat replaced."""
         self.manager.changed = False
-        self._state.soon(self._file, lambda: pretty(self.manager.table()))
+        # Encoded at the end of the turn, for its values change; laid out in the writer's thread.
+        self._state.soon(self._file, lambda: _laid_out(msgspec.json.encode(self.manager.table())))
 
     def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Would this broker serve the subscription? FilterExpressionError carries code 23."""
@@ -110,3 +111,7 @@ class PropertyFilters:
     def _members_changed(self, group: str, members: list[Member]) -> None:
         if not members:
             self.manager.unregister(group)
+
+
+def _laid_out(data: bytes) -> Iterator[str]:
+    yield from pretty_pieces(msgspec.json.decode(data))

@@ -27,12 +27,13 @@ from cometmq.model import properties as p
 from cometmq.model.ranges import Int64
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.ids import encode_offset_id, parse_offset_id
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
@@ -102,7 +103,9 @@ class Redrives:
         clock: Clock,
         topics: TopicManager,
         flush: Callable[[], Awaitable[object]],
+        state: StateWriter,
     ) -> None:
+        self._state = state
         self._store = store
         self._clock = clock
         self._topics = topics
@@ -217,6 +220,9 @@ class Redrives:
 
     async def _run(self, state: RedriveState) -> None:
         queue = self._store.queue(names.dlq_topic(state.group), 0)
+        if state.only_group:
+            self._topics.create_for_group(names.retry_topic(state.group), 1)
+            await self._topics.written()
         left = _WORK_PER_TURN
         while state.next_offset < state.end_offset:
             state.next_offset = max(state.next_offset, queue.min_offset)
@@ -337,7 +343,7 @@ class Redrives:
 
     async def _save(self) -> None:
         try:
-            await self._file.save(pretty(self._states))
+            await self._state.save(self._file, lambda: pretty_pieces(dict(self._states)))
         except OSError as error:
             raise StoreError(f"{self._file.path} cannot be written: {error}") from error
 

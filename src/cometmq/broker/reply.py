@@ -72,7 +72,7 @@ class ReplyHandler:
         """
         header = call.header
         assert header is not None
-        queue_id = self._send.queue_for(header)
+        queue_id = await self._send.queue_for(header)
         body = bytes(call.frame.body)
         text = header.properties or ""
         if len(text) > MAX_PROPERTIES_LENGTH:

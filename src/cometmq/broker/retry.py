@@ -6,7 +6,7 @@ Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.han
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -73,7 +73,7 @@ class RetryHandler:
 
     def send_back(
         self, connection: Connection, call: Request[ConsumerSendMsgBackRequestHeader]
-    ) -> RemotingCommand:
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """Let a group have a message again later, or put it among its dead letters."""
         header = call.header
         assert header is not None
@@ -90,30 +90,43 @@ class RetryHandler:
             )
         if group.retry_queue_nums > 0:
             max_times = self._max_times(group, header.max_reconsume_times, call.version, connection)
-            self._retry(header, group, max_times)
+            message = self._retried(header, group, max_times)
+            if not self._topics.is_written(message.topic):
+                return self._put_when_written(message)
+            self._put.put(message)
         return response(ResponseCode.SUCCESS)
 
     def redirect(
         self, message: IncomingMessage, max_reconsume_times: int | None, version: int
-    ) -> None:
+    ) -> str | None:
         """Turn a message that is sent to a retry topic into a dead letter if it had its chances.
 
+        Returns the topic of dead letters if the disk does not have it yet; nothing is done then.
         The topic's group exists: a topic is opened for sending only then.
         """
         group = self._groups.find(message.topic.removeprefix(names.RETRY_PREFIX))
         if group is None:
-            return
+            return None
         max_times = self._max_times(group, max_reconsume_times, version, None)
         if message.reconsume_times > max_times or self._holds_queue_locks(group.group_name):
+            topic = self._dead_letter_topic(group.group_name)
+            if not self._topics.is_written(topic):
+                return topic
             self._bury(message, group.group_name)
             message.properties[p.DELAY_TIME_LEVEL] = "-1"
+        return None
 
-    def _retry(
+    async def _put_when_written(self, message: IncomingMessage) -> RemotingCommand:
+        await self._topics.written()
+        self._put.put(message)
+        return response(ResponseCode.SUCCESS)
+
+    def _retried(
         self,
         header: ConsumerSendMsgBackRequestHeader,
         group: SubscriptionGroupConfig,
         max_times: int,
-    ) -> None:
+    ) -> IncomingMessage:
         topic = self._topics.create_for_group(
             names.retry_topic(header.group), group.retry_queue_nums
         )
@@ -133,7 +146,7 @@ class RetryHandler:
             level = level or _FIRST_RETRY_LEVEL + record.reconsume_times
             message.properties[p.DELAY_TIME_LEVEL] = str(level)
             self.sent_back_count += 1
-        self._put.put(message)
+        return message
 
     def _record_at(self, offset: int) -> StoredRecord:
         record = self._store.record_at(offset) if offset >= 0 else None
@@ -161,10 +174,9 @@ class RetryHandler:
         return message
 
     def _bury(self, message: IncomingMessage, group: str) -> None:
-        message.topic = names.dlq_topic(group)
+        message.topic = self._dead_letter_topic(group)
         message.queue_id = 0
         message.properties[p.DELAY_TIME_LEVEL] = "0"
-        self._topics.create_for_group(message.topic, _DLQ_QUEUES)
         self.dead_letter_count += 1
         log.info(
             "message given up",
@@ -172,6 +184,9 @@ class RetryHandler:
             topic=message.properties.get(p.RETRY_TOPIC),
             msg_id=message.properties.get(p.UNIQ_CLIENT_MESSAGE_ID),
         )
+
+    def _dead_letter_topic(self, group: str) -> str:
+        return self._topics.create_for_group(names.dlq_topic(group), _DLQ_QUEUES).topic_name
 
     def _max_times(
         self,

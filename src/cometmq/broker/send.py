@@ -93,7 +93,7 @@ class SendHandler:
     """Serves the sends of one broker. `put_half` stores the half message of a transaction as
     `MessagePut.put` does others. `packed_store_host` stands in every offset id; with `group_commit`
     answers wait until the disk has the message, unless its sender does not wait. A message for which
-    its topic is made waits until `announced` returns: `FirstSends`.
+    its topic is made waits until the disk has that, and `announced` returns: `FirstSends`.
 
     For the loop's thread only.
     """
@@ -122,7 +122,8 @@ class SendHandler:
         self._group_commit = group_commit
         self._max_message_size = store.config.max_message_size
         self._targets: dict[str, _Target] = {}
-        self._first_sends = FirstSends(announced, self.send, tasks)
+        self._announced = announced
+        self._first_sends = FirstSends(self._open_target, self._ready, self.send, tasks)
         self._unique_ids = UniqueIdGenerator(packed_store_host[:-4])
         self._host_hex = packed_store_host.hex().upper().encode()
         self._own_properties = {
@@ -152,9 +153,12 @@ class SendHandler:
         """Forget what was worked out for `topic`."""
         self._targets.pop(topic, None)
 
-    def queue_for(self, header: SendMessageHeader) -> int:
+    async def queue_for(self, header: SendMessageHeader) -> int:
         """The queue that a message goes to, after the checks of a send. Raises Refused."""
-        target = self._targets.get(header.topic) or self._open_target(header)
+        target = self._targets.get(header.topic)
+        if target is None:
+            target = self._open_target(header)
+            await self._topics.written()
         return target.queue_for(header.queue_id)
 
     def send(self, connection: Connection, request: SendRequest) -> bytes | None:
@@ -166,10 +170,10 @@ class SendHandler:
         assert header is not None
         target = self._targets.get(header.topic)
         if target is None:
-            target = self._open_target(header)
-            if header.topic in self._first_sends:
+            if self._must_wait(header):
                 self._first_sends.hold(header.topic, connection, request)
                 return None
+            target = self._open_target(header)
         queue_id = header.queue_id
         if not 0 <= queue_id < target.queue_limit:
             queue_id = target.queue_for(queue_id)
@@ -278,7 +282,10 @@ class SendHandler:
             reconsume_times=header.reconsume_times or 0,
         )
         if target.is_retry:
-            self._retry.redirect(message, header.max_reconsume_times, request.version)
+            unwritten = self._retry.redirect(message, header.max_reconsume_times, request.version)
+            if unwritten is not None:
+                self._first_sends.hold(unwritten, connection, request)
+                return None
         if self._is_half(message):
             queue_offset, physical_offset = self._put_half(message)
         else:
@@ -382,7 +389,6 @@ class SendHandler:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
-        is_new = self._topics.get(name) is None
         topic = self._topics.create_on_send(
             name, header.default_topic, header.default_topic_queue_nums
         )
@@ -406,8 +412,6 @@ class SendHandler:
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden: "
                 f"brokerPermission is {self._config.broker_permission}",
             )
-        if is_new:
-            self._first_sends.begin(name)
         target = _Target(topic)
         if name not in self._first_sends:
             self._targets[name] = target
@@ -419,6 +423,21 @@ class SendHandler:
             f"the message's properties take {length} bytes, the limit is "
             f"{MAX_PROPERTIES_LENGTH}, those of the broker included",
         )
+
+    def _must_wait(self, header: SendMessageHeader) -> bool:
+        """Whether the topic is not there yet, or others wait for it."""
+        name = header.topic
+        if name in self._first_sends:
+            return self._first_sends.serving != name
+        if self._topics.get(name) is not None and self._topics.is_written(name):
+            return False
+        if fault := names.topic_fault(name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        return True
+
+    async def _ready(self) -> None:
+        await self._topics.written()
+        await self._announced()
 
     def _refuse_body(self, length: int) -> NoReturn:
         if length == 0:

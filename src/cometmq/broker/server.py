@@ -42,7 +42,6 @@ from cometmq.broker.retry import RetryHandler
 from cometmq.broker.retry_limits import RetryLimits
 from cometmq.broker.runtime_info import RuntimeInfo
 from cometmq.broker.send import SendHandler
-from cometmq.broker.state import StateWriter
 from cometmq.broker.tables import BrokerTables
 from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
 from cometmq.broker.transaction_check import TransactionService
@@ -57,6 +56,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
@@ -178,6 +178,8 @@ class Broker:
             self._tables.save()
             self._filters.save()
         self._state.close()
+        if self._tables is not None:
+            self._tables.close()
         if self._store is not None:
             self._store.close()
             log.info("broker stopped", name=self.config.broker_name)
@@ -267,7 +269,9 @@ class Broker:
         self._delays = delays
         self.delayed = delays.messages
         self._flusher = flusher = CommitLogFlusher(store)
-        self.redrives = Redrives(store, self._clock, self.topics, lambda: flusher.flush(0))
+        self.redrives = Redrives(
+            store, self._clock, self.topics, lambda: flusher.flush(0), self._state
+        )
         self.redrives.open()
         RedriveHandlers(self.config, self.redrives, self._tasks).register(self._handlers)
         self._register_handlers(store, delays, packed_host, self._group_commit(self._flusher))
@@ -379,7 +383,12 @@ class Broker:
         ).register(self._handlers)
         CleaningHandlers(store, self.topics, self._topic_removed).register(self._handlers)
         ConfigHandlers(
-            self.config, store, self._clock, self._given, self.topics.permission_changed
+            self.config,
+            store,
+            self._clock,
+            self._given,
+            self.topics.permission_changed,
+            self._state,
         ).register(self._handlers)
         RuntimeInfo(
             store,

@@ -5,26 +5,29 @@ Java: ConfigManager, TopicConfigManager, SubscriptionGroupManager, ConsumerOffse
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups import GroupManager
 from cometmq.broker.offsets import ConsumerOffsetManager, describe
-from cometmq.broker.state import StateWriter
+from cometmq.broker.topic_journal import TopicJournal
 from cometmq.broker.topics import TopicManager
-from cometmq.model.topic import TopicConfig
+from cometmq.errors import ConfigError
+from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 
 log = structlog.get_logger(__name__)
 
@@ -49,17 +52,23 @@ class BrokerTables:
         on_topic_removed: Callable[[str], None],
     ) -> None:
         self._state = state
-        self._on_topics_changed = on_topics_changed
         self._topics_file = JsonFile(directory / "topics.json")
+        self._journal = TopicJournal(directory / "topics.journal")
         self._groups_file = JsonFile(directory / "subscriptionGroup.json")
         self._offsets_file = JsonFile(directory / "consumerOffset.json")
+        table = _load(self._topics_file, TopicConfigSerializeWrapper)
+        table = table or TopicConfigSerializeWrapper()
+        if self._recover(table, clock.now_ms()):
+            # At once, as Java does not know the journal.
+            self._save_topics()
+        self._journal.on_add = self._save_topics
         self.topics = TopicManager(
             config,
             clock,
-            self._topics_changed,
+            on_topics_changed,
             on_topic_removed,
-            _load(self._topics_file, TopicConfigSerializeWrapper),
-            save_now=self._save_topics_now,
+            table,
+            journal=self._journal,
         )
         self.groups = GroupManager(
             config, clock, self._save_groups, _load(self._groups_file, SubscriptionGroupWrapper)
@@ -89,7 +98,7 @@ class BrokerTables:
             return
         kept = JsonFile(self._offsets_file.path.with_name("consumerOffset.uncorrected.json"))
         try:
-            kept.write(pretty(self.offsets.table))
+            kept.write(self._offsets_text())
         except OSError as error:
             log.error(  # noqa: TRY400 - the reason says it all
                 "consumer offsets that cannot be stay as they are, no copy of them can be written",
@@ -115,26 +124,54 @@ class BrokerTables:
             )
         if self.offsets.changed:
             self.offsets.changed = False
-            self._state.soon(self._offsets_file, lambda: pretty(self.offsets.table))
+            self._state.soon(self._offsets_file, self._offsets_text)
 
     def save(self) -> None:
-        """Write all tables."""
+        """Write all tables; `close` when the state writer has."""
         self._save_topics()
         self._save_groups()
         self.save_offsets()
 
-    def _topics_changed(self, topics: list[TopicConfig]) -> None:
-        self._save_topics()
-        self._on_topics_changed(topics)
+    def close(self) -> None:
+        """Have what could not be written to `topics.json` in its journal."""
+        self._journal.close()
+
+    def _recover(self, table: TopicConfigSerializeWrapper, now_ms: int) -> bool:
+        try:
+            return self._journal.recover(table, now_ms)
+        except OSError as error:
+            raise ConfigError(f"{self._journal.path} cannot be read: {error}") from error
 
     def _save_topics(self) -> None:
-        self._state.soon(self._topics_file, lambda: pretty(self.topics.table))
+        place: list[tuple[int, DataVersion]] = []
 
-    def _save_topics_now(self) -> None:
-        self._state.now(self._topics_file, lambda: pretty(self.topics.table))
+        def text() -> Iterator[str]:
+            table = self.topics.table
+            place[:] = [(self._journal.position, msgspec.structs.replace(table.data_version))]
+            topics = dict(table.topic_config_table)
+            return pretty_pieces(
+                msgspec.structs.replace(table, topic_config_table=topics, data_version=place[0][1])
+            )
+
+        self._state.soon(self._topics_file, text, lambda: self._journal.folded(*place[0]))
 
     def _save_groups(self) -> None:
-        self._state.soon(self._groups_file, lambda: pretty(self.groups.table))
+        self._state.soon(self._groups_file, self._groups_text)
+
+    def _groups_text(self) -> Iterator[str]:
+        table = self.groups.table
+        return pretty_pieces(
+            SubscriptionGroupWrapper(
+                msgspec.structs.replace(table.data_version),
+                {group: dict(topics) for group, topics in table.forbidden_table.items()},
+                dict(table.subscription_group_table),
+            )
+        )
+
+    def _offsets_text(self) -> Iterator[str]:
+        table = self.offsets.table
+        offsets = {key: dict(queues) for key, queues in table.offset_table.items()}
+        return pretty_pieces(msgspec.structs.replace(table, offset_table=offsets))
 
 
 def _load(file: JsonFile, type_: type[T]) -> T | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 import msgspec
 import structlog
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.creation_limits import CreationLimit
+from cometmq.broker.refusal import Refused
+from cometmq.broker.topic_journal import TopicChange, TopicJournal
 from cometmq.model import names
 from cometmq.model.sysflag import PERM_INHERIT, PERM_READ, PERM_RW, PERM_WRITE
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies import TopicConfigSerializeWrapper
+from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -24,9 +29,13 @@ _BENCHMARK_QUEUE_NUMS = 1024
 
 class TopicManager:
     """Topics by name. `on_change` is called with the configs that were made or changed, and without
-    any after `on_remove` was called with a topic's name. `save_now` is called before a message is
-    stored in a topic that was made for it: a broker that is killed right behind the acknowledgement
-    would not know the topic, and nobody could read the message (Java persists there, too).
+    any after `on_remove` was called with a topic's name.
+
+    A message must not be acknowledged in a new topic before `is_written` says that the disk has the
+    topic: a broker that is killed right behind the acknowledgement would not know it, and nobody could
+    read the message (Java persists there, too). Configs are replaced, never changed in place: what
+    `journal` and the state files write is read beside the loop. Without a journal every topic counts
+    as written.
 
     For the loop's thread only.
     """
@@ -39,13 +48,24 @@ class TopicManager:
         on_remove: Callable[[str], None],
         table: TopicConfigSerializeWrapper | None = None,
         *,
-        save_now: Callable[[], None] = lambda: None,
+        journal: TopicJournal | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._on_change = on_change
         self._on_remove = on_remove
-        self._save_now = save_now
+        self._journal = journal
+        # Topics made lately, by the position of the journal that has to be on disk, and in its order.
+        self._unwritten: dict[str, int] = {}
+        self._unwritten_order: deque[tuple[int, str]] = deque()
+        self._limit = CreationLimit(
+            "topic",
+            clock,
+            "maxTopicsMadePerSecond",
+            lambda: config.max_topics_made_per_second,
+            "maxTopics",
+            lambda: config.max_topics,
+        )
         self.table = table or TopicConfigSerializeWrapper()
         self._system = self._add_system_topics()
 
@@ -75,12 +95,43 @@ class TopicManager:
             config.read_queue_nums, config.write_queue_nums
         )
 
+    def is_written(self, topic: str) -> bool:
+        """Whether the disk has the topic, perhaps with an older config."""
+        if not self._unwritten:
+            return True
+        assert self._journal is not None, "there is one if anything is unwritten"
+        order = self._unwritten_order
+        while order and order[0][0] <= self._journal.durable:
+            position, name = order.popleft()
+            if self._unwritten.get(name) == position:
+                del self._unwritten[name]
+        return topic not in self._unwritten
+
+    async def written(self) -> None:
+        """Return when the disk has all topics made so far. Raises Refused when it takes none."""
+        if self._journal is None:
+            return
+        try:
+            await self._journal.written()
+        except OSError as error:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"a new topic cannot be written to {self._journal.path}: "
+                f"{error.strerror or error}; see that the disk has room and works, then send again",
+            ) from error
+
     def put(self, topic: TopicConfig) -> None:
         """Make or change a topic. A config equal to the stored one changes nothing."""
-        if self.get(topic.topic_name) == topic:
+        existing = self.get(topic.topic_name)
+        if existing == topic:
             return
         self.table.topic_config_table[topic.topic_name] = topic
         self.data_version.next(self._clock.now_ms())
+        if self._journal is not None:
+            position = self._journal.add(TopicChange(self.data_version, topic))
+            if existing is None:
+                self._unwritten[topic.topic_name] = position
+                self._unwritten_order.append((position, topic.topic_name))
         log.info(
             "topic set",
             topic=topic.topic_name,
@@ -94,7 +145,10 @@ class TopicManager:
         """Take a topic out of the table; the caller sees to its queues and offsets."""
         removed = self.table.topic_config_table.pop(topic, None)
         if removed is not None:
+            self._unwritten.pop(topic, None)
             self.data_version.next(self._clock.now_ms())
+            if self._journal is not None:
+                self._journal.add(TopicChange(self.data_version, removed=topic))
             self._on_remove(topic)
             self._on_change([])
         return removed
@@ -103,7 +157,7 @@ class TopicManager:
         """The topic, made after `default_topic` if that may be inherited from, else None.
 
         Java: createTopicInSendMessageMethod. The number of queues is the smaller of what the client
-        asks for and the model has.
+        asks for and the model has. Raises Refused when clients make too many.
         """
         if (existing := self.get(topic)) is not None:
             return existing
@@ -114,6 +168,7 @@ class TopicManager:
             return None
         if not model.perm & PERM_INHERIT:
             return None
+        self._limit.take(topic, len(self.table.topic_config_table))
         count = max(0, min(queue_nums, model.write_queue_nums))
         created = TopicConfig(
             topic_name=topic,
@@ -124,7 +179,6 @@ class TopicManager:
             topic_sys_flag=model.topic_sys_flag,
         )
         self.put(created)
-        self._save_now()
         return created
 
     def create_for_group(self, topic: str, queue_nums: int, perm: int = PERM_RW) -> TopicConfig:
@@ -135,7 +189,6 @@ class TopicManager:
             topic_name=topic, perm=perm, read_queue_nums=queue_nums, write_queue_nums=queue_nums
         )
         self.put(created)
-        self._save_now()
         return created
 
     def registered(self, topic: TopicConfig) -> TopicConfig:
@@ -147,6 +200,8 @@ class TopicManager:
     def permission_changed(self) -> None:
         """Tell name servers what the broker's new permission leaves of the topics' ones."""
         self.data_version.next(self._clock.now_ms())
+        if self._journal is not None:
+            self._journal.add(TopicChange(self.data_version))
         self._on_change([])
 
     def _add_system_topics(self) -> frozenset[str]:

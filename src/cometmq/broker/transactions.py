@@ -31,7 +31,7 @@ from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.op_queue import OpQueue
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
-from cometmq.errors import MessageIllegalError, ProtocolError
+from cometmq.errors import MessageIllegalError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.route import MASTER_ID
@@ -237,8 +237,12 @@ class Transactions:
         return copy
 
     def give_up(self, half: HalfMessage, reason: str) -> None:
-        """Move a message that nobody decides to where it can be listed. Raises as the store does."""
+        """Move a message that nobody decides to where it can be listed. Raises as the store does, and
+        as long as the disk does not have the topic that it moves to.
+        """
         topic = self._topics.create_for_group(names.TRANS_CHECK_MAX_TIME_TOPIC, 1)
+        if not self._topics.is_written(topic.topic_name):
+            raise StoreError(f"the topic {topic.topic_name} is not written yet")
         discarded = IncomingMessage.again(half.record, half.properties)
         discarded.topic, discarded.queue_id = topic.topic_name, 0
         discarded.prepared_transaction_offset = half.record.physical_offset

@@ -11,6 +11,7 @@ import structlog
 import typer
 
 from cometmq.runtime.config import load_properties, unknown_keys
+from cometmq.runtime.garbage import keep_passes_short
 from cometmq.runtime.limits import raise_open_file_limit
 from cometmq.runtime.line_writer import line_writer
 from cometmq.runtime.signals import stop_event
@@ -68,6 +69,7 @@ async def serve(server: Server, on_ready: Callable[[], None]) -> None:
     raise_open_file_limit()
     with stop_event() as stop:
         await server.start()
+        keep_passes_short()
         try:
             on_ready()
             await stop.wait()

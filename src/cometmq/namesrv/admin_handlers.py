@@ -26,6 +26,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.config import Configuration
 from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 
 log = structlog.get_logger(__name__)
 
@@ -42,12 +43,14 @@ class AdminHandlers:
         table: RouteTable,
         kv_config: KvConfig,
         configuration: Configuration,
+        state: StateWriter,
     ) -> None:
+        self._state = state
         self._config = config
         self._table = table
         self._kv_config = kv_config
         self._configuration = configuration
-        self._config_file = JsonFile(config.config_store_path)
+        self._config_file = JsonFile(config.config_store_path, keep_permissions=True)
 
     def register(self, handlers: Handlers) -> None:
         """Take the codes of this class in `handlers`."""
@@ -266,7 +269,7 @@ class AdminHandlers:
         )
         changed = self._configuration.update(changes, source)
         try:
-            await self._config_file.save(self._configuration.text())
+            await self._state.save(self._config_file, self._configuration.text)
         except OSError as error:
             raise _not_saved(self._config.config_store_path, error) from error
         log.info("configuration updated", changed=changed, by=connection.peer)
@@ -278,5 +281,6 @@ class AdminHandlers:
 
 def _not_saved(path: object, error: OSError) -> CometMQError:
     return CometMQError(
-        f"the change is in force but {path} could not be written: {error.strerror or error}"
+        f"the change is in force but {path} could not be written: {error.strerror or error}; that is "
+        "tried again until it can"
     )

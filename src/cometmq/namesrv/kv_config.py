@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from cometmq.errors import CometMQError
 from cometmq.protocol.bodies import KVConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
 
 # Holds `brokerA:4;brokerB:4` by topic: the queues of topics that are ordered across all brokers.
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
@@ -25,12 +27,14 @@ MAX_TABLE_LENGTH: Final = 1024 * 1024
 
 
 class KvConfig:
-    """The table and its file. A change is in force at once and durable when its call returns.
+    """The table and its file. A change is in force at once and durable when its call returns; one
+    that could not be written is tried again until it can.
 
     A table that is already larger than the limits is read and kept, and does not grow.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, state: StateWriter) -> None:
+        self._state = state
         self._file = JsonFile(path)
         self._table: dict[str, dict[str, str]] = {}
         self._entries = 0
@@ -97,7 +101,11 @@ class KvConfig:
             )
 
     async def _save(self) -> None:
-        await self._file.save(pretty(KVConfigSerializeWrapper(self._table)))
+        await self._state.save(self._file, self._text)
+
+    def _text(self) -> Iterator[str]:
+        table = {namespace: dict(entries) for namespace, entries in self._table.items()}
+        return pretty_pieces(KVConfigSerializeWrapper(table))
 
 
 def _size(namespace: str, key: str, value: str) -> int:

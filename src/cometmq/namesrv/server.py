@@ -23,6 +23,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.config import Configuration
+from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -43,12 +44,15 @@ class NameServer:
     ) -> None:
         self.config = config or NamesrvConfig()
         self.table = RouteTable(self.config, clock)
-        self._kv_config = KvConfig(self.config.kv_config_path)
+        self._state = StateWriter()
+        self._kv_config = KvConfig(self.config.kv_config_path, self._state)
         configuration = Configuration([self.config], properties)
         access = AdminAccess(self.config.admin_from)
         self.handlers = handlers = Handlers(access)
         RouteHandlers(self.config, self.table, self._kv_config, access, clock).register(handlers)
-        AdminHandlers(self.config, self.table, self._kv_config, configuration).register(handlers)
+        AdminHandlers(
+            self.config, self.table, self._kv_config, configuration, self._state
+        ).register(handlers)
         self._server = RemotingServer(
             self.config.bind_address,
             self.config.listen_port,
@@ -83,6 +87,7 @@ class NameServer:
         self._closing = True
         await self._tasks.close()
         await self._server.close()
+        self._state.close()
 
     def scan(self) -> None:
         """Drop the brokers that were silent for too long, and their connections."""

@@ -1,26 +1,87 @@
-"""Files that are there after a loss of power, too."""
+"""Files that are there after a loss of power, and that nobody else has planted.
+
+What is made here is made anew: a file or a symbolic link that stands under the name of a temporary
+file is removed, never written through. State files and their directories are for their owner alone.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_DIRECTORY: Final = 0o700
+# What the umask leaves of it.
+SHARED_FILE: Final = 0o666
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def make_directories(path: Path) -> None:
+    """Make a directory, and those above it that are missing, for this user alone and durably.
+
+    Raises OSError.
+    """
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        sync(directory.parent)
+
+
+def create(path: Path, mode: int = PRIVATE_FILE) -> int:
+    """Make a file and open it for writing; what stands under its name is removed first.
+
+    Returns the descriptor. Raises OSError, FileExistsError if somebody else makes the file meanwhile.
+    """
+    with suppress(FileNotFoundError):
+        path.unlink()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    if mode != SHARED_FILE:
+        os.fchmod(descriptor, mode)  # whatever the umask is
+    return descriptor
+
+
+def write_new(path: Path, pieces: Iterable[bytes], mode: int = PRIVATE_FILE) -> None:
+    """Make a file of `pieces` and sync it. Raises OSError; there is no file then."""
+    descriptor = create(path, mode)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        # A part of it would take the room that a full disk lacks.
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def write_atomically(path: Path, data: bytes, mode: int = SHARED_FILE) -> None:
     """The file is there as a whole or not at all. Raises OSError; the file is then as before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    write_new(temporary, [data], mode)
     temporary.replace(path)
     sync(path.parent)
 
 
+def permissions(path: Path) -> int | None:
+    """The permission bits of a file; None if there is none."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None
+
+
 def sync(path: Path) -> None:
     """Have the file's bytes, or the directory's entries, written to the disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,22 +1,28 @@
 """State files: small JSON texts that are replaced as a whole (Java: ConfigManager, MixAll).
 
 A new text goes to `<name>.tmp`, is synced, and takes the name; the previous file stays as
-`<name>.bak`, which is read when the main file is missing, empty or does not decode.
+`<name>.bak`, which is read when the main file is missing, empty or does not decode. All three are
+for their owner alone (Java leaves that to the umask).
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
 from cometmq.errors import CometMQError, ConfigError
-from cometmq.runtime.durable import sync
+from cometmq.runtime.durable import (
+    PRIVATE_FILE,
+    make_directories,
+    permissions,
+    sync,
+    write_new,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -24,10 +30,14 @@ T = TypeVar("T")
 
 
 class JsonFile:
-    """One state file. `read` and `write` block and suit any thread, `save` is for the loop's."""
+    """One state file. `read` and `write` block and suit any thread, `save` is for the loop's.
 
-    def __init__(self, path: str | Path) -> None:
+    With `keep_permissions`, for a file that an operator made, a new text has those of the old one.
+    """
+
+    def __init__(self, path: str | Path, *, keep_permissions: bool = False) -> None:
         self.path = Path(path)
+        self._keep_permissions = keep_permissions
         self._backup = self.path.with_name(self.path.name + ".bak")
         # Writers run in executor threads, and one that lost its awaiter to a cancellation may
         # still be at work when the next begins.
@@ -67,19 +77,24 @@ class JsonFile:
             ) from damaged
         return None
 
-    def write(self, text: str) -> None:
-        """Replace the file by `text`, durably. Raises OSError; the file is then as before."""
+    def write(self, text: str | Iterable[str]) -> None:
+        """Replace the file by `text`, or by its pieces, durably.
+
+        Raises OSError; the file is then as before.
+        """
+        pieces = [text] if isinstance(text, str) else text
         with self._writing:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(self.path.parent)
             temporary = self.path.with_name(self.path.name + ".tmp")
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            write_new(temporary, (piece.encode() for piece in pieces), self._mode())
             if self.path.exists():
                 self.path.replace(self._backup)
             temporary.replace(self.path)
             sync(self.path.parent)
+
+    def _mode(self) -> int:
+        mode = permissions(self.path) if self._keep_permissions else None
+        return PRIVATE_FILE if mode is None else mode
 
     async def save(self, text: str) -> None:
         """`write` in an executor thread; texts that pile up meanwhile are saved as the newest one.

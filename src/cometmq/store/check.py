@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -317,13 +318,20 @@ class Checker:
 
 
 def known_topics(store: OfflineStore) -> set[str] | None:
-    """The topics of config/topics.json; None when it cannot be read."""
-    path = store.config.store_path_root_dir / "config" / "topics.json"
+    """The topics of config/topics.json, and of its journal if a kill has left one; None when they
+    cannot be read.
+    """
+    config = store.config.store_path_root_dir / "config"
     try:
-        table = json.loads(store.disk.read(path))["topicConfigTable"]
-        return set(table)
+        topics = set(json.loads(store.disk.read(config / "topics.json"))["topicConfigTable"])
+        if store.disk.size(config / "topics.journal") is not None:
+            for line in store.disk.read(config / "topics.journal").splitlines():
+                # A CRC-32, which a start checks, and the change; the last line may be torn.
+                with suppress(ValueError, KeyError):
+                    topics.add(json.loads(line[9:])["topic"]["topicName"])
     except Exception:  # noqa: BLE001 - without it only less is known
         return None
+    return topics
 
 
 def damaged_parts(report: Report) -> Iterator[Damage]:

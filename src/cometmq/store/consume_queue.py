@@ -36,6 +36,8 @@ PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
 # the disk. Whole units and whole pages.
 _RESERVE_BYTES: Final = PAGE_SIZE * UNIT_SIZE
 assert _RESERVE_BYTES % UNIT_SIZE == 0
+# The first step is the page that a new file has already: most of many topics get no further.
+_FIRST_BYTES: Final = PAGE_SIZE // UNIT_SIZE * UNIT_SIZE
 # Of a record with two IPv4 hosts: fixed fields up to the body, and the length of the properties.
 _FIXED_RECORD_BYTES: Final = 88 + 2
 # Of a record: total size, magic, queue id at 12, queue offset, physical offset, sys flag, and the
@@ -114,7 +116,8 @@ class ConsumeQueue:
             self.files.append_file(first_base=self._file_base(self.next_offset))
         for file in self.files.overlapping(place, end):
             start = max(place - file.base, 0)
-            limit = min(max(end - file.base, start + _RESERVE_BYTES), file.size)
+            step = _RESERVE_BYTES if start else _FIRST_BYTES
+            limit = min(max(end - file.base, start + step), file.size)
             file.reserve(start, limit)
             if file.base <= place:
                 self._map, self._position, self._limit = file.map, start, limit

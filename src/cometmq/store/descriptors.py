@@ -34,7 +34,7 @@ class SpareDescriptors:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     @contextmanager
-    def opened(self, path: Path, flags: int, mode: int = 0o644) -> Iterator[int]:
+    def opened(self, path: Path, flags: int, mode: int = 0o600) -> Iterator[int]:
         """A descriptor of the file within the context. Raises OSError."""
         fd = self._open(path, flags | os.O_CLOEXEC, mode)
         try:

@@ -13,6 +13,7 @@ import os
 import pwd
 import resource
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -36,6 +37,11 @@ _CODE_UNAVAILABLE: Final = 14
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+
+# A store is for its owner alone, and what is made is never made where a planted link leads.
+_FILE_MODE: Final = 0o600
+_DIRECTORY_MODE: Final = 0o700
+_MAKE: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Not named by the mmap module.
 _MADV_POPULATE_WRITE: Final = 23
@@ -86,7 +92,7 @@ class Disk:
     All methods may be called from any thread.
     """
 
-    def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
+    def side_by_side(self, works: Sequence[Callable[[], object]]) -> None:
         """Do what mostly waits for the disk and has nothing to do with each other, in threads.
 
         All have ended when it returns, or raises what the first of them raised.
@@ -101,8 +107,33 @@ class Disk:
             one.result()
 
     def make_directory(self, path: Path) -> None:
+        """Make a directory, and those above it that are missing, for this user alone."""
         with _named(path):
-            path.mkdir(parents=True, exist_ok=True)
+            missing = []
+            while not path.is_dir():
+                missing.append(path)
+                path = path.parent
+            for directory in reversed(missing):
+                directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+
+    def is_open_to_others(self, path: Path) -> bool:
+        """Whether a file or directory gives rights to anybody but its owner; not what a link names."""
+        with _named(path):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                return False
+        is_ours = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        return is_ours and stat.S_IMODE(mode) & ~_DIRECTORY_MODE & 0o777 != 0
+
+    def restrict(self, path: Path) -> None:
+        """Take from a file or directory the rights of all but its owner."""
+        with _named(path):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~0o077)
+            finally:
+                os.close(fd)
 
     def names(self, path: Path) -> list[str]:
         """Entries of a directory, sorted; none when it does not exist."""
@@ -135,7 +166,7 @@ class Disk:
         """
         with _named(path):
             existed = path.exists()
-            with SPARE.opened(path, os.O_RDWR | os.O_CREAT) as fd:
+            with SPARE.opened(path, os.O_RDWR | _MAKE, _FILE_MODE) as fd:
                 try:
                     os.posix_fallocate(fd, 0, size if reserved is None else reserved)
                     if os.fstat(fd).st_size < size:
@@ -224,13 +255,15 @@ class Disk:
                 raise
 
     def write(self, path: Path, data: bytes) -> None:
-        """Create or overwrite a small file and sync it."""
-        with (
-            _named(path),
-            SPARE.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd,
-        ):
-            _write_all(fd, data)
-            os.fsync(fd)
+        """Create or overwrite a small file and sync it. What others have put there is removed."""
+        with _named(path):
+            with suppress(FileNotFoundError):
+                found = path.lstat()
+                if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                    path.unlink()
+            with SPARE.opened(path, os.O_WRONLY | os.O_TRUNC | _MAKE, _FILE_MODE) as fd:
+                _write_all(fd, data)
+                os.fsync(fd)
 
     def overwrite(self, path: Path, data: bytes, size: int) -> None:
         """Replace the first bytes of a file in place, give it `size` bytes, and sync it."""
@@ -276,7 +309,7 @@ class Disk:
             # POSIX lock that the process holds on it.
             if path.exists() and _identity(path.stat()) in _held_locks:
                 raise _locked(path, "this process")
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | _MAKE, _FILE_MODE)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
             except OSError as error:
@@ -362,6 +395,11 @@ class Disk:
             total = stats.f_blocks - stats.f_bfree + stats.f_bavail
             return DiskUsage(total * stats.f_frsize, stats.f_bavail * stats.f_frsize)
 
+    def open_files_limit(self) -> int:
+        """How many descriptors this process may have; each mapping takes one."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
     def physical_memory_bytes(self) -> int:
         """How much a page cache could hold at most."""
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -387,6 +425,10 @@ def _named(path: Path) -> Iterator[None]:
             raise _full(path, None) from error
         if error.errno in _PASSING:
             raise _starved(path, error) from error
+        if error.errno == errno.ELOOP:
+            raise StoreUnusableError(
+                f"{path} is a symbolic link, where the store makes a file of its own: remove the link"
+            ) from error
         kind = StoreUnusableError if error.errno in _UNUSABLE else StoreError
         raise kind(f"{path}: {error.strerror or error}") from error
 

@@ -40,8 +40,7 @@ class Flusher:
     def flush_consume_queues(self, least_pages: int = 0) -> None:
         """Sync queues of which so many pages wait; with 0 all of them, and then the checkpoint."""
         timestamp = self._log.dispatched_timestamp
-        for queue in self._queues:
-            queue.flush(least_pages)
+        self._queues.flush(least_pages)
         if least_pages == 0:
             self._checkpoint.logics_msg_timestamp = timestamp
             self._checkpoint.flush()

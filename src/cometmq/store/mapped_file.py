@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from pathlib import Path
 
 from cometmq.store.config import PAGE_SIZE
@@ -14,10 +15,20 @@ class MappedFile:
 
     Views handed out keep the mapping alive, and with it the bytes of a file that has been removed.
     So nothing is ever unmapped by force: `release` drops the reference held here, and the memory
-    goes when the last view of it does.
+    goes when the last view of it does. `on_map` is called after each time that the file was mapped.
     """
 
-    __slots__ = ("_disk", "_map", "_read_ahead", "_view", "_writable", "base", "path", "size")
+    __slots__ = (
+        "_disk",
+        "_map",
+        "_on_map",
+        "_read_ahead",
+        "_view",
+        "_writable",
+        "base",
+        "path",
+        "size",
+    )
 
     def __init__(
         self,
@@ -28,7 +39,9 @@ class MappedFile:
         *,
         writable: bool = True,
         read_ahead: bool = True,
+        on_map: Callable[[], None] | None = None,
     ) -> None:
+        self._on_map = on_map
         self._read_ahead = read_ahead
         self._disk = disk
         self._writable = writable
@@ -45,6 +58,10 @@ class MappedFile:
             self._map = self._disk.map(
                 self.path, self.size, writable=self._writable, read_ahead=self._read_ahead
             )
+            mapped = self._map
+            if self._on_map is not None:
+                self._on_map()
+            return mapped
         return self._map
 
     @property

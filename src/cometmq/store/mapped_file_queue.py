@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -24,7 +25,8 @@ class MappedFileQueue:
     """`flush` and `prepare_next` are for an executor's thread, all else for the store's thread.
 
     `flushed` is the offset up to which everything is on disk. With `sparse` a new file takes no
-    room but that of its first page: whoever writes reserves the room step by step.
+    room but that of its first page: whoever writes reserves the room step by step. `on_map` is called
+    after each time that one of the files was mapped.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class MappedFileQueue:
         writable: bool = True,
         sparse: bool = False,
     ) -> None:
+        self.on_map: Callable[[], None] | None = None
         self._sparse = sparse
         self._disk = disk
         self._size_key = size_key
@@ -168,6 +171,7 @@ class MappedFileQueue:
             self.file_size,
             writable=self._writable,
             read_ahead=not self._sparse,
+            on_map=self.on_map,
         )
 
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:

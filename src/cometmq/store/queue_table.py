@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,9 @@ log = structlog.get_logger(__name__)
 
 # What a directory can be named; also the longest topic that Java's store takes.
 MAX_TOPIC_BYTES = 255
+# Queues whose files are mapped at once. Linux lets a process have 65,530 mappings.
+MIN_MAPPED = 64
+MAX_MAPPED = 16_384
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +39,11 @@ class Extensions:
 
 
 class QueueTable:
-    """The queues by topic and queue id. A queue's files appear with its first message."""
+    """The queues by topic and queue id. A queue's files appear with its first message.
+
+    So many queues keep their files mapped, each for a descriptor, as a quarter of the open files that
+    the process may have: the one that was mapped longest ago gives its mappings up for the next.
+    """
 
     def __init__(
         self,
@@ -52,6 +60,10 @@ class QueueTable:
         self._file_size = file_size
         self._writable = writable
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._mapped: dict[ConsumeQueue, None] = {}
+        self._max_mapped = min(max(disk.open_files_limit() // 4, MIN_MAPPED), MAX_MAPPED)
+        # Recovery maps queues in several threads.
+        self._mapping = threading.Lock()
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         """A snapshot, so that another thread can walk it while queues are added."""
@@ -79,7 +91,30 @@ class QueueTable:
             self._queues[topic, queue_id] = queue
         return queue
 
+    def flush(self, least_pages: int) -> None:
+        """Sync queues of which so many pages wait, with 0 all that have anything, side by side."""
+        if least_pages:
+            for queue in self:
+                queue.flush(least_pages)
+        else:
+            self._disk.side_by_side([partial(queue.flush, 0) for queue in self])
+
+    def _was_mapped(self, queue: ConsumeQueue) -> None:
+        with self._mapping:
+            self._mapped.pop(queue, None)
+            self._mapped[queue] = None
+            if len(self._mapped) <= self._max_mapped:
+                return
+            oldest = next(iter(self._mapped))
+            del self._mapped[oldest]
+        oldest.release()
+
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self._new_queue(topic, queue_id)
+        queue.files.on_map = partial(self._was_mapped, queue)
+        return queue
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         files = self._files(topic, queue_id)
         extensions = self._extensions
         if extensions is None:
@@ -138,7 +173,9 @@ class QueueTable:
         """Delete the queues of a topic; returns their ids."""
         ids = [queue_id for name, queue_id in self._queues if name == topic]
         for queue_id in ids:
-            self._queues.pop((topic, queue_id)).release()
+            queue = self._queues.pop((topic, queue_id))
+            queue.release()
+            self._mapped.pop(queue, None)
         if ids:
             self._remove_directory(topic)
         return ids
@@ -150,7 +187,9 @@ class QueueTable:
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue, which must exist, and its topic's directory with the last one."""
-        self._queues.pop((topic, queue_id)).remove_files()
+        queue = self._queues.pop((topic, queue_id))
+        queue.remove_files()
+        self._mapped.pop(queue, None)
         if not any(name == topic for name, _ in self._queues):
             self._remove_directory(topic)
 

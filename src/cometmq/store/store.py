@@ -32,6 +32,7 @@ from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.index_service import IndexService
 from cometmq.store.layout import check_content, check_sizes, check_usable
 from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.permissions import restrict_to_owner
 from cometmq.store.queue_ledger import QueueLedger
 from cometmq.store.queue_mender import QueueMender
 from cometmq.store.queue_table import Extensions, QueueTable
@@ -165,6 +166,7 @@ class MessageStore:
         self._disk.make_directory(root)
         self._lock = self._disk.lock(self.config.lock_path)
         try:
+            restrict_to_owner(self.config, self._disk)
             recovery = self._recover(progress)
         except BaseException:
             self._let_go()

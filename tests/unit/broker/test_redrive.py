@@ -19,6 +19,7 @@ from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord
 from cometmq.protocol.redrive import LetterSelection
+from cometmq.runtime.state_writer import StateWriter
 
 ALL = LetterSelection()
 
@@ -58,7 +59,9 @@ class Letters:
         async def flush() -> None:
             self.delays.store.flush_commit_log()
 
-        self.redrives = Redrives(self.delays.store, self.delays.clock, self.delays.topics, flush)
+        self.redrives = Redrives(
+            self.delays.store, self.delays.clock, self.delays.topics, flush, StateWriter()
+        )
         self.redrives.open()
 
     def kill(self) -> None:

@@ -14,6 +14,7 @@ from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_READ
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.properties import decode_properties
@@ -38,7 +39,9 @@ def send_back(
         max_reconsume_times=max_reconsume_times,
     )
     call = request(RequestCode.CONSUMER_SEND_MSG_BACK, header, version)
-    return delays.retry.send_back(connection(), call).code
+    answer = delays.retry.send_back(connection(), call)
+    assert isinstance(answer, RemotingCommand)
+    return answer.code
 
 
 def retried(delays: DelayBox) -> list[StoredRecord]:

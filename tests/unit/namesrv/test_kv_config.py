@@ -8,10 +8,11 @@ import pytest
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.namesrv import kv_config
 from cometmq.namesrv.kv_config import MAX_NAME_LENGTH, MAX_VALUE_LENGTH, KvConfig
+from cometmq.runtime.state_writer import StateWriter
 
 
 def loaded(path: Path) -> KvConfig:
-    config = KvConfig(path)
+    config = KvConfig(path, StateWriter())
     config.load()
     return config
 

@@ -22,6 +22,7 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.state_writer import StateWriter
 
 HERE = "10.1.0.1:10911"
 THERE = "10.6.6.6:10911"
@@ -41,7 +42,7 @@ class Site:
         RouteHandlers(
             config,
             self.table,
-            KvConfig(directory / "kvConfig.json"),
+            KvConfig(directory / "kvConfig.json", StateWriter()),
             access,
             self.clock,
         ).register(self.handlers)

@@ -56,7 +56,7 @@ class FaultDisk(Disk):
         for file in self.files.values():
             file.crash(self.rng)
 
-    def side_by_side(self, works: Sequence[Callable[[], None]]) -> None:
+    def side_by_side(self, works: Sequence[Callable[[], object]]) -> None:
         # In order, so that a seed replays.
         for work in works:
             work()

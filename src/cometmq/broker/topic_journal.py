@@ -1,0 +1,307 @@
+"""`topics.journal` beside `topics.json`: what changed in the table of topics since that was written.
+
+A new topic is durable by one line and one fdatasync, shared by all that wait for it, whatever the
+table's size. `topics.json` follows soon after, and then the lines that it holds leave the journal; at a
+clean stop there is no journal. Java has no counterpart, it writes the whole table for each topic.
+
+A line is the CRC-32 of the rest in eight hex digits, a blank, and the JSON of a `TopicChange`. The first
+line has the version of `topics.json` that the journal goes on from, and no change. A line that is
+damaged counts for none: the last one may be half there after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import msgspec
+import structlog
+
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol.bodies import TopicConfigSerializeWrapper
+from cometmq.runtime.durable import make_directories, sync, write_atomically
+
+log = structlog.get_logger(__name__)
+
+_CRC_LENGTH: Final = 8
+_FIRST_PAUSE_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 5.0
+
+
+class TopicChange(msgspec.Struct, rename="camel", omit_defaults=True):
+    """One change of the table, and the table's version behind it."""
+
+    version: DataVersion
+    topic: TopicConfig | None = None
+    removed: str | None = None
+
+
+class JournalFile:
+    """The file. Each method blocks; one call at a time. After an OSError of `append` the file must be
+    written as a whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    def read(self) -> list[TopicChange]:
+        """What is there, the version of `topics.json` first. Raises OSError."""
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        changes = [change for line in lines if line and (change := _decode(line)) is not None]
+        damaged = sum(map(bool, lines)) - len(changes)
+        if damaged:
+            log.warning("lines of a journal are damaged", path=str(self.path), count=damaged)
+        return changes
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Replace the file as a whole, durably."""
+        self.close()
+        make_directories(self.path.parent)
+        write_atomically(self.path, b"".join(lines), 0o600)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def append(self, lines: Iterable[bytes]) -> None:
+        """Add lines, durably."""
+        rest = memoryview(b"".join(lines))
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            os.fdatasync(self._fd)
+        except OSError:
+            self.close()
+            raise
+
+    def remove(self) -> None:
+        """Durably, too: an old journal must not meet a table that went on without it."""
+        self.close()
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+            sync(self.path.parent)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class TopicJournal:
+    """Changes on their way to the disk, many with one write. For the loop's thread.
+
+    A position is the number of changes made since the start. `on_add` is called after each.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = JournalFile(path)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="topic-journal")
+        self.on_add: Callable[[], None] = lambda: None
+        # What `topics.json` does not hold: the lines behind position `_folded`, and its version.
+        self._lines: list[bytes] = []
+        self._folded = 0
+        self._base = DataVersion()
+        self._fold_due = False
+        # Up to here the disk has the changes.
+        self.durable = 0
+        self._running: Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._failures = 0
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._closed = False
+
+    def recover(self, table: TopicConfigSerializeWrapper, now_ms: int) -> bool:
+        """Bring the table that `topics.json` holds up to the journal; whether there is one.
+
+        Before anything else; blocks. Raises OSError. The journal stays until `folded`.
+        """
+        changes = self._file.read()
+        self._base = msgspec.structs.replace(table.data_version)
+        self._lines = [_encode(change) for change in replay(table, changes, now_ms)]
+        self.durable = len(self._lines)
+        return bool(changes)
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    @property
+    def position(self) -> int:
+        return self._folded + len(self._lines)
+
+    def add(self, change: TopicChange) -> int:
+        """Have a change written; returns its position."""
+        self._lines.append(_encode(change))
+        self._arm()
+        self.on_add()
+        return self.position
+
+    async def written(self) -> None:
+        """Return when the disk has all changes made so far. Raises OSError when it refuses them;
+        they are then tried again, for the next who waits and every few seconds.
+        """
+        position = self.position
+        if position <= self.durable:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((position, waiter))
+        self._arm()
+        await waiter
+
+    def folded(self, position: int, version: DataVersion) -> None:
+        """`topics.json` has the table as it was at `position`, with `version`."""
+        del self._lines[: position - self._folded]
+        self._folded = position
+        self._base = version
+        self._fold_due = True
+        self._advance(position)
+        self._arm()
+
+    def close(self) -> None:
+        """Write what `topics.json` does not hold, or remove the file. Blocks; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._running is not None:
+            self._running.exception()
+        if self._lines or self._fold_due:
+            self._fold_due = True
+            if (error := self._executor.submit(self._work()).exception()) is not None:
+                log.error("topics are not written", path=str(self.path), reason=str(error))
+        self._executor.shutdown(wait=True)
+        self._file.close()
+
+    # Inside
+
+    def _arm(self, pause_s: float = 0.0) -> None:
+        """Write what is due, after a pause, and in the next turn of the loop at the soonest: what
+        changes in this one goes together.
+        """
+        if self._running is not None or self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + pause_s
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at, self._timer = at, loop.call_at(at, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        if self.position == self.durable and not self._fold_due:
+            return
+        position, fold_due = self.position, self._fold_due
+        future = self._running = self._executor.submit(self._work())
+        self._fold_due = False
+        asyncio.wrap_future(future).add_done_callback(
+            lambda done: self._ended(position, fold_due, done.exception())
+        )
+
+    def _work(self) -> Callable[[], None]:
+        """What is to be done now, in the journal's thread."""
+        if not self._fold_due and self._file.is_open:
+            return partial(self._file.append, self._lines[self.durable - self._folded :])
+        if not self._lines:
+            return self._file.remove
+        return partial(self._file.write, [_encode(TopicChange(self._base)), *self._lines])
+
+    def _ended(self, position: int, fold_due: bool, error: BaseException | None) -> None:
+        self._running = None
+        if error is None:
+            if self._failures:
+                log.info("topics are written again", path=str(self.path))
+            self._failures = 0
+            self._advance(position)
+            if self.position > self.durable or self._fold_due:
+                self._arm()
+            return
+        if not self._failures:
+            log.error(
+                "topics cannot be written, it is tried again until they can; sends that make a topic "
+                "are refused meanwhile",
+                path=str(self.path),
+                reason=str(error),
+            )
+        self._fold_due = self._fold_due or fold_due
+        pause_s = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
+        self._failures = min(self._failures + 1, 10)
+        waiters, self._waiters = self._waiters, []
+        for waited_for, waiter in waiters:
+            if waited_for > position:
+                self._waiters.append((waited_for, waiter))
+            elif not waiter.done():
+                waiter.set_exception(error)
+        self._arm(0.0 if self._waiters else pause_s)
+
+    def _advance(self, position: int) -> None:
+        self.durable = max(self.durable, position)
+        waiters, self._waiters = self._waiters, []
+        for waited_for, waiter in waiters:
+            if waited_for > self.durable:
+                self._waiters.append((waited_for, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)
+
+
+def replay(
+    table: TopicConfigSerializeWrapper, changes: list[TopicChange], now_ms: int
+) -> list[TopicChange]:
+    """Make the changes of a journal in the table of `topics.json`; returns those that were made.
+
+    If that has a version which the journal does not know, another broker went on without it, or the
+    table is an older backup: then nothing there is changed, and only what is missing is added.
+    """
+    if not changes:
+        return []
+    topics = table.topic_config_table
+    log.info("topics are taken from their journal", lines=len(changes) - 1)
+    if not any(change.version == table.data_version for change in changes):
+        missing = {
+            change.topic.topic_name: change.topic
+            for change in changes
+            if change.topic is not None and change.topic.topic_name not in topics
+        }
+        topics.update(missing)
+        if missing:
+            table.data_version.next(now_ms)
+        version = msgspec.structs.replace(table.data_version)
+        return [TopicChange(version, topic) for topic in missing.values()]
+    for change in changes:
+        if change.topic is not None:
+            topics[change.topic.topic_name] = change.topic
+        elif change.removed is not None:
+            topics.pop(change.removed, None)
+    table.data_version = msgspec.structs.replace(changes[-1].version)
+    return changes[1:]
+
+
+def _encode(change: TopicChange) -> bytes:
+    data = msgspec.json.encode(change)
+    return b"%08x %b\n" % (crc32(data), data)
+
+
+def _decode(line: bytes) -> TopicChange | None:
+    crc, _, data = line.partition(b" ")
+    try:
+        if len(crc) == _CRC_LENGTH and int(crc, 16) == crc32(data):
+            return msgspec.json.decode(data, type=TopicChange)
+    except ValueError:  # what msgspec raises is one, too
+        pass
+    return None

@@ -1,0 +1,187 @@
+"""Writing state files beside the loop, until they are written (Java: ConfigManager.persist).
+
+Changes that come while a file waits for its turn leave in one write. A write that failed is tried
+again, with pauses of up to five seconds, until it succeeds; the log says when that begins and when it
+ends. After a write of d seconds the file rests for 20 d, so that a table which is large and changes
+all the time takes a twentieth of the disk and of the process at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+import structlog
+
+from cometmq.runtime.json_file import JsonFile
+
+log = structlog.get_logger(__name__)
+
+_REST: Final = 20
+_FIRST_PAUSE_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 5.0
+# Between two pieces of a text the loop's thread gets the interpreter.
+_BETWEEN_PIECES_S: Final = 0.0005
+
+# Called on the loop when the file's turn has come: the text, as a whole or in pieces that are made
+# in the writer's thread, of values which nobody changes any more.
+Capture = Callable[[], str | Iterable[str]]
+
+
+class _Job:
+    """One write: what is asked for, who is told that it is done, and who waits for the attempt."""
+
+    __slots__ = ("capture", "waiter", "written")
+
+    def __init__(self, capture: Capture, written: Callable[[], None] | None) -> None:
+        self.capture = capture
+        self.written = written
+        self.waiter: asyncio.Future[None] | None = None
+
+
+class _State:
+    """Where one file stands."""
+
+    __slots__ = ("due", "failures", "not_before", "running", "timer", "timer_at")
+
+    def __init__(self) -> None:
+        self.due: _Job | None = None
+        self.running: tuple[_Job, Future[float]] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_at = 0.0
+        self.not_before = 0.0
+        self.failures = 0
+
+
+class StateWriter:
+    """One thread that writes state files. For the loop's thread; `close` when nothing changes any
+    more.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state-writer")
+        self._states: dict[JsonFile, _State] = {}
+        self._closed = False
+
+    def soon(
+        self, file: JsonFile, capture: Capture, written: Callable[[], None] | None = None
+    ) -> None:
+        """Write what `capture` says when the file's turn has come, after this turn of the loop.
+
+        `written` is called when the disk has it. A later call takes the place of this one as long as
+        its turn has not come.
+        """
+        self._ask(file, capture, written)
+        self._arm(file)
+
+    async def save(self, file: JsonFile, capture: Capture) -> None:
+        """`soon`, at once, and wait for it. Raises OSError if it fails; it is then tried again."""
+        job = self._ask(file, capture, None)
+        if job.waiter is None:
+            job.waiter = asyncio.get_running_loop().create_future()
+        self._states[file].not_before = 0.0
+        self._arm(file)
+        await asyncio.wait([job.waiter])
+        job.waiter.result()
+
+    def close(self) -> None:
+        """Write what is due, each once, and wait for it. Idempotent."""
+        self._closed = True
+        for file, state in self._states.items():
+            if state.timer is not None:
+                state.timer.cancel()
+            if state.running is not None:
+                # Its own end is for a turn of the loop that does not come any more.
+                job, future = state.running
+                self._finish(file, job, future.exception(), 0.0)
+            if (job_due := state.due) is not None:
+                state.due = None
+                future = self._executor.submit(_write, file, job_due.capture(), paced=False)
+                self._finish(file, job_due, future.exception(), 0.0)
+        self._executor.shutdown(wait=True)
+
+    def _ask(self, file: JsonFile, capture: Capture, written: Callable[[], None] | None) -> _Job:
+        state = self._states.setdefault(file, _State())
+        if state.due is None:
+            state.due = _Job(capture, written)
+        else:
+            state.due.capture, state.due.written = capture, written
+        return state.due
+
+    def _arm(self, file: JsonFile) -> None:
+        """Begin the next write when its time has come, unless one is under way."""
+        state = self._states[file]
+        if state.due is None or state.running is not None or self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        at = max(state.not_before, loop.time())
+        if state.timer is not None:
+            if state.timer_at <= at:
+                return
+            state.timer.cancel()
+        state.timer_at, state.timer = at, loop.call_at(at, self._begin, file)
+
+    def _begin(self, file: JsonFile) -> None:
+        state = self._states[file]
+        state.timer = None
+        job, state.due = state.due, None
+        assert job is not None, "the timer is set for something"
+        future = self._executor.submit(_write, file, job.capture(), paced=True)
+        state.running = job, future
+        asyncio.wrap_future(future).add_done_callback(partial(self._ended, file, job))
+
+    def _ended(self, file: JsonFile, job: _Job, future: asyncio.Future[float]) -> None:
+        error = future.exception()
+        if self._states[file].running is None:  # `close` was quicker
+            return
+        self._finish(file, job, error, 0.0 if error is not None else future.result())
+        self._arm(file)
+
+    def _finish(
+        self, file: JsonFile, job: _Job, error: BaseException | None, took_s: float
+    ) -> None:
+        state = self._states[file]
+        state.running = None
+        now = asyncio.get_running_loop().time()
+        if error is None:
+            if state.failures:
+                log.info("state file is written again", path=str(file.path))
+            state.failures = 0
+            state.not_before = now + _REST * took_s
+            if job.written is not None:
+                job.written()
+        else:
+            if not state.failures:
+                log.error(
+                    "state file cannot be written, it is tried again until it can",
+                    path=str(file.path),
+                    reason=str(error) or repr(error),
+                )
+            state.not_before = now + min(_FIRST_PAUSE_S * 2**state.failures, _LONGEST_PAUSE_S)
+            state.failures = min(state.failures + 1, 10)
+            if state.due is None:
+                state.due = _Job(job.capture, job.written)
+        if job.waiter is not None and not job.waiter.done():
+            if error is None:
+                job.waiter.set_result(None)
+            else:
+                job.waiter.set_exception(error)
+
+
+def _write(file: JsonFile, text: str | Iterable[str], *, paced: bool) -> float:
+    """Returns how many seconds it took."""
+    begun = time.monotonic()
+    pieces = [text] if isinstance(text, str) else text
+    file.write(_with_pauses(pieces) if paced else pieces)
+    return time.monotonic() - begun
+
+
+def _with_pauses(pieces: Iterable[str]) -> Iterator[str]:
+    for number, piece in enumerate(pieces):
+        if number > 1:
+            time.sleep(_BETWEEN_PIECES_S)
+        yield piece

@@ -1,0 +1,145 @@
+"""State files are written beside the loop, and until they are written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
+
+WAIT_S = 60.0
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 - a file, or what a thread does
+            await asyncio.sleep(0.005)
+
+
+async def test_a_file_that_could_not_be_written_is_written_when_there_is_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = JsonFile(tmp_path / "consumerOffset.json")
+    blocker = tmp_path / "consumerOffset.json.tmp"
+    blocker.mkdir()
+    writer = StateWriter()
+    told: list[str] = []
+    writer.soon(file, lambda: "[1]", lambda: told.append("written"))
+    with pytest.raises(OSError, match="directory"):
+        await writer.save(file, lambda: "[2]")
+    assert not file.path.exists()
+    assert told == []
+    blocker.rmdir()
+    await eventually(file.path.exists)
+    assert file.path.read_text() == "[2]"
+    await eventually(lambda: "written again" in capsys.readouterr().out)
+    writer.close()
+
+
+async def test_the_log_says_once_that_writing_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = JsonFile(tmp_path / "topics.json")
+    (tmp_path / "topics.json.tmp").mkdir()
+    writer = StateWriter()
+    for _ in range(5):
+        with pytest.raises(OSError, match="directory"):
+            await writer.save(file, lambda: "[]")
+    writer.close()
+    assert capsys.readouterr().out.count("cannot be written") == 1
+
+
+async def test_what_changes_while_a_file_is_written_leaves_in_one_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = JsonFile(tmp_path / "f.json")
+    written: list[str] = []
+    go_on = threading.Event()
+
+    def slow(text: str | Iterable[str]) -> None:
+        assert go_on.wait(WAIT_S)
+        written.append("".join(text))
+
+    monkeypatch.setattr(file, "write", slow)
+    writer = StateWriter()
+    writer.soon(file, lambda: "[0]")
+    await asyncio.sleep(0.05)
+    for at in range(1, 6):
+        writer.soon(file, lambda at=at: f"[{at}]")  # type: ignore[misc]
+        await asyncio.sleep(0)
+    go_on.set()
+    await writer.save(file, lambda: "[6]")
+    assert written == ["[0]", "[6]"]
+    writer.close()
+
+
+async def test_a_stop_writes_what_is_due_and_what_failed(tmp_path: Path) -> None:
+    file, other = JsonFile(tmp_path / "f.json"), JsonFile(tmp_path / "g.json")
+    blocker = tmp_path / "f.json.tmp"
+    blocker.mkdir()
+    writer = StateWriter()
+    with pytest.raises(OSError, match="directory"):
+        await writer.save(file, lambda: "[1]")
+    blocker.rmdir()
+    writer.soon(other, lambda: ["[", "2", "]"])
+    writer.close()
+    assert file.path.read_text() == "[1]"
+    assert other.path.read_text() == "[2]"
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    directory = tmp_path / "config"
+    directory.mkdir()
+    (directory / "topics.json.tmp").symlink_to(victim)
+    file = JsonFile(directory / "topics.json")
+    file.write('{"a":1}')
+    file.write('{"a":2}')
+    assert victim.read_text() == "precious"
+    assert not file.path.is_symlink()
+    assert json.loads(file.path.read_text()) == {"a": 2}
+
+
+def test_a_planted_file_is_not_written_through(tmp_path: Path) -> None:
+    planted = tmp_path / "topics.json.tmp"
+    planted.write_text("mine")
+    planted.chmod(0o666)
+    with planted.open() as held:
+        JsonFile(tmp_path / "topics.json").write("[1]")
+        assert held.read() == "mine"
+
+
+def test_state_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "store" / "config" / "topics.json")
+    file.write("[1]")
+    file.write("[2]")
+    for path in (file.path, file.path.with_name("topics.json.bak")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for path in (file.path.parent, file.path.parent.parent):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_an_operators_file_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("a=1")
+    path.chmod(0o644)
+    JsonFile(path, keep_permissions=True).write("a=2")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
+    def pieces() -> Iterable[str]:
+        yield "[1"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        JsonFile(tmp_path / "f.json").write(pieces())
+    assert list(tmp_path.iterdir()) == []
