@@ -39,7 +39,7 @@ from cometmq.store.retention import Plan
 from cometmq.store.store import MessageStore
 
 _UNITS: Final = "KMGTPE"
-# Java: BrokerConfig. The last one is spelt as Java spells it.
+# Java: BrokerConfig.
 _POOL_CAPACITIES: Final = {
     "sendThreadPoolQueue": 10_000,
     "pullThreadPoolQueue": 100_000,
