@@ -121,7 +121,9 @@ class MessageGetter:
             matches = queue.matcher(matches, matches_ext)
         limit = min(max(max_bytes, _MIN_PULL_BYTES), MAX_PULL_BYTES)
         while self._collect(queue, result, max_messages, limit, matches, matches_record):
-            pass
+            # Raised from here: CPython's collector crashes over a traceback that holds the iterator
+            # of units and the view that it reads.
+            self._mender.look(queue, result.next_begin_offset)
         return result
 
     def _collect(  # noqa: C901, PLR0912, PLR0915 - one loop: a call for each message would cost more than its work
@@ -133,7 +135,7 @@ class MessageGetter:
         matches: Callable[[int], bool | None] | None,
         matches_record: Callable[[memoryview], bool | None] | None,
     ) -> bool:
-        """Fill `result`; True when a unit was repaired first, and all is to be done again."""
+        """Fill `result`; True when it begins with a damaged unit, that must be dealt with first."""
         log = self._log
         wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
         scan_count = max(-(-wanted // UNIT_SIZE), 1)
@@ -147,7 +149,7 @@ class MessageGetter:
         slices = result.slices
         queue_id, magic, unpack_head = queue.queue_id, queue.magic, _HEAD.unpack_from
         # Messages have left the log so far: what points in front of it is not worth a look.
-        leaving = mended = False
+        leaving = damaged = False
         count = total = 0
         # The readable part of the file at hand, and in it the run of records not yet cut out.
         view = memoryview(b"")
@@ -193,12 +195,12 @@ class MessageGetter:
                     result.status = GetStatus.MESSAGE_WAS_REMOVING
                     leaving = True
                     continue
-                verdict = self._mender.look(queue, offset - 1, may_search=not count)
+                verdict = self._mender.known(queue, offset - 1)
                 if verdict is Verdict.LOST:
                     continue
                 if verdict is not Verdict.STANDS_IN:
                     offset -= 1
-                    mended = not count
+                    damaged = not count
                     break
             if matches_record is not None and not (
                 passes := matches_record(view[physical_offset - base : end - base])
@@ -223,7 +225,7 @@ class MessageGetter:
         result.message_count = count
         result.byte_count = total
         result.suggest_slave = log_end - physical_offset > self._reach
-        return mended
+        return damaged
 
     def _is_full(
         self, count: int, total: int, max_messages: int, max_bytes: int, behind: int

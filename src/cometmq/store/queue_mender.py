@@ -57,12 +57,11 @@ _GLANCE: Final = struct.Struct(">II4xi4xqq")
 
 class Verdict(Enum):
     """What a reader does with a unit that does not fit: look at it again, as it was repaired; serve it
-    as it is; pass over it; come again."""
+    as it is; pass over it."""
 
     MENDED = "mended"
     STANDS_IN = "stands in"
     LOST = "lost"
-    LATER = "later"
 
 
 class _Search:
@@ -138,10 +137,11 @@ class QueueMender:
         units = queue.units(queue_offset, count)
         if units is None:
             return None
-        return self._checked(queue, queue_offset, units)
+        # All at once: see MessageGetter.get about tracebacks that hold the iterator.
+        return self._checked(queue, queue_offset, list(units))
 
     def _checked(
-        self, queue: ConsumeQueue, queue_offset: int, units: Iterator[tuple[int, int, int]]
+        self, queue: ConsumeQueue, queue_offset: int, units: Sequence[tuple[int, int, int]]
     ) -> Iterator[Unit]:
         window, owns = self._log.window, queue.owns
         base = end = -1
@@ -170,23 +170,18 @@ class QueueMender:
 
     # -- repairing --
 
-    def look(
-        self,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        *,
-        may_search: bool = True,
-    ) -> Verdict:
-        """What is to be done with a unit of `queue` that does not fit.
+    def known(self, queue: ConsumeQueue, queue_offset: int) -> Verdict | None:
+        """What was found out of a unit that does not fit; None while it is to be looked for."""
+        return self._verdicts.get((queue, queue_offset))
 
-        LATER is only said unless `may_search`; else StoreBusyError is raised while the record is
-        looked for.
+    def look(self, queue: ConsumeQueue, queue_offset: int) -> Verdict:
+        """What is to be done with a unit of `queue` that does not fit, which is repaired if it can be.
+
+        Raises StoreBusyError while its record is looked for.
         """
-        known = self._verdicts.get((queue, queue_offset))
+        known = self.known(queue, queue_offset)
         if known is not None:
             return known
-        if not may_search:
-            return Verdict.LATER
         search = self._search_for(queue, queue_offset)
         while not self._step(search):
             if not self._patient:
