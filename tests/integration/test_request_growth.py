@@ -263,7 +263,7 @@ ROWS = (
         at_name_server=True,
     ),
     Row(
-        "AdminHandlers._register_topic",
+        "RouteHandlers._register_topic",
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,
         header=lambda: h.RegisterTopicRequestHeader("t"),
         lists=(("MAX_ROUTE_QUEUES", route_queues, limits.MAX_ROUTE_QUEUES),),

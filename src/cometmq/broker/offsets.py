@@ -135,13 +135,16 @@ class ConsumerOffsetManager:
         key = _key(topic, group)
         self.resets.pop(key, None)
         self.count -= len(self.table.offset_table.pop(key, ()))
+        self._forget(topic, group)
+        self.changed = True
+
+    def _forget(self, topic: str, group: str) -> None:
         self._topics[group].discard(topic)
         self._groups[topic].discard(group)
         if not self._topics[group]:
             del self._topics[group]
         if not self._groups[topic]:
             del self._groups[topic]
-        self.changed = True
 
     def _note(self, topic: str, group: str) -> None:
         self._topics.setdefault(group, set()).add(topic)
@@ -170,7 +173,8 @@ class ConsumerOffsetManager:
             del offsets[queue_id]
             self.count -= 1
             if not offsets:
-                self._remove(*_split(key))
+                del self.table.offset_table[key]
+                self._forget(*_split(key))
         self.changed = self.changed or bool(found)
 
 
