@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from typing import Final
 
 import structlog
 
@@ -39,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 _SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 _SUB_CHANGE = "IS_SUB_CHANGE"
+# Members of a group that are told of a change before the request that made it is answered.
+_TOLD_AT_ONCE: Final = 8
 
 
 class ClientHandlers:
@@ -189,18 +192,23 @@ class ClientHandlers:
             ResponseCode.SUCCESS, body=encode_body(GetConsumerListByGroupResponseBody(ids))
         )
 
-    def notify_members(self, group: str, _members: list[Member]) -> None:
-        """Tell a group's members to rebalance (code 40, one way), soon after this turn of the loop.
+    def notify_members(self, group: str, members: list[Member]) -> None:
+        """Tell a group's members to rebalance (code 40, one way).
 
-        Changes that come until then are told of once: when many members come or go together, each
-        would else be told of every other.
+        A small group is told at once, before the request that changed it is answered, as by Java's
+        broker. A large one is told soon after this turn of the loop, and of the changes that come until
+        then together: when many members come or go, each would else be told of every other.
         """
         config = self._groups.get(group)
         if not self._config.notify_consumer_ids_changed_enable or (
             config is not None and not config.notify_consumer_ids_changed_enable
         ):
             return
-        if not self._changed and self._telling is None:
+        if self._telling is None and not self._changed:
+            if len(members) <= _TOLD_AT_ONCE:
+                self._changed[group] = None
+                self._tell()
+                return
             asyncio.get_running_loop().call_soon(self._tell)
         self._changed[group] = None
 

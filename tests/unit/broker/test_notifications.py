@@ -59,14 +59,24 @@ async def settled(connections: list[Connection]) -> None:
                 await asyncio.sleep(0)
 
 
-def test_members_that_join_together_are_told_once() -> None:
+def test_many_members_that_join_together_are_told_together() -> None:
     async def run() -> None:
         clients = new_clients()
         connections = [Connection() for _ in range(500)]
         join(clients, connections, "g")
         await settled(connections)
-        # Each was told of each that came after it: 125,000 requests.
-        assert [len(connection.told) for connection in connections] == [1] * 500
+        # Each was told of each that came after it: 125,000 requests. Now the first eight are, as long
+        # as the group is small, and then all once.
+        assert [len(connection.told) for connection in connections[8:]] == [1] * 492
+        assert sum(len(connection.told) for connection in connections) == 500 + sum(range(1, 9))
+
+
+def test_a_small_group_is_told_before_its_new_member_is_answered() -> None:
+    async def run() -> None:
+        clients = new_clients()
+        connections = [Connection(), Connection()]
+        join(clients, connections, "g")
+        assert [len(connection.told) for connection in connections] == [2, 1]
 
     asyncio.run(run())
 
