@@ -29,7 +29,7 @@ from cometmq.protocol.headers import (
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.json_dialect import decode_request, encode_body
 from cometmq.protocol.limits import MAX_HEARTBEAT_LENGTH, check_heartbeat
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Answer, Handlers
@@ -91,7 +91,7 @@ class ClientHandlers:
         A client that says a fingerprint may leave its subscriptions out of the next heartbeat, if the
         answer says that they have not changed (Java: heartBeatV2).
         """
-        data = decode_body(call.body, HeartbeatData)
+        data = decode_request(call.body, HeartbeatData)
         check_heartbeat(data)
         member = Member(
             data.client_id,

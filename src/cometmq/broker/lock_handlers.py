@@ -12,7 +12,7 @@ from cometmq.protocol.bodies import (
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.json_dialect import decode_request, encode_body
 from cometmq.protocol.limits import MAX_LOCK_LENGTH, check_locks
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -34,7 +34,7 @@ class LockHandlers:
 
     def lock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Answers with those of the named queues that the client holds from now on."""
-        body = decode_body(call.body, LockBatchRequestBody)
+        body = decode_request(call.body, LockBatchRequestBody)
         check_locks(body)
         queues = (bean.queue() for bean in body.mq_set)
         held = self._locks.lock(body.consumer_group, body.client_id, queues)
@@ -42,7 +42,7 @@ class LockHandlers:
         return response(ResponseCode.SUCCESS, body=encode_body(LockBatchResponseBody(beans)))
 
     def unlock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
-        body = decode_body(call.body, UnlockBatchRequestBody)
+        body = decode_request(call.body, UnlockBatchRequestBody)
         check_locks(body)
         queues = (bean.queue() for bean in body.mq_set)
         self._locks.unlock(body.consumer_group, body.client_id, queues)

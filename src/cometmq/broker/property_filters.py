@@ -25,7 +25,7 @@ from cometmq.protocol.bodies import CheckClientRequestBody
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body, pretty_pieces
+from cometmq.protocol.json_dialect import decode_body, decode_request, pretty_pieces
 from cometmq.protocol.limits import MAX_CHECK_LENGTH, check_subscription
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -99,7 +99,7 @@ class PropertyFilters:
 
     def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Would this broker serve the subscription? FilterExpressionError carries code 23."""
-        subscription = decode_body(call.body, CheckClientRequestBody).subscription_data
+        subscription = decode_request(call.body, CheckClientRequestBody).subscription_data
         check_subscription(subscription)
         if by_class(subscription):
             self._predicates.find(subscription.sub_string)

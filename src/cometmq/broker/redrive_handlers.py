@@ -20,7 +20,7 @@ from cometmq.model import names
 from cometmq.model.route import MASTER_ID
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.json_dialect import decode_request, encode_body
 from cometmq.protocol.limits import MAX_SELECTION_LENGTH
 from cometmq.protocol.redrive import (
     LetterSelection,
@@ -112,7 +112,7 @@ class RedriveHandlers:
 
 
 def _selection(body: bytes) -> LetterSelection:
-    selection = decode_body(body or b"{}", LetterSelection)
+    selection = decode_request(body or b"{}", LetterSelection)
     for name, values in (("ids", selection.ids), ("keys", selection.keys)):
         if len(values) > MAX_SELECTED:
             raise Refused(

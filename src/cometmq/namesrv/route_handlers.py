@@ -20,7 +20,7 @@ from cometmq.protocol import headers, limits
 from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
-from cometmq.protocol.json_dialect import decode_body, encode_body, encode_strict_sorted
+from cometmq.protocol.json_dialect import decode_request, encode_body, encode_strict_sorted
 from cometmq.protocol.register_body import check_body_crc, decode_register_body
 from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection
@@ -236,7 +236,7 @@ class RouteHandlers:
     ) -> RemotingCommand:
         assert request.header is not None
         topic = request.header.topic
-        route = decode_body(request.body, TopicRouteData) if request.body else TopicRouteData()
+        route = decode_request(request.body, TopicRouteData) if request.body else TopicRouteData()
         limits.check_route_queues(route)
         self._check_queues(connection, {data.broker_name for data in route.queue_datas})
         stranger = self._table.register_topic(topic, route.queue_datas)
@@ -269,7 +269,7 @@ class RouteHandlers:
         header = request.header
         assert header is not None
         key = BrokerKey(header.cluster_name, header.broker_addr)
-        theirs = decode_body(request.body, DataVersion) if request.body else None
+        theirs = decode_request(request.body, DataVersion) if request.body else None
         ours = self._table.data_version(key)
         self._touch(connection, key)
         return response(

@@ -13,7 +13,9 @@ from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteDa
 from cometmq.protocol import json_dialect, json_keys
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper, HeartbeatData
 from cometmq.protocol.json_dialect import (
+    MAX_DIALECT_REQUEST_LENGTH,
     decode_body,
+    decode_request,
     encode_body,
     encode_strict_sorted,
     pretty,
@@ -315,3 +317,13 @@ def test_a_value_too_deep_is_not_encoded() -> None:
     for encode in (encode_body, encode_strict_sorted, pretty):
         with pytest.raises(ProtocolError, match="too deeply"):
             encode(value)
+
+
+def test_a_long_request_in_the_dialect_is_refused_before_it_is_made_strict() -> None:
+    long = b"{a:1," * (MAX_DIALECT_REQUEST_LENGTH // 5 + 1)
+    with pytest.raises(ProtocolError, match=f"the limit is {MAX_DIALECT_REQUEST_LENGTH} bytes"):
+        decode_request(long, dict[str, int])
+    strict = json.dumps({f"key-{number}": number for number in range(30_000)}).encode()
+    assert len(strict) > MAX_DIALECT_REQUEST_LENGTH
+    assert len(decode_request(strict, dict[str, int])) == 30_000
+    assert decode_request(b"{a:1}", dict[str, int]) == {"a": 1}
