@@ -88,6 +88,11 @@ class GroupManager:
         """The remark for a group that does not exist."""
         if fault := names.group_fault(group):
             return fault
+        if self._config.auto_create_subscription_group:
+            return (
+                f"subscription group [{group}] does not exist; a heartbeat, a pull or a send with it "
+                "creates it"
+            )
         return (
             f"subscription group [{group}] does not exist and autoCreateSubscriptionGroup is "
             "false; create the group first"

@@ -47,6 +47,7 @@ from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
 from cometmq.broker.transaction_check import TransactionService
 from cometmq.broker.transactions import Transactions
 from cometmq.errors import ConfigError
+from cometmq.filtering import sql92
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.access import AdminAccess
@@ -240,6 +241,8 @@ class Broker:
         # Recovery of a large store takes its time; other servers on this loop go on meanwhile.
         progress = OpeningProgress(self._clock, str(self.store_config.store_path_root_dir))
         await asyncio.get_running_loop().run_in_executor(None, store.open, progress)
+        if self.config.enable_property_filter:
+            await asyncio.get_running_loop().run_in_executor(None, sql92.prepare)
         self._clock.start_from(store.commit_log.last_store_timestamp)
         self._store = store
         self._tables = BrokerTables(

@@ -131,6 +131,11 @@ def _outcome(expression: str) -> SqlCondition | FilterExpressionError:
         return error.with_traceback(None)
 
 
+def prepare() -> None:
+    """Load the parser, for a server to do beside its loop: it takes some tenths of a second."""
+    _parser()
+
+
 def _compile(expression: str) -> SqlCondition:
     if len(expression) > MAX_EXPRESSION_LENGTH:
         raise FilterExpressionError(

@@ -189,8 +189,9 @@ class RouteHandlers:
                 connection,
                 RequestCode.REGISTER_BROKER,
                 f"{live.broker_name} (brokerId {live.broker_id}) is alive at {live.key.address} and "
-                f"registers from {live.link.peer_ip}; stop it, wait until it has been silent for "
-                f"{live.timeout_ms} ms, or set another brokerName",
+                f"registers from {live.link.peer_ip}",
+                f"Stop it, wait until it has been silent for {live.timeout_ms} ms, or set another "
+                f"brokerName; an elected master takes its place if {connection.peer_ip} is in adminFrom",
             )
 
     def _speaks_for(self, live: LiveBroker, connection: Connection) -> bool:

@@ -47,12 +47,19 @@ class AdminAccess:
 
         return handle
 
-    def refusal(self, connection: Connection, code: int, why: str = "") -> CometMQError:
-        """The error for a request that this peer may not send; `why` says more of the reason."""
+    def refusal(
+        self, connection: Connection, code: int, why: str = "", remedy: str = ""
+    ) -> CometMQError:
+        """The error for a request that this peer may not send; `why` says more of the reason, `remedy`
+        what helps where an administrator's address does not.
+        """
         reason = why or "it is for administrators"
+        remedy = remedy or (
+            f"Send it from the server's own machine, or add {connection.peer_ip} to {KEY} in the "
+            "server's configuration and restart it"
+        )
         return CometMQError(
             f"request code {code} ({RequestCode(code).name}) is not taken from "
-            f"{connection.peer}: {reason}. Send it from the server's own machine, or add "
-            f"{connection.peer_ip} to {KEY} in the server's configuration and restart it",
+            f"{connection.peer}: {reason}. {remedy}",
             code=ResponseCode.NO_PERMISSION,
         )
