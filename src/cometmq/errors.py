@@ -212,6 +212,8 @@ class RpcHookError(RemotingError):
 class RemoteError(CometMQError):
     """The peer answered with a response code other than success (Java: MQBrokerException)."""
 
+    _code_tells = True
+
     def __init__(
         self,
         message: str,
@@ -221,7 +223,7 @@ class RemoteError(CometMQError):
         address: str | None = None,
     ) -> None:
         super().__init__(message, code=code, remark=remark, address=address)
-        if code is not None:
+        if code is not None and self._code_tells:
             self.retriable, self.refresh_route, self.stored = ANSWER_MEANINGS.get(code, _FINAL)
 
 
@@ -230,17 +232,8 @@ class AccessDeniedError(RemoteError):
     permit this; the message says which, and the remedy. No error holds a secret.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: int | None = None,
-        remark: str | None = None,
-        address: str | None = None,
-    ) -> None:
-        super().__init__(message, code=code, remark=remark, address=address)
-        # Whatever the code means otherwise: who asks stays the same.
-        self.retriable, self.refresh_route, self.stored = _FINAL
+    # Who asks stays the same, whatever the code says otherwise.
+    _code_tells = False
 
 
 class QueueLockedError(RemoteError):
