@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 FACTOR = 4
 # Four times the size may cost nine times as much: twice what is linear, half of what is square.
@@ -15,26 +15,29 @@ _FLOOR_S = 0.05
 _RUNS = 5
 
 
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep the collector from running: when it does, and for how long, depends on what all tests before
+    this one have left.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def check_growth(cost_of: Callable[[int], float], small: int) -> None:
     """Fail if the cost (seconds of this thread's processor time) of FACTOR times `small` is not
     nearly linear in that of `small`. Whatever is measured is measured again before it fails.
-
-    The collector does not look at what tests before this one have left: how much that is tells nothing
-    of the work.
     """
-    gc.freeze()
-    try:
-        _check(cost_of, small)
-    finally:
-        gc.unfreeze()
-
-
-def _check(cost_of: Callable[[int], float], small: int) -> None:
-    costs = {small: cost_of(small), FACTOR * small: cost_of(FACTOR * small)}
-    for _ in range(_RUNS):
-        if costs[FACTOR * small] <= _MAX_GROWTH * costs[small] + _FLOOR_S:
-            return
-        costs = {size: min(cost, cost_of(size)) for size, cost in costs.items()}
+    with without_collector():
+        costs = {small: cost_of(small), FACTOR * small: cost_of(FACTOR * small)}
+        for _ in range(_RUNS):
+            if costs[FACTOR * small] <= _MAX_GROWTH * costs[small] + _FLOOR_S:
+                return
+            costs = {size: min(cost, cost_of(size)) for size, cost in costs.items()}
     raise AssertionError(f"the cost grows faster than the size: seconds by size {costs}")
 
 
