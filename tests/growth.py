@@ -11,7 +11,7 @@ FACTOR = 4
 # Four times the size may cost nine times as much: twice what is linear, half of what is square.
 _MAX_GROWTH = 9
 # Costs below this tell nothing.
-_FLOOR_S = 0.05
+FLOOR_S = 0.05
 _RUNS = 5
 
 
@@ -28,14 +28,14 @@ def without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def check_growth(cost_of: Callable[[int], float], small: int) -> None:
+def check_growth(cost_of: Callable[[int], float], small: int, *, floor_s: float = FLOOR_S) -> None:
     """Fail if the cost (seconds of this thread's processor time) of FACTOR times `small` is not
     nearly linear in that of `small`. Whatever is measured is measured again before it fails.
     """
     with without_collector():
         costs = {small: cost_of(small), FACTOR * small: cost_of(FACTOR * small)}
         for _ in range(_RUNS):
-            if costs[FACTOR * small] <= _MAX_GROWTH * costs[small] + _FLOOR_S:
+            if costs[FACTOR * small] <= _MAX_GROWTH * costs[small] + floor_s:
                 return
             costs = {size: min(cost, cost_of(size)) for size, cost in costs.items()}
     raise AssertionError(f"the cost grows faster than the size: seconds by size {costs}")
