@@ -116,7 +116,6 @@ class FirstSends:
         while held:
             connection, request = held[0]
             header = request.header
-            assert header is not None
             try:
                 self._make(header)
             except Exception as error:  # noqa: BLE001 - one request must not cost the others theirs

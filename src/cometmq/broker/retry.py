@@ -23,7 +23,8 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_WRITE
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
@@ -67,16 +68,13 @@ class RetryHandler:
         self.dead_letter_count = 0
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader, self.send_back
-        )
+        handlers.register(requests.CONSUMER_SEND_MSG_BACK, self.send_back)
 
     def send_back(
         self, connection: Connection, call: Request[ConsumerSendMsgBackRequestHeader]
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """Let a group have a message again later, or put it among its dead letters."""
         header = call.header
-        assert header is not None
         group = self._groups.find(header.group)
         if group is None:
             raise Refused(

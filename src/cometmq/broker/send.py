@@ -28,15 +28,12 @@ from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
 from cometmq.model.topic import TopicConfig
+from cometmq.protocol import requests
 from cometmq.protocol.batch import decode_batch
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import answer_template, encode_answer
 from cometmq.protocol.frame import frame_prefix
-from cometmq.protocol.headers import (
-    SendMessageHeader,
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-)
+from cometmq.protocol.headers import SendMessageHeader
 from cometmq.protocol.ids import UniqueIdGenerator
 from cometmq.protocol.properties import (
     MAX_PROPERTIES_LENGTH,
@@ -145,9 +142,9 @@ class SendHandler:
         self._answer = answer_template(self._ext_json)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.SEND_MESSAGE, SendMessageRequestHeader, self.send)
-        handlers.register(RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2, self.send)
-        handlers.register(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2, self.send)
+        handlers.register(requests.SEND_MESSAGE, self.send)
+        handlers.register(requests.SEND_MESSAGE_V2, self.send)
+        handlers.register(requests.SEND_BATCH_MESSAGE, self.send)
 
     def topic_changed(self, topic: str) -> None:
         """Forget what was worked out for `topic`."""
@@ -167,7 +164,6 @@ class SendHandler:
         None when the answer waits for the disk, or the message for its topic.
         """
         header = request.header
-        assert header is not None
         target = self._targets.get(header.topic)
         if target is None:
             if self._must_wait(header):

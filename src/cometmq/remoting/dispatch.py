@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ProtocolError
-from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
-from cometmq.protocol.header import Header, HeaderT
+from cometmq.protocol.header import HeaderT
+from cometmq.protocol.request_type import AnyRequestType, RequestType
 
 if TYPE_CHECKING:
     from cometmq.remoting.access import AdminAccess
@@ -21,7 +21,7 @@ Handler = Callable[["Connection", Request[HeaderT]], Answer]
 
 
 class Handlers:
-    """Handlers by request code, each with the header type its requests are decoded into.
+    """Handlers by request code, as rows of `cometmq.protocol.requests` declare the requests.
 
     With `access`, which servers have, requests of administrators are taken from them only.
     """
@@ -29,41 +29,40 @@ class Handlers:
     def __init__(self, access: AdminAccess | None = None) -> None:
         self._access = access
         self.decoder = RequestDecoder()
-        # The longest body that a code's requests may bring; a code that is not here has none, or
-        # bounds it by itself.
-        self.max_body_lengths: dict[int, int] = {}
+        # What is served, by code.
+        self.request_types: dict[int, AnyRequestType] = {}
         self._handlers: dict[int, Handler[Any]] = {}
         # The dict's own method: it is called for every frame.
         self.get: Callable[[int], Handler[Any] | None] = self._handlers.get
 
     def register(
-        self,
-        code: int,
-        header_type: type[HeaderT],
-        handler: Handler[HeaderT],
-        *,
-        max_body_length: int | None = None,
+        self, request_type: RequestType[HeaderT, Any, Any, Any], handler: Handler[HeaderT]
     ) -> None:
-        """Serve `code` with `handler`. Every code has one.
+        """Serve requests of a row with `handler`.
 
-        Give `max_body_length` to a handler that reads a body: longer ones are refused before it runs.
+        What the row asks for besides (a bound of the body, a right) is put around the handler here and
+        costs nothing where there is none.
         """
+        code = request_type.code
         assert code not in self._handlers, f"request code {code} is registered twice"
-        header: type[Header] = header_type
-        self.decoder.register(code, header)
-        if max_body_length is not None:
-            self.max_body_lengths[code] = max_body_length
-            handler = _bounded(code, handler, max_body_length)
-        self._handlers[code] = self._access.guarded(code, handler) if self._access else handler
+        self.request_types[code] = request_type
+        self.decoder.register(code, request_type.header)
+        if request_type.body.max_length is not None:
+            handler = _bounded(request_type, handler, request_type.body.max_length)
+        if self._access is not None:
+            handler = self._access.guarded(request_type, handler)
+        self._handlers[code] = handler
 
 
-def _bounded(code: int, handler: Handler[HeaderT], limit: int) -> Handler[HeaderT]:
+def _bounded(
+    request_type: AnyRequestType, handler: Handler[HeaderT], limit: int
+) -> Handler[HeaderT]:
     def bounded(connection: Connection, request: Request[HeaderT]) -> Answer:
         length = len(request.body)
         if length > limit:
-            name = RequestCode(code).name if code in set(RequestCode) else str(code)
             raise ProtocolError(
-                f"the body of {name} has {length} bytes, the limit is {limit}; send less at once"
+                f"the body of {request_type.name} has {length} bytes, the limit is {limit}; send less "
+                "at once"
             )
         return handler(connection, request)
 

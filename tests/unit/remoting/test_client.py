@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.unit.remoting.line import ECHO, EchoHeader
+from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
 from tests.unit.remoting.waiting import TIMEOUT_S, until
 
 from cometmq.errors import (
@@ -40,7 +40,7 @@ class Far:
 
     async def start(self) -> None:
         handlers = Handlers()
-        handlers.register(ECHO, EchoHeader, self._serve)
+        handlers.register(ECHO_REQUEST, self._serve)
         self._server = RemotingServer(
             "127.0.0.1", self.port, handlers, on_connect=self.accepted.append
         )
@@ -56,7 +56,6 @@ class Far:
         self._held.close()
 
     def _serve(self, _connection: Connection, call: Request[EchoHeader]) -> RemotingCommand | None:
-        assert call.header is not None
         self.asked.append(call.header.number)
         return response(0, str(call.header.number)) if call.header.number >= 0 else None
 

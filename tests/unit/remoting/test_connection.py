@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.unit.remoting.line import ECHO, EchoHeader, Line, answer_to, echo
+from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader, Line, answer_to, echo
 
 from cometmq.errors import (
     ConnectionLostError,
@@ -31,7 +31,6 @@ from cometmq.protocol.command import (
     response,
 )
 from cometmq.protocol.frame import encode_frame
-from cometmq.protocol.header import NoHeader
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Answer, Handlers
 
@@ -40,13 +39,12 @@ Handle = Callable[[Connection, EchoRequest], Answer]
 
 
 def say_number(_connection: Connection, call: EchoRequest) -> RemotingCommand:
-    assert call.header is not None
     return response(0, ext={"number": str(call.header.number)}, body=call.body)
 
 
 def handlers_with(handle: Handle = say_number) -> Handlers:
     handlers = Handlers()
-    handlers.register(ECHO, EchoHeader, handle)
+    handlers.register(ECHO_REQUEST, handle)
     return handlers
 
 
@@ -387,7 +385,6 @@ async def test_a_server_stops_reading_while_its_answers_cannot_leave() -> None:
 
 def write_much(connection: Connection, call: EchoRequest) -> None:
     """Answer with 500 bytes and more, as a pull does."""
-    assert call.header is not None
     connection.reply(call, response(0, ext={"number": str(call.header.number)}, body=b"x" * 500))
 
 
@@ -548,4 +545,4 @@ async def test_everybody_learns_once_that_the_connection_is_gone() -> None:
 async def test_a_code_is_served_by_one_handler_only() -> None:
     handlers = handlers_with()
     with pytest.raises(AssertionError, match="twice"):
-        handlers.register(ECHO, NoHeader, lambda *_: None)
+        handlers.register(ECHO_REQUEST, lambda *_: None)

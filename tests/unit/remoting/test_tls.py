@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.certificates import PASSWORD, Authority, Pair
-from tests.unit.remoting.line import ECHO, EchoHeader
+from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
 from tests.unit.remoting.test_client import Far, call
 from tests.unit.remoting.waiting import TIMEOUT_S
 
@@ -61,7 +61,7 @@ async def server(files: Files, own: Pair, *, asks_for_own: bool = False) -> Asyn
         return response(0, str(len(asked.body)), body=asked.body)
 
     handlers, owner = Handlers(), TaskOwner("tls-server")
-    handlers.register(ECHO, EchoHeader, serve)
+    handlers.register(ECHO_REQUEST, serve)
     accepted: list[Connection] = []
 
     def connection() -> Connection:
