@@ -22,8 +22,8 @@ from cometmq.model import names
 from cometmq.model.subscription import EXPRESSION_SQL92, ConsumerData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
-from cometmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, request, response
+from cometmq.protocol.codes import LanguageCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     GetConsumerListByGroupRequestHeader,
@@ -216,9 +216,8 @@ class ClientHandlers:
             for member in self._clients.consumers(group):
                 try:
                     member.connection.send_oneway(
-                        request(
-                            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                            NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
+                        requests.NOTIFY_CONSUMER_IDS_CHANGED.command(
+                            NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
                         )
                     )
                 except ConnectionLostError:  # its own removal is under way

@@ -24,8 +24,8 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.codes import LanguageCode, MQVersion, RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, ext_of, request, response
+from cometmq.protocol.codes import LanguageCode, MQVersion, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.consumer_bodies import encode_reset_offsets_for_c
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -178,7 +178,7 @@ class ClientRelay:
         for member in online.members.values():
             _need_version(member, MQVersion.V3_0_7_SNAPSHOT)
         for member in online.members.values():
-            command = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+            command = requests.RESET_CONSUMER_CLIENT_OFFSET.command(told, body)
             try:
                 member.connection.send_oneway(command)
             except CometMQError as error:  # its removal is under way
@@ -291,7 +291,7 @@ async def _status(
     member: Member, question: GetConsumerStatusRequestHeader
 ) -> dict[MessageQueue, int] | None:
     """None from a member that does not answer, or not with offsets; the others count."""
-    command = request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question)
+    command = requests.GET_CONSUMER_STATUS_FROM_CLIENT.command(question)
     try:
         answer = await member.connection.call(command, STATUS_TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:

@@ -19,8 +19,8 @@ from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.protocol import requests
-from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, request, response
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.headers import (
     ReplyMessageRequestHeader,
     SendMessageHeader,
@@ -121,8 +121,7 @@ class ReplyHandler:
             )
         now_ms = self._clock.now_ms()
         properties[p.PUSH_REPLY_TIME] = str(now_ms)
-        push = request(
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+        push = requests.PUSH_REPLY_MESSAGE_TO_CLIENT.command(
             ReplyMessageRequestHeader(
                 producer_group=header.producer_group,
                 topic=header.topic,
