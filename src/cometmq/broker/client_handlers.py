@@ -33,7 +33,7 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.limits import check_heartbeat
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.dispatch import Answer, Handlers
+from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import run_slice, run_slices
 
@@ -71,7 +71,7 @@ class ClientHandlers:
         handlers.register(requests.UNREGISTER_CLIENT, self.unregister)
         handlers.register(requests.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
 
-    def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> Answer:
+    def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
         """Take in every group of the client; unknown consumer groups are made if allowed.
 
         A client in many groups is taken in in slices, and others are served in between. Nothing waits
@@ -96,7 +96,10 @@ class ClientHandlers:
             ext={_SUPPORTS_V2: "true", _SUB_CHANGE: "true" if is_new else "false"},
         )
         steps = self._take_in(member, data, answer)
-        return answer if run_slice(steps) else self._go_on(steps, answer)
+        if run_slice(steps):
+            return answer
+        connection.reply_when(call, self._go_on(steps, answer))
+        return None
 
     async def _go_on(self, steps: Iterator[None], answer: RemotingCommand) -> RemotingCommand:
         await run_slices(steps)

@@ -274,10 +274,8 @@ class PullHandler:
             )
         )
         # The records leave as they lie in the mapped log: nothing is copied or decoded.
-        connection.write(
-            encode_answer(request.opaque, ext, body_length=result.byte_count, remark=b"FOUND"),
-            *result.slices,
-        )
+        head = encode_answer(request.opaque, ext, body_length=result.byte_count, remark=b"FOUND")
+        connection.reply_encoded(request, head, result.slices)
 
     def _hold(
         self,

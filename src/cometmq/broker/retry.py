@@ -6,7 +6,7 @@ Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.han
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -72,7 +72,7 @@ class RetryHandler:
 
     def send_back(
         self, connection: Connection, call: Request[ConsumerSendMsgBackRequestHeader]
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    ) -> RemotingCommand | None:
         """Let a group have a message again later, or put it among its dead letters."""
         header = call.header
         group = self._groups.find(header.group)
@@ -90,7 +90,8 @@ class RetryHandler:
             max_times = self._max_times(group, header.max_reconsume_times, call.version, connection)
             message = self._retried(header, group, max_times)
             if not self._topics.is_written(message.topic):
-                return self._put_when_written(message)
+                connection.reply_when(call, self._put_when_written(message))
+                return None
             self._put.put(message)
         return response(ResponseCode.SUCCESS)
 

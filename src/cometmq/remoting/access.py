@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from cometmq.errors import CometMQError
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.request_type import AnyRequestType, Right
 from cometmq.remoting.connection import AnyRequest, Connection
-from cometmq.remoting.dispatch import Answer, Handler
+from cometmq.remoting.dispatch import Handler
 from cometmq.runtime.networks import Networks, is_loopback
 
 KEY: Final = "adminFrom"
@@ -40,7 +41,7 @@ class AdminAccess:
         if request_type.right is not Right.ADMIN:
             return handler
 
-        def handle(connection: Connection, request: AnyRequest) -> Answer:
+        def handle(connection: Connection, request: AnyRequest) -> RemotingCommand | None:
             if not self.admits(connection):
                 raise self.refusal(connection, request_type)
             return handler(connection, request)

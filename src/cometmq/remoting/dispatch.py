@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cometmq.errors import ProtocolError
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
     from cometmq.remoting.access import AdminAccess
     from cometmq.remoting.connection import Connection
 
-# A handler returns its answer as a command, as an encoded frame, or as an awaitable of a command,
-# which then runs as a task; None says that nothing is to be answered now.
-Answer = RemotingCommand | bytes | Awaitable[RemotingCommand | None] | None
-Handler = Callable[["Connection", Request[HeaderT]], Answer]
+# A handler returns the answer, which `Connection.reply` then sends. None says that it takes care of
+# the answer by itself, now or later: by one of `reply`, `reply_encoded`, `reply_failure` and
+# `reply_when`, or by none, as for a request that is never answered.
+Handler = Callable[["Connection", Request[HeaderT]], RemotingCommand | None]
+# The same as a coroutine function. It runs as a task, and its answer goes by `Connection.reply_when`.
+AsyncHandler = Callable[["Connection", Request[HeaderT]], Awaitable[RemotingCommand | None]]
 
 
 class Handlers:
@@ -36,28 +39,41 @@ class Handlers:
         self.get: Callable[[int], Handler[Any] | None] = self._handlers.get
 
     def register(
-        self, request_type: RequestType[HeaderT, Any, Any, Any], handler: Handler[HeaderT]
+        self,
+        request_type: RequestType[HeaderT, Any, Any, Any],
+        handler: Handler[HeaderT] | AsyncHandler[HeaderT],
     ) -> None:
         """Serve requests of a row with `handler`.
 
-        What the row asks for besides (a bound of the body, a right) is put around the handler here and
-        costs nothing where there is none.
+        What is needed besides (a task, a bound of the body, a check of the sender) is put around the
+        handler here, and costs nothing where it is not.
         """
         code = request_type.code
         assert code not in self._handlers, f"request code {code} is registered twice"
         self.request_types[code] = request_type
         self.decoder.register(code, request_type.header)
+        if inspect.iscoroutinefunction(handler):
+            served = _as_task(handler)
+        else:
+            served = cast("Handler[HeaderT]", handler)
         if request_type.body.max_length is not None:
-            handler = _bounded(request_type, handler, request_type.body.max_length)
+            served = _bounded(request_type, served, request_type.body.max_length)
         if self._access is not None:
-            handler = self._access.guarded(request_type, handler)
-        self._handlers[code] = handler
+            served = self._access.guarded(request_type, served)
+        self._handlers[code] = served
+
+
+def _as_task(handler: AsyncHandler[HeaderT]) -> Handler[HeaderT]:
+    def begin(connection: Connection, request: Request[HeaderT]) -> None:
+        connection.reply_when(request, handler(connection, request))
+
+    return begin
 
 
 def _bounded(
     request_type: AnyRequestType, handler: Handler[HeaderT], limit: int
 ) -> Handler[HeaderT]:
-    def bounded(connection: Connection, request: Request[HeaderT]) -> Answer:
+    def bounded(connection: Connection, request: Request[HeaderT]) -> RemotingCommand | None:
         length = len(request.body)
         if length > limit:
             raise ProtocolError(
