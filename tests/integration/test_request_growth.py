@@ -394,7 +394,7 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_decoded() -> None:
             asker = Asker(cluster)
             for row in ROWS:
                 server = (cluster.name_servers if row.at_name_server else cluster.brokers)[0]
-                limit = server.handlers.max_body_lengths.get(row.code)
+                limit = server.handlers.request_types[row.code].body.max_length
                 if limit is None or limit >= limits.MAX_REGISTRATION_LENGTH:
                     continue  # a frame is not longer, or the handler has a limit in its settings
                 refused = await asker.ask(row, b"{" * (limit + 1))
@@ -437,7 +437,8 @@ def test_every_code_that_brings_a_body_is_in_the_table() -> None:
                 (True, cluster.name_servers[0]),
             ):
                 codes = {row.code for row in ROWS if row.at_name_server == at_name_server}
-                bounded = server.handlers.max_body_lengths.keys()
+                served = server.handlers.request_types
+                bounded = {code for code, type_ in served.items() if type_.body.max_length}
                 # Bounded by maxMessageSize.
                 sends = {10, 310, 320, 324, 325} if not at_name_server else set()
                 assert codes == bounded | sends

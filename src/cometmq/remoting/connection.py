@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -336,6 +336,27 @@ class Connection(asyncio.Protocol):
         answer.flag |= FLAG_RESPONSE
         self.write(encode_command(answer, self.serialize_type))
 
+    def reply_encoded(
+        self, request: AnyRequest, head: bytes, slices: Sequence[Buffer] = ()
+    ) -> None:
+        """As `reply`, with an encoded frame; `slices` are what of its body does not stand in `head`.
+
+        For the answers that a server gives most: no command is made for them.
+        """
+        if request.flag & FLAG_ONEWAY or self.closed:
+            return
+        self._out.append(head)
+        self._out_bytes += len(head)
+        for piece in slices:
+            self._out.append(piece)
+            self._out_bytes += len(piece)
+        self._flush_in_time()
+
+    def reply_when(self, request: AnyRequest, answer: Awaitable[RemotingCommand | None]) -> None:
+        """Answer a request in a task, with what `answer` gives or raises; until then it is held."""
+        self.keep(request)
+        self._owner.spawn(self._answer_later(request, answer), f"request-{request.code}")
+
     def reply_failure(self, request: AnyRequest, error: Exception) -> None:
         """Answer a request that was not served, and log one line.
 
@@ -354,6 +375,9 @@ class Connection(asyncio.Protocol):
         self._out.extend(buffers)
         for buffer in buffers:
             self._out_bytes += len(buffer)
+        self._flush_in_time()
+
+    def _flush_in_time(self) -> None:
         if self._out_bytes > self._limits.write_buffer_high:
             self.flush()
         elif not self._flush_due:
@@ -458,17 +482,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             answer = handler(self, request)
-            if isinstance(answer, bytes):
-                if not request.flag & FLAG_ONEWAY:
-                    self._out.append(answer)
-                    self._out_bytes += len(answer)
-            elif answer is None:
-                return
-            elif isinstance(answer, RemotingCommand):
+            if answer is not None:
                 self.reply(request, answer)
-            else:
-                self.keep(request)
-                self._owner.spawn(self._answer_later(request, answer), f"request-{code}")
         except Exception as error:  # noqa: BLE001 - one request must not end the connection
             self.reply_failure(request, error)
 
