@@ -127,9 +127,9 @@ class Replay:
             elif named and not origin and self._is_copy_of_one(offset, named):
                 continue
             elif origin > 0 or (mark_of_first and mark_of_first in bytes(self._bytes_at(offset))):
-                copy = self._record_at(offset)
-                if copy is not None:
-                    self._is_copy(copy, origin)
+                copy, waiting = self._record_at(offset), self._waiting_record(origin)
+                if copy is not None and waiting is not None and _is_copy(copy, waiting):
+                    self._delivered(copy, waiting)
         for _, slot, queue_offset in ([arrival] if arrival else []) + list(arrivals):
             self._progress.arrived(slot, queue_offset)
 
@@ -174,15 +174,16 @@ class Replay:
         """
         copy = self._record_at(offset)
         while copy is not None and named:
-            if self._is_copy(copy, named.popleft()):
+            waiting = self._waiting_record(named.popleft())
+            if waiting is None:
+                # It has left the disk, so its copy can only be told by the order.
+                return True
+            if _is_copy(copy, waiting):
+                self._delivered(copy, waiting)
                 return True
         return False
 
-    def _is_copy(self, copy: StoredRecord, origin: int) -> bool:
-        """Whether `copy` was made from the waiting record at `origin`, which is then done."""
-        waiting = self._waiting_record(origin)
-        if waiting is None or origin >= copy.physical_offset or not _is_alike(copy, waiting):
-            return False
+    def _delivered(self, copy: StoredRecord, waiting: StoredRecord) -> None:
         self.delivered_count += 1
         # A copy in the timer topic was made before a file of the log went, see `roll`.
         if waiting.topic == copy.topic:
@@ -192,10 +193,9 @@ class Replay:
             done = max(self._level_offsets.get(level, 0), waiting.queue_offset + 1)
             self._level_offsets[level] = done
         else:
-            slot = abs(self._code_of_record(origin, waiting.total_size))
+            slot = abs(self._code_of_record(waiting.physical_offset, waiting.total_size))
             if slot:
                 self._progress.advance(slot, waiting.queue_offset)
-        return True
 
     def _mark_of_first(self) -> bytes | None:
         """What is in every record that was made from a waiting one at offset 0, if there is one."""
@@ -221,15 +221,23 @@ class Replay:
         return record if record.physical_offset == offset else None
 
 
-def _is_alike(copy: StoredRecord, waiting: StoredRecord) -> bool:
+def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:
     """Whether all that a copy takes over agrees, to which it may have added properties.
 
     What a client sends does not agree: it knows neither REAL_TOPIC nor TIMER_OUT_MS before the broker
     has set them, and with the properties of a delayed message it is itself delayed.
     """
-    real_topic = find_property(waiting.properties, p.REAL_TOPIC)
+    if copy.topic == names.TIMER_TOPIC:
+        # Marks tell which copies wait again. What names offset 0 may also be the same message put
+        # twice, which has as many properties as the first one; a copy has more.
+        is_meant = copy.prepared_transaction_offset == waiting.physical_offset and (
+            waiting.physical_offset > 0 or len(copy.properties) > len(waiting.properties)
+        )
+    else:
+        is_meant = copy.topic == find_property(waiting.properties, p.REAL_TOPIC)
     return (
-        copy.topic in (real_topic, names.TIMER_TOPIC)
+        is_meant
+        and waiting.physical_offset < copy.physical_offset
         and copy.body_crc == waiting.body_crc
         and len(copy.body) == len(waiting.body)
         and copy.flag == waiting.flag
