@@ -77,7 +77,7 @@ class RecordCopier:
         self._max_body_size = config.max_message_size
         self._on_arrival = on_arrival
 
-    def append_copies(  # noqa: PLR0915 - each call that would split it costs a tenth of all it does
+    def append_copies(  # noqa: C901, PLR0915 - each call that would split it costs a tenth of all
         self, places: Sequence[tuple[int, int]], suffix: bytes = b""
     ) -> int:
         """Store the records at `places` (commit-log offset, size) in the topics and queues that
