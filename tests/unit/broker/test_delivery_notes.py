@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ import pytest
 from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import CLIENT
 
-from cometmq.broker import delay_state
 from cometmq.broker.delivery import Delivery
 from cometmq.broker.log_glance import glances
 from cometmq.model import names
 from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.delivery_note import encode_note, named_origins
 from cometmq.store.repair import check
 
@@ -292,14 +290,13 @@ def test_what_a_restart_reads_grows_with_the_deliveries(
     tmp_path: Path, wait: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded = 0
-    decode: Callable[..., StoredRecord] = delay_state.decode_record
 
     def counting(*args: Any) -> StoredRecord:
         nonlocal decoded
         decoded += 1
-        return decode(*args)
+        return decode_record(*args)
 
-    monkeypatch.setattr(delay_state, "decode_record", counting)
+    monkeypatch.setattr("cometmq.broker.delay_state.decode_record", counting)
     counts = []
     for size in (200, 800):
         delays = DelayBox(tmp_path / f"{size}")
