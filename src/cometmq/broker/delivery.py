@@ -5,7 +5,7 @@ Java: ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
 The new record is the old one in its real topic: body, properties string, born data and counters as
 they lie. Its field `preparedTransactionOffset`, in which a committed transaction names its half
 message, names the waiting record: which waiting messages were delivered can so be told from the log
-alone, whatever a kill left of the files that record progress (see `delay_replay`).
+alone, whatever a kill left of the files that record progress (see `delay_state`).
 """
 
 from __future__ import annotations

@@ -486,7 +486,7 @@ class GroupMember:
             await self._check_expressions()
         except RemoteError as error:
             # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
-            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400
+            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400 - the reason says it all
         await self._instance.heartbeats.beat_all()
         self._rebalancer.soon()
 

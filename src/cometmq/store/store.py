@@ -448,7 +448,7 @@ class MessageStore:
         for queue in self.queues:
             if isinstance(queue, ExtendedConsumeQueue):
                 for path in queue.detach_expired_ext():
-                    yield Work(lambda path=path: self._disk.remove(path))  # type: ignore[misc]
+                    yield Work(lambda path=path: self._disk.remove(path))  # type: ignore[misc]  # mypy infers no lambda with a default
 
     def _trim_index(self, log_min_offset: int) -> Iterator[Work]:
         yield Work(lambda: self.index.remove_expired(log_min_offset))

@@ -34,7 +34,7 @@ def trace_events(messages: Any) -> Any:
     # Not mapInArrow, which wants pandas.
     # Spark tells kinds of functions by annotations, of which it takes its own only.
     decoded = f.arrow_udf(
-        lambda ids, bodies: _decoded(ids, bodies),  # noqa: PLW0108
+        lambda ids, bodies: _decoded(ids, bodies),  # noqa: PLW0108 - Spark refuses _decoded's annotations
         f"array<struct<{EVENT_SCHEMA}>>",
     )
     return messages.select(f.inline(decoded("msg_id", "body")))
