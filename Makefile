@@ -48,6 +48,7 @@ interop: compiled ## The official Java, Go and Node clients and the Java broker 
 
 # Two at a time, a Spark each; what is killed at random has the machine for itself.
 spark: $(SPARK_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
+	@$(VENV)-spark/bin/mypy src tests/spark tests/unit/spark tests/unit/pipelines
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 300 -n 2 --dist loadfile $(ARGS)
 	@$(SPARK_KILLS)
 

@@ -1,4 +1,7 @@
-"""A group's member that is asked for messages (Java: DefaultLitePullConsumerImpl, AssignedMessageQueue)."""
+"""A group's member that is asked for messages (Java: DefaultLitePullConsumerImpl, AssignedMessageQueue).
+
+Longer than 500 lines: the calls of a user and the pulls of each queue change the same few tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One membership in a consumer group: subscriptions, queues, offsets (Java: DefaultMQPushConsumerImpl)."""
+"""One membership in a consumer group: subscriptions, queues, offsets (Java: DefaultMQPushConsumerImpl).
+
+Longer than 500 lines: start, rebalance, reset and leaving change the same table of queues.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A store belongs to one thread (a broker's loop). From other threads only `flush_*`, `prepare_next`,
 the index and the positions may be used.
+
+Longer than 500 lines: it opens and closes all parts of a store in one order, which is read in one go.
 """
 
 from __future__ import annotations
