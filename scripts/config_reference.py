@@ -44,6 +44,9 @@ PIPELINE_HEAD: Final = """\
 
 One TOML file has a table for each of these; [the guide](../pipelines.md) says how they belong together.
 `cometmq pipeline NAME -h` shows the same."""
+# The site lays these tables out for phones, too.
+TABLE: Final = '<div class="keys" markdown>\n'
+END: Final = "\n</div>"
 CLIENTS: Final = (
     aio.Producer,
     aio.TransactionProducer,
@@ -79,6 +82,7 @@ def pipeline_page() -> str:
 def _server_table(config: type[Any], meanings: dict[str, str]) -> Iterator[str]:
     fields = dict(zip(keys_of(config), dataclasses.fields(config), strict=True))
     _check(fields, meanings, config.__name__)
+    yield TABLE
     yield "| key | default | meaning |"
     yield "| --- | --- | --- |"
     for key, field in fields.items():
@@ -90,6 +94,7 @@ def _server_table(config: type[Any], meanings: dict[str, str]) -> Iterator[str]:
         extra = f" *{', '.join(marks)}*" if marks else ""
         bounds = f" ({', '.join(limits)})" if limits else ""
         yield f"| `{key}`{extra} | {_default(field)} | {_cell(meanings[key])}{bounds} |"
+    yield END
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
@@ -107,6 +112,7 @@ def _client_table(meanings: dict[str, list[str]]) -> Iterator[str]:
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
                 options.setdefault(name, (parameter, []))[1].append(client.__name__)
     _check(options, meanings, "clients")
+    yield TABLE
     yield "| option | default | of | Java's name | meaning |"
     yield "| --- | --- | --- | --- | --- |"
     for name, (parameter, clients) in options.items():
@@ -116,6 +122,7 @@ def _client_table(meanings: dict[str, list[str]]) -> Iterator[str]:
             of = "all"
         default = _client_default(parameter.default)
         yield f"| `{name}` | {default} | {of} | {java and f'`{java}`'} | {_cell(meaning)} |"
+    yield END
 
 
 def _client_default(value: Any) -> str:
@@ -135,11 +142,13 @@ def _pipeline_tables() -> Iterator[str]:
         yield f"\n### [{name}]\n"
         if name in PIPELINES:
             yield f"{PIPELINES[name]}.\n"
+        yield TABLE
         yield "| key | type | default | meaning |"
         yield "| --- | --- | --- | --- |"
         for key in keys_of_table(config):
             default = "**needed**" if key.default is None else key.default and f"`{key.default}`"
             yield f"| `{key.key}` | {_cell(key.type)} | {default} | {_cell(key.meaning)} |"
+        yield END
 
 
 def _cell(text: str) -> str:

@@ -271,6 +271,24 @@ def test_links_and_pictures_of_pages_lead_somewhere() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text()
+    pages = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    # The index of the decisions lists them; README.md is the list for readers of the repository.
+    wanted = [page for page in pages if not page.startswith("decisions/0") and page != "README.md"]
+    assert [page for page in wanted if f": {page}\n" not in menu] == []
+
+
+@pytest.mark.parametrize("page", ["getting-started.md", "testing.md"])
+def test_programs_of_the_guides_are_those_of_the_readme(page: str) -> None:
+    """The README's are run by tests."""
+    program = re.compile(r"```python\n.*?```", re.DOTALL)
+    known = program.findall((ROOT / "README.md").read_text())
+    found = program.findall((ROOT / "docs" / page).read_text())
+    assert found
+    assert [text for text in found if text not in known] == []
+
+
 def test_a_long_module_says_why_it_is_not_divided() -> None:
     faults = []
     for path in python_files("src"):
