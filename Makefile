@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK_READY := $(VENV)-spark/.ready
+DOCS_READY := $(VENV)-docs/.ready
 # Most tests wait for something most of the time, so a few more of them than there are cores.
 JOBS ?= 3
 PARALLEL := -n $(JOBS) --dist worksteal
@@ -12,7 +13,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash docs clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -26,6 +27,10 @@ $(READY): pyproject.toml locks/dev.txt
 # An environment of its own: PySpark is some hundred megabytes that nothing else needs.
 $(SPARK_READY): pyproject.toml locks/dev-spark.txt
 	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark '(with PySpark, 430 MB: some minutes, once)'
+	@touch $@
+
+$(DOCS_READY): pyproject.toml locks/docs.txt
+	@PYTHON=$(PYTHON) scripts/environment $(VENV)-docs docs
 	@touch $@
 
 # The hot modules in compiled form, where there is a C compiler; COMETMQ_PURE=1 does without.
@@ -48,6 +53,7 @@ interop: compiled ## The official Java, Go and Node clients and the Java broker 
 
 # Two at a time, a Spark each; what is killed at random has the machine for itself.
 spark: $(SPARK_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
+	@$(VENV)-spark/bin/mypy src tests/spark tests/unit/spark tests/unit/pipelines
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 300 -n 2 --dist loadfile $(ARGS)
 	@$(SPARK_KILLS)
 
@@ -69,5 +75,8 @@ crash: compiled ## Kills, power losses, cut links, a storm of members, a million
 		$(MAKE) -s $(SPARK_READY) && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \
 	else echo "Not run: kills under Spark, which needs Java 17 or newer."; fi
 
+docs: $(DOCS_READY) ## The documentation site in site/, built strictly: a warning is an error
+	@$(VENV)-docs/bin/python scripts/docs
+
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) $(VENV)-spark src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark $(VENV)-docs site src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -44,7 +44,7 @@ class Row:
         body = (
             f"{self.body_bytes // 1024} KiB" if self.body_bytes >= 1024 else f"{self.body_bytes} B"
         )
-        return f"{self.connections}×{self.in_flight}, {body}" + (  # noqa: RUF001
+        return f"{self.connections}×{self.in_flight}, {body}" + (
             ", on one core" if self.one_core else ""
         )
 

@@ -68,7 +68,7 @@ def machine() -> dict[str, str]:
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "cores": f"{os.cpu_count()} × {models[0] if models else platform.machine()}",  # noqa: RUF001
+        "cores": f"{os.cpu_count()} × {models[0] if models else platform.machine()}",
         "memory": f"{memory_bytes / 2**30:.0f} GiB",
         "kernel": f"{uname.sysname} {uname.release}",
         "load average before": f"{os.getloadavg()[0]:.2f}",
@@ -94,9 +94,9 @@ Cells: TypeAlias = list[list[str]]
 
 def rate_cells(result: Report) -> Cells:
     """Heading, then one line per row of load: median of the rounds, lowest and highest round."""
-    heading = ["connections × in flight, body"]  # noqa: RUF001
+    heading = ["connections × in flight, body"]
     for label in result.peers:
-        heading += [f"{label}, sends/s", "lowest–highest round"]  # noqa: RUF001
+        heading += [f"{label}, sends/s", "lowest–highest round"]
     cells = [[*heading, "ratio"]]
     for row in result.rows:
         measured = _measured(result, row)
@@ -109,7 +109,7 @@ def rate_cells(result: Report) -> Cells:
 
 def detail_cells(result: Report) -> Cells:
     """Heading, then per row of load: latency, CPU time, and how far away the generator's limit is."""
-    heading = ["connections × in flight, body"]  # noqa: RUF001
+    heading = ["connections × in flight, body"]
     heading += [f"{label} p50 / p99, ms" for label in result.peers]
     heading += [f"{label} CPU, µs/send" for label in result.peers]
     cells = [[*heading, "generator CPU, of a core", "generator ceiling, sends/s"]]
@@ -226,7 +226,7 @@ def _rate(measurements: list[Measurement]) -> list[str]:
     mark = "" if all(measured.trustworthy for measured in measurements) else " (!)"
     return [
         f"{statistics.median(rates):,.0f}{mark}",
-        f"{min(rates):,.0f}–{max(rates):,.0f}",  # noqa: RUF001
+        f"{min(rates):,.0f}–{max(rates):,.0f}",
     ]
 
 
@@ -236,9 +236,9 @@ def _generator_share(measurements: list[Measurement]) -> str:
 
 def _ratio(measured: dict[str, list[Measurement]]) -> str:
     if not {BASELINE, SUBJECT} <= measured.keys():
-        return "–"  # noqa: RUF001
+        return "–"
     baseline = statistics.median(_rates(measured[BASELINE]))
-    return f"{statistics.median(_rates(measured[SUBJECT])) / baseline:.2f}×"  # noqa: RUF001
+    return f"{statistics.median(_rates(measured[SUBJECT])) / baseline:.2f}×"
 
 
 def _latency(measurements: list[Measurement]) -> str:
@@ -250,12 +250,12 @@ def _latency(measurements: list[Measurement]) -> str:
 
 def _median_ms(measurements: list[Measurement], get: Callable[[LoadResult], float | None]) -> str:
     values = [value for measured in measurements if (value := get(measured.load)) is not None]
-    return f"{statistics.median(values) / 1000:.2f}" if values else "–"  # noqa: RUF001
+    return f"{statistics.median(values) / 1000:.2f}" if values else "–"
 
 
 def _cpu(measurements: list[Measurement]) -> str:
     costs = [c for measured in measurements if (c := measured.server_cpu_us_per_send) is not None]
-    return f"{statistics.median(costs):.1f}" if costs else "–"  # noqa: RUF001
+    return f"{statistics.median(costs):.1f}" if costs else "–"
 
 
 def _startup(figures: PeerFigures) -> str:
@@ -263,7 +263,7 @@ def _startup(figures: PeerFigures) -> str:
 
 
 def _mib(memory: Memory | None, name: str) -> str:
-    return "–" if memory is None else f"{getattr(memory, name) / 1024:,.0f} MiB"  # noqa: RUF001
+    return "–" if memory is None else f"{getattr(memory, name) / 1024:,.0f} MiB"
 
 
 def _proof(figures: PeerFigures) -> str:

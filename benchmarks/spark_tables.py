@@ -75,12 +75,12 @@ class RowByRow(DataSource):  # type: ignore[misc]  # the checker does not look i
         return RowByRowReader(self.options["path"], self.options["topic"])
 
 
-class RowByRowReader(DataSourceReader):  # type: ignore[misc]
+class RowByRowReader(DataSourceReader):  # type: ignore[misc]  # DataSourceReader is Any where PySpark is missing
     def __init__(self, path: str, topic: str) -> None:
         self._path = path
         self._topic = topic
 
-    def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002
+    def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - Spark's signature
         from datetime import UTC, datetime
 
         for file in StoreFiles(self._path).log_files():

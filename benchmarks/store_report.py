@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BEGIN = "<!-- store:begin (written by `python -m benchmarks.store`) -->"
 END = "<!-- store:end -->"
 PLOTTED_KINDS = ("clean", "killed", "killed, no checkpoint")
-NOTHING = "–"  # noqa: RUF001
+NOTHING = "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def rate_cells(result: Report) -> Cells:
     """Heading, then one line per operation: median of the rounds, lowest and highest round."""
     heading = ["operation"]
     for label in result.peers:
-        heading += [f"{label}, messages/s", "lowest–highest round"]  # noqa: RUF001
+        heading += [f"{label}, messages/s", "lowest–highest round"]
     cells = [[*heading, "ratio"]]
     titles = dict.fromkeys(title for figures in result.peers.values() for title in figures.rows)
     for title in titles:
@@ -79,7 +79,7 @@ def rate_cells(result: Report) -> Cells:
         for values in rates.values():
             line += [
                 f"{statistics.median(values):,.0f}",
-                f"{min(values):,.0f}–{max(values):,.0f}",  # noqa: RUF001
+                f"{min(values):,.0f}–{max(values):,.0f}",
             ]
         cells.append([*line, _ratio(rates, lambda subject, baseline: subject / baseline)])
     return cells
@@ -200,4 +200,4 @@ def _ratio(values: dict[str, list[float]], ratio: Callable[[float, float], float
     if not {BASELINE, SUBJECT} <= values.keys():
         return NOTHING
     medians = {label: statistics.median(each) for label, each in values.items()}
-    return f"{ratio(medians[SUBJECT], medians[BASELINE]):.2f}×"  # noqa: RUF001
+    return f"{ratio(medians[SUBJECT], medians[BASELINE]):.2f}×"

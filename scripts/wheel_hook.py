@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import (  # type: ignore[import-not-found]
+from hatchling.builders.hooks.plugin.interface import (  # type: ignore[import-not-found]  # hatchling is there when a wheel is built
     BuildHookInterface,
 )
 

@@ -57,7 +57,7 @@ class CompiledFinder:
         self,
         fullname: str,
         path: Sequence[str] | None,  # noqa: ARG002 - the import system's signature
-        target: ModuleType | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002 - the import system's signature
     ) -> ModuleSpec | None:
         file = self._files.get(fullname)
         if file is None:

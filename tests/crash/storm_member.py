@@ -48,7 +48,7 @@ class Member:
         leave = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: leave.set())
         self._history = os.open(history, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        consumer = PushConsumer(self._group, self._listen, **self._options)  # type: ignore[arg-type]
+        consumer = PushConsumer(self._group, self._listen, **self._options)  # type: ignore[arg-type]  # a dict of options of several types
         consumer.subscribe(self._topic)
         with consumer:
             self._write(b"J")
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> None:
     members = []
     for line in sys.stdin:
         path = line.strip()
-        pid = fork(lambda path=path: Member(*arguments).run(path))  # type: ignore[misc]
+        pid = fork(lambda path=path: Member(*arguments).run(path))  # type: ignore[misc]  # mypy infers no lambda with a default
         members.append(pid)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()

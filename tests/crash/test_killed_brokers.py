@@ -200,7 +200,7 @@ class Reader:
                     "timestamp": record.store_timestamp,
                     "boundaryType": boundary,
                 }
-                self._ask(SEARCH, ext, lambda found, is_right=is_right: at_time(found, is_right))  # type: ignore[misc]
+                self._ask(SEARCH, ext, lambda found, is_right=is_right: at_time(found, is_right))  # type: ignore[misc]  # mypy infers no lambda with a default
 
         def at_time(answer: Command, is_right: Callable[[int], bool]) -> None:
             assert answer.code == 0

@@ -230,13 +230,13 @@ FAULTS: dict[str, Fault] = {
     "illegal topic": sending(Message("no topic!", b"x"), r"'no topic!' has characters outside"),
     "empty topic": sending(Message("", b"x"), r"the topic name is blank; give 1 to 127"),
     "long topic": sending(Message("t" * 128, b"x"), r"128 characters, the limit is 127"),
-    "topic that is no text": sending(Message(7, b"x"), r"topic name 7 is a int"),  # type: ignore[arg-type]
+    "topic that is no text": sending(Message(7, b"x"), r"topic name 7 is a int"),  # type: ignore[arg-type]  # the wrong type is the test
     "topic of the broker": sending(
         Message("SCHEDULE_TOPIC_XXXX", b"x"), r"SCHEDULE_TOPIC_XXXX is the broker's own"
     ),
     "empty body": sending(Message("t", b""), r"body of a message to t is empty; .* one byte"),
     "body that is text": sending(
-        Message("t", "x"),  # type: ignore[arg-type]
+        Message("t", "x"),  # type: ignore[arg-type]  # the wrong type is the test
         r"body of a message to t is a str; pass bytes, for text text.encode\(\)",
     ),
     "body that is too large": sending(
@@ -251,11 +251,11 @@ FAULTS: dict[str, Fault] = {
         Message("t", b"x", properties={"p": "x" * 33_000}), r"properties .* the limit is 32767"
     ),
     "property that is no text": sending(
-        Message("t", b"x", properties={"p": 1}),  # type: ignore[dict-item]
+        Message("t", b"x", properties={"p": 1}),  # type: ignore[dict-item]  # the wrong type is the test
         r"the property 'p' has the value 1; names and values are text",
     ),
     "tags that are a list": sending(
-        Message("t", b"x", tags=["a"]),  # type: ignore[arg-type]
+        Message("t", b"x", tags=["a"]),  # type: ignore[arg-type]  # the wrong type is the test
         r"the property 'TAGS' has the value \['a'\]; names and values are text",
     ),
     "property that would vanish": sending(
@@ -267,11 +267,11 @@ FAULTS: dict[str, Fault] = {
     "property that is no UTF-8": sending(
         Message("t", b"x", properties={"p": "\ud800"}), r"to t have the character '\\ud800'"
     ),
-    "flag that is no number": sending(Message("t", b"x", flag="z"), r"flag is 'z', a str"),  # type: ignore[arg-type]
+    "flag that is no number": sending(Message("t", b"x", flag="z"), r"flag is 'z', a str"),  # type: ignore[arg-type]  # the wrong type is the test
     "flag out of range": sending(Message("t", b"x", flag=2**31), r"flag is 2147483648, it must"),
     "keys that are none": Fault(
         ("producer",),
-        lambda *_: Message("t", b"x", keys=5),  # type: ignore[arg-type]
+        lambda *_: Message("t", b"x", keys=5),  # type: ignore[arg-type]  # the wrong type is the test
         r"keys are 5; pass text or a list of it",
     ),
     "send timeout": sending(Message("t", b"x"), r"timeout_ms is -1, it must lie", timeout_ms=-1),
@@ -308,7 +308,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "batches of what is no message": Fault(
         ("producer",),
-        lambda *_: split_batches(["x"]),  # type: ignore[list-item]
+        lambda *_: split_batches(["x"]),  # type: ignore[list-item]  # the wrong type is the test
         r"'x' is a str; a batch holds Messages",
     ),
     "empty batch": running("producer", "a batch needs at least", lambda p: p.send_batch([])),
@@ -428,5 +428,5 @@ def test_what_was_refused_leaves_a_client_that_works(face: Face, name: str) -> N
     producer = face.producer(name)
     for body in (b"", "text"):
         with pytest.raises(IllegalArgumentError):
-            producer.send(Message(name, body))  # type: ignore[arg-type]
+            producer.send(Message(name, body))  # type: ignore[arg-type]  # the wrong type is the test
     assert producer.send(Message(name, b"x")).msg_id

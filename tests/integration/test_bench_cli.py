@@ -137,6 +137,19 @@ def test_a_message_no_broker_takes_is_one_sentence(namesrv: str) -> None:
         assert "4194304" in result.stderr
 
 
+def test_the_clients_of_a_benchmark_write_traces_and_sign(namesrv: str) -> None:
+    """Both options used to be refused with the false reason that our clients could not."""
+    common = ("-n", namesrv, "-t", "BenchTraced", "-q", "20", "-m", "true")
+    signed = (*common, "-a", "true", "-ak", "key", "-sk", "secret")
+    assert bench_json("producer", *signed)["holds"]
+    assert bench_json("consumer", *signed, "--from", "first")["holds"]
+    traces = bench_json(
+        *("consumer", "-n", namesrv, "-t", "RMQ_SYS_TRACE_TOPIC", "-g", "traces"),
+        *("--from", "first", "--duration", "3"),
+    )
+    assert traces["received"] > 0
+
+
 @pytest.mark.parametrize("kind", ["producer", "consumer"])
 def test_ctrl_c_ends_a_run_with_its_proof(namesrv: str, kind: str) -> None:
     topic = ("-n", namesrv, "-t", f"BenchEndless-{kind}")

@@ -194,7 +194,7 @@ def test_a_heartbeat_that_is_none_is_refused(client: RawClient, name: str, body:
 
 
 def test_a_group_may_want_no_notice(tmp_path: Path) -> None:
-    with Cluster(properties={"notifyConsumerIdsChangedEnable": "false"}) as cluster:  # noqa: SIM117
+    with Cluster(properties={"notifyConsumerIdsChangedEnable": "false"}) as cluster:  # noqa: SIM117 - one step of the set-up a line
         with RawClient(address_of(cluster)) as client:
             beat(client, "c1", "g")
             assert client.silent(0.05)

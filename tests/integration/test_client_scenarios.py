@@ -511,7 +511,7 @@ def test_close_waits_for_running_listeners_and_commits_them(face: Face, name: st
         (Message("t", b"x", properties={"p": "v" * 32768}), "the limit is 32767"),
         (Message("t", b"x", properties={"p": "a\x01b"}), "0x01"),
         (Message("t", b"x", properties={"TRAN_MSG": "true"}), "TRAN_MSG"),
-        (Message("t", "text"), "pass bytes"),  # type: ignore[arg-type]
+        (Message("t", "text"), "pass bytes"),  # type: ignore[arg-type]  # the wrong type is the test
     ],
 )
 def test_an_illegal_message_is_refused_before_it_is_sent(

@@ -8,7 +8,7 @@ import resource
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -67,10 +67,12 @@ TROUBLES = (dev_full, reader_gone, reader_asleep)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_log_that_cannot_be_written_stops_nobody(
-    kind: str, trouble: Callable[[], Iterator[tuple[int, Callable[[], None]]]], tmp_path: Path
+    kind: str,
+    trouble: Callable[[], AbstractContextManager[tuple[int, Callable[[], None]]]],
+    tmp_path: Path,
 ) -> None:
     with (
-        trouble() as (fd, begin),  # type: ignore[attr-defined]
+        trouble() as (fd, begin),
         server_process(kind, tmp_path, stdout=fd, stderr=fd) as server,
     ):
         server.refuses()

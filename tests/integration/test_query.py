@@ -113,7 +113,7 @@ def test_of_a_batch_each_message(client: RawClient) -> None:
 )
 def test_nothing_found(client: RawClient, fields: dict[str, object]) -> None:
     send(client, b"x", KEYS="a")
-    answer = query(client, **{"key": "a", **fields})  # type: ignore[arg-type]
+    answer = query(client, **{"key": "a", **fields})  # type: ignore[arg-type]  # a dict of fields of several types
     assert (answer.code, answer.body) == (NOT_FOUND, b"")
     assert "can not find message" in (answer.remark or "")
     assert answer.ext["indexLastUpdateTimestamp"] == "0"

@@ -569,7 +569,7 @@ def test_a_pull_is_refused_in_javas_order(strict_client: RawClient, name: str) -
 
 
 def test_a_broker_that_may_not_be_read_says_so() -> None:
-    with Cluster(properties={"brokerPermission": "2"}) as cluster:  # noqa: SIM117
+    with Cluster(properties={"brokerPermission": "2"}) as cluster:  # noqa: SIM117 - one step of the set-up a line
         with RawClient(address_of(cluster)) as client:
             stored(client, "t")
             answer = client.ask(PULL, pull_ext("t"))
@@ -801,7 +801,7 @@ def test_short_polling_waits_as_long_as_configured(strict_client: RawClient) -> 
 
 
 def test_no_more_pulls_wait_than_may() -> None:
-    with Cluster(properties={"maxHeldPulls": "1"}) as cluster:  # noqa: SIM117
+    with Cluster(properties={"maxHeldPulls": "1"}) as cluster:  # noqa: SIM117 - one step of the set-up a line
         with RawClient(address_of(cluster)) as client:
             stored(client, "t")
             waiting = wait_for(client, "t", queueOffset=1)

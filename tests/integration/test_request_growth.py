@@ -113,7 +113,7 @@ def send_header(**changes: object) -> Header:
         "flag": 0,
         **changes,
     }
-    return h.SendMessageRequestHeaderV2(**{**fields, "topic": "grown"})  # type: ignore[arg-type]
+    return h.SendMessageRequestHeaderV2(**{**fields, "topic": "grown"})  # type: ignore[arg-type]  # a dict of fields of several types
 
 
 @dataclass(frozen=True)

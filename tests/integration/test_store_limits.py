@@ -75,7 +75,7 @@ class Site:
                 mapped_file_size_consume_queue=100,
                 clean_resource_interval=50,
                 delete_commit_log_files_interval=1,
-                **settings,  # type: ignore[arg-type]
+                **settings,  # type: ignore[arg-type]  # a dict of settings of several types
             ),
             clock=self.clock,
             disk=self.disk,
@@ -222,7 +222,7 @@ def test_what_waits_outlives_the_files_that_it_lay_in(tmp_path: Path) -> None:
         assert client.ask(END_TRANSACTION, end).code == 0
         running.clock.ahead_ms = 3_602_000
         for topic in waits:
-            until(lambda topic=topic: client.ask(PULL, pull_ext(topic)).code == 0)  # type: ignore[misc]
+            until(lambda topic=topic: client.ask(PULL, pull_ext(topic)).code == 0)  # type: ignore[misc]  # mypy infers no lambda with a default
             (record,) = decode_records(client.ask(PULL, pull_ext(topic)).body)
             assert record.body == topic.encode()
             if topic != "half":

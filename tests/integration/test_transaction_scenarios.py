@@ -166,9 +166,9 @@ def test_refused_before_anything_is_sent(face: Face, name: str) -> None:
     with pytest.raises(IllegalArgumentError, match="PGROUP belong"):
         producer.send_in_transaction(Message(name, b"x", properties={"PGROUP": "g"}))
     with pytest.raises(IllegalArgumentError, match="has no method execute"):
-        cometmq.TransactionProducer(name, object(), namesrv="h:1")  # type: ignore[arg-type]
+        cometmq.TransactionProducer(name, object(), namesrv="h:1")  # type: ignore[arg-type]  # the wrong type is the test
     with pytest.raises(IllegalArgumentError, match=r"Listener'> is a class; pass an object of it"):
-        cometmq.TransactionProducer(name, Listener, namesrv="h:1")  # type: ignore[arg-type]
+        cometmq.TransactionProducer(name, Listener, namesrv="h:1")  # type: ignore[arg-type]  # the wrong type is the test
     with pytest.raises(IllegalArgumentError, match="topics is 'orders'; pass a list"):
         cometmq.TransactionProducer(name, listener, namesrv="h:1", topics="orders")
     with pytest.raises(IllegalArgumentError, match="'a b' has characters outside"):

@@ -102,7 +102,7 @@ def test_messages_find_whoever_waits_for_them(cluster: Cluster) -> None:
                 properties = {"a": str(a)} | ({"b": "x"} if with_b else {})
                 message = Message("t", b"%d" % number, tags=tag, properties=properties)
                 send = chance.choice((producer.send, producer.send_oneway, producer.send_batch))
-                send([message] if send == producer.send_batch else message)  # type: ignore[arg-type]
+                send([message] if send == producer.send_batch else message)  # type: ignore[arg-type]  # the two senders take different types
                 # Now and then several come at once, and pulls are answered, under way or held.
                 if chance.random() < 0.7:
                     for group in wanted(a, tag, with_b):

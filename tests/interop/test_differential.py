@@ -282,7 +282,7 @@ OFFSETS = [
     offset("query after update backwards", QUERY_OFFSET),
     offset("update of an unknown group", UPDATE_OFFSET, "unknown-group", commitOffset=5),
     offset("update of an unknown topic", UPDATE_OFFSET, topic="unknown", commitOffset=5),
-    offset("update without a queue", UPDATE_OFFSET, queue_id=None, commitOffset=5),  # type: ignore[arg-type]
+    offset("update without a queue", UPDATE_OFFSET, queue_id=None, commitOffset=5),  # type: ignore[arg-type]  # None leaves the field out
     offset("update without an offset", UPDATE_OFFSET),
     pull("pull that commits", "t", sysFlag=4 + 1, commitOffset=1, queueId=3),
     offset("query after a pull that commits", QUERY_OFFSET, queue_id=3),

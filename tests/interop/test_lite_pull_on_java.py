@@ -1,6 +1,6 @@
 """The lite pull consumer against the Java broker."""
 
 from tests.integration.test_lite_pull import *  # noqa: F403 - the scenarios
-from tests.interop.on_java import MARKS, name, namesrv  # noqa: F401
+from tests.interop.on_java import MARKS, name, namesrv  # noqa: F401 - pytest finds fixtures and marks by their names here
 
 pytestmark = MARKS

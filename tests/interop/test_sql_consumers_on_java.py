@@ -1,6 +1,6 @@
 """Consumers that select by SQL92 against the Java broker."""
 
 from tests.integration.test_sql_consumers import *  # noqa: F403 - the scenarios
-from tests.interop.on_java import MARKS, name, namesrv  # noqa: F401
+from tests.interop.on_java import MARKS, name, namesrv  # noqa: F401 - pytest finds fixtures and marks by their names here
 
 pytestmark = MARKS

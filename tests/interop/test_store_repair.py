@@ -43,7 +43,7 @@ def test_a_repaired_store_serves_a_java_broker(tmp_path: Path) -> None:
             client.produce(namesrv=namesrv.address, topic="T", mode="sync", count=COUNT, size=3000)
             broker.stop()
             shutil.copytree(broker.store, store)
-        config = StoreConfig(store_path_root_dir=store, **INDEX)  # type: ignore[arg-type]
+        config = StoreConfig(store_path_root_dir=store, **INDEX)  # type: ignore[arg-type]  # a dict of settings of several types
         assert check(config)[1].is_sound
         damage(store)
         offline, report = check(config)

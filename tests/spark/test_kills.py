@@ -233,4 +233,4 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
             found = verify(plan, namesrv, load.acknowledged)
         finally:
             broker.close()
-    print(f"{TOLD}: {dict(counts)}, {load.failed} sends failed, {found}")  # noqa: T201
+    print(f"{TOLD}: {dict(counts)}, {load.failed} sends failed, {found}")  # noqa: T201 - shown when the test fails

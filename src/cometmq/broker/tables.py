@@ -175,5 +175,5 @@ class BrokerTables:
 
 
 def _load(file: JsonFile, type_: type[T]) -> T | None:
-    decode: Callable[[str], T] = lambda text: decode_body(text.encode(), type_)  # noqa: E731
+    decode: Callable[[str], T] = lambda text: decode_body(text.encode(), type_)  # noqa: E731 - a field with a default; a def would be a method
     return file.read(decode)

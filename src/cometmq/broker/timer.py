@@ -288,7 +288,7 @@ class TimerQueue:
         try:
             waiting = self._read(offset)
         except UndeliverableError as error:
-            log.error("timed message dropped", queue_offset=offset, reason=str(error))  # noqa: TRY400
+            log.error("timed message dropped", queue_offset=offset, reason=str(error))  # noqa: TRY400 - the reason says it all
             self.pending -= code > 0
             return
         text = _find_roll_times(waiting.text) or ""

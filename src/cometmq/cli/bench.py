@@ -1,6 +1,6 @@
 """`cometmq bench producer` and `consumer`, with the options of Java's benchmark programs.
 
-What Java's options ask for and this version has not is refused by name, never passed over.
+An option of Java's that the benchmark cannot honour is refused by name, never passed over.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from cometmq.errors import ConfigError
 if TYPE_CHECKING:
     from cometmq.cli.bench_run import BenchResult
     from cometmq.cli.bench_screen import BenchScreen
+    from cometmq.remoting.credentials import Credentials
 
 app = typer.Typer(
     cls=Group,
@@ -57,18 +58,18 @@ Output = Annotated[
     ),
 ]
 MsgTraceEnable = Annotated[
-    str, typer.Option("-m", "--msgTraceEnable", metavar=_TRUTH, help="Not in this version.")
+    str, typer.Option("-m", "--msgTraceEnable", metavar=_TRUTH, help="Write message traces.")
 ]
 AclEnable = Annotated[
-    str, typer.Option("-a", "--aclEnable", metavar=_TRUTH, help="Not in this version.")
+    str, typer.Option("-a", "--aclEnable", metavar=_TRUTH, help="Sign requests; needs -ak and -sk.")
 ]
 AccessKey = Annotated[
     str | None,
-    typer.Option("-ak", "--accessKey", help="Not in this version.", show_default=False),
+    typer.Option("-ak", "--accessKey", help="Who signs, with -a true.", show_default=False),
 ]
 SecretKey = Annotated[
     str | None,
-    typer.Option("-sk", "--secretKey", help="Not in this version.", show_default=False),
+    typer.Option("-sk", "--secretKey", help="What signs, with -a true.", show_default=False),
 ]
 
 
@@ -140,7 +141,7 @@ def producer(
     secret_key: SecretKey = None,
 ) -> None:
     """Send, time every send, and compare what was acknowledged with what the brokers stored."""
-    _refuse_unsupported(trace, acl, access_key, secret_key)
+    credentials = _credentials(acl, access_key, secret_key)
     if truth("-d", delay_enable) or delay_level is not None:
         raise ConfigError(
             "-d/-e: the benchmark sends no delayed messages, for they reach their topic only when due "
@@ -171,6 +172,8 @@ def producer(
             CompressionType[compress_type.upper()] if truth("-c", compress_enable) else None
         ),
         compress_over_bytes=compress_over,
+        trace=truth("-m", trace),
+        credentials=credentials,
         limits=RunLimits(quantity, duration, report_interval),
     )
     screen = BenchScreen(as_json=as_json, output=output)
@@ -232,7 +235,7 @@ def consumer(
     secret_key: SecretKey = None,
 ) -> None:
     """Consume, time every delivery, and compare what came with what the group committed."""
-    _refuse_unsupported(trace, acl, access_key, secret_key)
+    credentials = _credentials(acl, access_key, secret_key)
     if fail_rate:
         raise ConfigError(
             f"-r {fail_rate}: the benchmark's consumer refuses no messages, for they would come "
@@ -260,6 +263,8 @@ def consumer(
         concurrency=thread_count,
         tags=tags,
         consume_from=places[consume_from],
+        trace=truth("-m", trace),
+        credentials=credentials,
         limits=RunLimits(quantity, duration, report_interval),
     )
     screen = BenchScreen(as_json=as_json, output=output)
@@ -292,14 +297,18 @@ def _run(bench: Callable[[], Coroutine[Any, Any, BenchResult]], screen: BenchScr
         raise typer.Exit(1)
 
 
-def _refuse_unsupported(trace: str, acl: str, access_key: str | None, secret: str | None) -> None:
-    if truth("-m", trace):
-        raise ConfigError("-m true: this version's clients write no message traces")
-    if truth("-a", acl) or access_key is not None or secret is not None:
-        raise ConfigError(
-            "-a/-ak/-sk: this version's clients sign no requests; leave out --aclEnable, "
-            "--accessKey and --secretKey"
-        )
+def _credentials(acl: str, access_key: str | None, secret: str | None) -> Credentials | None:
+    """Give what requests are signed with, or None. Java has keys of its own for an -a alone."""
+    if not truth("-a", acl):
+        if access_key is None and secret is None:
+            return None
+        raise ConfigError("-ak/-sk without -a true sign nothing; add -a true or leave them out")
+    if access_key is None or secret is None:
+        raise ConfigError("-a true needs both keys; add -ak ACCESSKEY and -sk SECRETKEY")
+
+    from cometmq.remoting.credentials import Credentials
+
+    return Credentials(access_key, secret)
 
 
 def _tag_expression(filter_type: str | None, expression: Path | None) -> str:

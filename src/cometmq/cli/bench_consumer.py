@@ -18,6 +18,7 @@ from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
+from cometmq.remoting.credentials import Credentials
 
 # Messages that one call of the listener gets at most; what one pull brings.
 LISTENER_BATCH: Final = 32
@@ -34,6 +35,8 @@ class ConsumerSettings:
     tags: str
     consume_from: ConsumeFromWhere
     limits: RunLimits
+    trace: bool = False
+    credentials: Credentials | None = None
 
 
 @dataclass(slots=True)
@@ -84,12 +87,15 @@ class ConsumerBench:
             self._listen,
             namesrv=settings.namesrv,
             instance_name=str(time.time_ns()),
+            enable_trace=settings.trace,
+            credentials=settings.credentials,
             consume_from=settings.consume_from,
             concurrency=settings.concurrency,
             consume_message_batch_max_size=LISTENER_BATCH,
         )
         consumer.subscribe(settings.topic, settings.tags)
-        async with OffsetsAdmin(parse_addresses(settings.namesrv)) as admin:
+        namesrv = parse_addresses(settings.namesrv)
+        async with OffsetsAdmin(namesrv, credentials=settings.credentials) as admin:
             before = await _offsets(admin, settings)
             async with bounded(settings.limits, lambda: self._report(screen)) as stop:
                 self._stop = stop

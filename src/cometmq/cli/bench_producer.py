@@ -20,6 +20,7 @@ from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError, Rout
 from cometmq.model.message import Message
 from cometmq.model.results import SendResult
 from cometmq.protocol.compression import CompressionType
+from cometmq.remoting.credentials import Credentials
 
 GROUP: Final = "benchmark_producer"
 # After a failed send, as Java's benchmark waits: a broker that is away comes back in seconds.
@@ -44,6 +45,8 @@ class ProducerSettings:
     compression: CompressionType | None
     compress_over_bytes: int
     limits: RunLimits
+    trace: bool = False
+    credentials: Credentials | None = None
 
 
 class ProducerBench:
@@ -69,6 +72,8 @@ class ProducerBench:
             GROUP,
             namesrv=settings.namesrv,
             instance_name=str(time.time_ns()),
+            enable_trace=settings.trace,
+            credentials=settings.credentials,
             compression=settings.compression or CompressionType.ZLIB,
             compress_over_bytes=(
                 settings.compress_over_bytes if settings.compression else _NEVER_COMPRESS
@@ -78,7 +83,9 @@ class ProducerBench:
                 MAX_PENDING_BYTES, settings.concurrency * settings.message_size_bytes
             ),
         )
-        async with OffsetsAdmin(parse_addresses(settings.namesrv)) as admin, producer:
+        namesrv = parse_addresses(settings.namesrv)
+        signed = OffsetsAdmin(namesrv, credentials=settings.credentials)
+        async with signed as admin, producer:
             await producer.queues(settings.topic)  # nothing is sent, and timed, without a route
             before = await _stored(admin, settings.topic, deadline_s=0.0)
             self._started_ns = self._interval_started_ns = time.perf_counter_ns()

@@ -18,7 +18,7 @@ from cometmq.cli.pipeline_failure import StoppedError, said_in_a_sentence, stopp
 from cometmq.errors import ConfigError
 from cometmq.pipelines.catalogue import PIPELINES
 
-Name = Enum("Name", {name: name for name in PIPELINES})  # type: ignore[misc]
+Name = Enum("Name", {name: name for name in PIPELINES})  # type: ignore[misc]  # mypy wants an Enum's members written out
 
 
 def _show_script(wanted: bool) -> None:

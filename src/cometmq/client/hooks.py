@@ -96,10 +96,10 @@ class FilterContext:
 class SendMessageHook(ABC):  # noqa: B024 - each of its methods may be left out
     """Around every attempt to send a message."""
 
-    def before_send(self, context: SendContext) -> None:  # noqa: B027
+    def before_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out
         """May add properties to a single message, which are then sent (a trace's id, say)."""
 
-    def after_send(self, context: SendContext) -> None:  # noqa: B027
+    def after_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out
         """The attempt ended."""
 
 
@@ -125,10 +125,10 @@ class EndTransactionHook(ABC):
 class ConsumeMessageHook(ABC):  # noqa: B024 - each of its methods may be left out
     """Around every call of a listener, and every non-empty poll."""
 
-    def before_consume(self, context: ConsumeContext) -> None:  # noqa: B027
+    def before_consume(self, context: ConsumeContext) -> None:  # noqa: B027 - each of them may be left out
         """The listener is about to be called."""
 
-    def after_consume(self, context: ConsumeContext) -> None:  # noqa: B027
+    def after_consume(self, context: ConsumeContext) -> None:  # noqa: B027 - each of them may be left out
         """The listener has returned or raised."""
 
 

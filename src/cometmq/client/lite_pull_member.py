@@ -1,4 +1,7 @@
-"""A group's member that is asked for messages (Java: DefaultLitePullConsumerImpl, AssignedMessageQueue)."""
+"""A group's member that is asked for messages (Java: DefaultLitePullConsumerImpl, AssignedMessageQueue).
+
+Longer than 500 lines: the calls of a user and the pulls of each queue change the same few tables.
+"""
 
 from __future__ import annotations
 
@@ -389,7 +392,7 @@ class LitePullMember:
             await self._check_expressions()
         except RemoteError as error:
             # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
-            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400
+            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400 - the reason says it all
         await self._instance.heartbeats.beat_all()
         self._rebalancer.soon()
 

@@ -1,4 +1,7 @@
-"""One membership in a consumer group: subscriptions, queues, offsets (Java: DefaultMQPushConsumerImpl)."""
+"""One membership in a consumer group: subscriptions, queues, offsets (Java: DefaultMQPushConsumerImpl).
+
+Longer than 500 lines: start, rebalance, reset and leaving change the same table of queues.
+"""
 
 from __future__ import annotations
 
@@ -486,7 +489,7 @@ class GroupMember:
             await self._check_expressions()
         except RemoteError as error:
             # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
-            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400
+            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400 - the reason says it all
         await self._instance.heartbeats.beat_all()
         self._rebalancer.soon()
 

@@ -1,4 +1,7 @@
-"""The asyncio producer (Java: DefaultMQProducer)."""
+"""The asyncio producer (Java: DefaultMQProducer).
+
+Longer than 500 lines: half of them say what each option and each way to send means to a user.
+"""
 
 from __future__ import annotations
 

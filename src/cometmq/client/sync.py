@@ -4,6 +4,8 @@ No rule of RocketMQ lives here. Parameters, results and errors are those of the 
 (`cometmq.client.producer`, `cometmq.client.push_consumer`), which say what they mean; a test keeps
 the signatures equal. Any thread may call any method, except from a coroutine listener, which runs
 on the loop thread itself and uses `cometmq.aio`.
+
+Longer than 500 lines: every class repeats the parameters of its twin, so that editors show them.
 """
 
 from __future__ import annotations

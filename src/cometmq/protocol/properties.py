@@ -12,7 +12,6 @@ from typing import Final
 
 from cometmq.errors import IllegalArgumentError
 
-NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 MAX_PROPERTIES_LENGTH: Final = 32767
 

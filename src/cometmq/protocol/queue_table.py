@@ -38,7 +38,7 @@ def decode_queue_table(data: bytes, name: str, type_: type[T]) -> dict[MessageQu
     raw = decode_body(data, dict[str, msgspec.Raw]).get(name)
     if raw is None:
         return {}
-    table: dict[str, T] = decode_body(bytes(raw), dict[str, type_])  # type: ignore[valid-type]
+    table: dict[str, T] = decode_body(bytes(raw), dict[str, type_])  # type: ignore[valid-type]  # msgspec takes a type that is a value here
     return {
         decode_body(key.encode(), MessageQueueBean).queue(): value for key, value in table.items()
     }

@@ -17,10 +17,10 @@ class RpcHook(ABC):  # noqa: B024 - each of its methods may be left out
     whoever calls has to mind no other kinds.
     """
 
-    def before_request(self, address: str, command: RemotingCommand) -> None:  # noqa: B027
+    def before_request(self, address: str, command: RemotingCommand) -> None:  # noqa: B027 - each of them may be left out
         """The command is about to be sent to `address` (`host:port`); its `ext` may be added to."""
 
-    def after_response(  # noqa: B027
+    def after_response(  # noqa: B027 - each of them may be left out
         self, address: str, command: RemotingCommand, answer: RemotingCommand
     ) -> None:
         """The answer to `command` came, whatever its code."""

@@ -281,7 +281,7 @@ def _new_values(config: object, changes: Mapping[str, str], source: str) -> dict
     if mistakes:
         raise ConfigError(f"{source}: {'; '.join(text for _, text in mistakes)}")
     values = {name: value for name, value in given.items() if getattr(config, name) != value}
-    if values and type(config).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if values and type(config).__dataclass_params__.frozen:  # type: ignore[attr-defined]  # dataclasses do not declare it
         keys = [key for key, setting in _settings(type(config)).items() if setting.name in values]
         raise ConfigError(f"{source}: {', '.join(keys)} cannot be changed without a restart")
     return values

@@ -25,14 +25,14 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's names, here and below
         raise self._reason
 
-    def prepareForTriggerAvailableNow(self) -> NoReturn:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> NoReturn:  # noqa: N802 - Spark's name
         raise self._reason
 
-    def latestOffset(self, start: OffsetTable, limit: Any) -> NoReturn:  # noqa: ARG002, N802
+    def latestOffset(self, start: OffsetTable, limit: Any) -> NoReturn:  # noqa: ARG002, N802 - Spark's signature
         raise self._reason
 
-    def partitions(self, start: OffsetTable, end: OffsetTable) -> NoReturn:  # noqa: ARG002
+    def partitions(self, start: OffsetTable, end: OffsetTable) -> NoReturn:  # noqa: ARG002 - Spark's signature
         raise self._reason
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002 - Spark's signature
         raise self._reason

@@ -87,7 +87,8 @@ class LiveReader(DataSourceReader):
         self._options = options
         self._names = names
         self.bounds = Bounds()
-        self.pushFilters = PushesWhereAllowed(self)
+        reader: Any = self  # it takes the place of a method
+        reader.pushFilters = PushesWhereAllowed(self)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options

@@ -66,7 +66,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial = dict(starts)
         return table_of(starts)
 
-    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
         """Without an option one that is none: all at once is what Trigger.Once alone asks for."""
         if self._options.max_messages is not None:
             return ReadMaxRows(self._options.max_messages)
@@ -74,17 +74,17 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes)
         return ReadMaxRows(_NO_LIMIT)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """The ends are taken when the first batch is planned: then the checkpoint's queues are known,
         whose brokers may be away just now.
         """
         self._available_now = True
 
-    def reportLatestOffset(self) -> OffsetTable | None:  # noqa: N802
+    def reportLatestOffset(self) -> OffsetTable | None:  # noqa: N802 - Spark's name
         """As the last batch was planned."""
         return table_of(self._latest) if self._latest else None
 
-    def latestOffset(self, start: OffsetTable, limit: Any) -> OffsetTable:  # noqa: N802
+    def latestOffset(self, start: OffsetTable, limit: Any) -> OffsetTable:  # noqa: N802 - Spark's name
         starts = offsets_of(start)
         bounds = self._queues.bounds(self._reader(), starts, all_of_them=self._available_now)
         if self._available_now and self._target is None:
@@ -109,7 +109,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._leave_out_what_is_gone(queue, starts[queue], bounds[queue], ends)
                 continue
             if self._target is not None:
-                high = min(high, self._target.get(queue, 0))  # noqa: PLW2901
+                high = min(high, self._target.get(queue, 0))  # noqa: PLW2901 - the loop's own bound, narrowed
             lags[queue] = max(0, high - starts[queue])
         for queue, count in self._admitted(lags, starts, limit).items():
             ends[queue] = starts[queue] + count

@@ -42,6 +42,9 @@ class LogRange(InputPartition):
 class Nothing(InputPartition):
     """There is nothing to read. (For Spark no partitions at all means one without a value.)"""
 
+    def __init__(self) -> None:
+        super().__init__(None)
+
 
 def queue_ranges(
     queues: Iterable[QueueFiles], log_base: int, bounds: Bounds, min_partitions: int

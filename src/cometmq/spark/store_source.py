@@ -123,7 +123,8 @@ class StoreReader(DataSourceReader):
         self._by_queue = options.by_topic
         self._topics: frozenset[str] | None = None
         self.bounds = Bounds()
-        self.pushFilters = PushesWhereAllowed(self)
+        reader: Any = self  # it takes the place of a method
+        reader.pushFilters = PushesWhereAllowed(self)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -140,11 +141,13 @@ class StoreReader(DataSourceReader):
                 queues = [q for q in queues if self.bounds.takes(q.topic, None, q.queue_id)]
                 log = files.log_files()
                 base = log[0].base if log else 2**63 - 1
-                parts = list(queue_ranges(queues, base, self.bounds, options.min_partitions))
+                ranges = queue_ranges(queues, base, self.bounds, options.min_partitions)
+                parts: list[InputPartition] = list(ranges)
                 return parts or [Nothing()]
             log = files.log_files()
             self._leave_out_missing_files(log)
-            return list(log_ranges(log, queues, options.min_partitions)) or [Nothing()]
+            parts = list(log_ranges(log, queues, options.min_partitions))
+            return parts or [Nothing()]
 
     def _leave_out_missing_files(self, log: list[LogFile]) -> None:
         """Between two files of the log; those in front of all are what retention took."""

@@ -7,7 +7,6 @@ store of the Java broker too. Used by `cometmq store check` and, before it chang
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -332,8 +331,3 @@ def known_topics(store: OfflineStore) -> set[str] | None:
     except Exception:  # noqa: BLE001 - without it only less is known
         return None
     return topics
-
-
-def damaged_parts(report: Report) -> Iterator[Damage]:
-    """The parts of the log that good records follow: what a start of the broker cannot repair."""
-    return (damage for damage in report.damages if not damage.is_tail)

@@ -230,7 +230,7 @@ class Cleaner:
         """Raises StoreError when the store takes no copies."""
         total = 0
         for copy_some in self.on_expiring:
-            while count := self._admitted(lambda copy_some=copy_some: copy_some(end)):  # type: ignore[misc]
+            while count := self._admitted(lambda copy_some=copy_some: copy_some(end)):  # type: ignore[misc]  # mypy infers no lambda with a default
                 total += count
                 if total >= _COPIES_PER_FILE:
                     raise StoreBusyError(f"{total} records were looked at, the next run goes on")
@@ -269,7 +269,7 @@ class Cleaner:
             return
         tried, self._hanging = self._hanging, deque()
         for path in tried:
-            yield Work(lambda path=path: self._delete(path))  # type: ignore[misc]
+            yield Work(lambda path=path: self._delete(path))  # type: ignore[misc]  # mypy infers no lambda with a default
 
     def _trim(self, log_min_offset: int) -> Iterator[Work]:
         """Drop from consume queues, and whatever else listens, what the log does not hold now."""
@@ -291,7 +291,7 @@ class Cleaner:
             path = queue.files.detach_first()
             # At once, so that nobody looks for the units of the file.
             queue.min_offset = max(queue.min_offset, queue.first_offset)
-            yield Work(lambda path=path: self._delete(path), pause)  # type: ignore[misc]
+            yield Work(lambda path=path: self._delete(path), pause)  # type: ignore[misc]  # mypy infers no lambda with a default
         if self._is_there(queue):
             queue.correct_min_offset(log_min_offset)
             if queue.is_idle:

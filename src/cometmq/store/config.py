@@ -66,7 +66,6 @@ class StoreConfig:
     mapped_file_size_consume_queue: int = 300_000 * CONSUME_QUEUE_UNIT_SIZE
     max_message_size: int = 4 * 1024 * 1024
     max_filter_message_size: int = 16_000
-    max_topic_length: int = 127
     flush_disk_type: str = "ASYNC_FLUSH"
     flush_interval_commit_log: int = 500
     flush_commit_log_least_pages: int = 4

@@ -155,7 +155,7 @@ class ConsumeQueue:
         size: int,
         tags_code: int,
         store_timestamp: int,  # noqa: ARG002 - for queues with an extension
-        properties: bytes,  # noqa: ARG002
+        properties: bytes,  # noqa: ARG002 - for queues with an extension
     ) -> None:
         """`put` for those who are in no hurry: with what an extension keeps of the message."""
         self.put(physical_offset, size, tags_code)

@@ -336,7 +336,7 @@ class IndexService:
 
     def _next_name(self, previous: IndexFile | None) -> str:
         # Local time, as Java; but names must rise even where the clock is put back.
-        now = datetime.fromtimestamp(self._clock.now_ms() / 1000)  # noqa: DTZ006
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000)  # noqa: DTZ006 - Java names index files by local time
         name = now.strftime(_NAME_FORMAT)[:_NAME_LENGTH]
         if previous is not None:
             name = max(name, f"{int(previous.path.name) + 1:0{_NAME_LENGTH}d}")

@@ -126,7 +126,7 @@ class MappedFileQueue:
                 file = self._prepared = self._create(base)
             # First: a file that cannot be mapped waits for the next attempt. As the last one of the
             # queue it would be behind a gap that nobody can write to.
-            file.map  # noqa: B018
+            file.map  # noqa: B018 - the property maps the file
             self._prepared = None
         self.files.append(file)
         return file
@@ -146,7 +146,7 @@ class MappedFileQueue:
                 return
             file = self._prepared = self._create(self.end)
         # A mapping holds a descriptor, which may be hard to get when the file is needed.
-        file.map  # noqa: B018
+        file.map  # noqa: B018 - the property maps the file
         if warm_step_bytes:
             file.warm(warm_step_bytes)
 

@@ -31,7 +31,7 @@ def test_no_message_is_early_lost_or_doubled(
     seed = int(SEED) if SEED is not None else random.SystemRandom().randrange(2**32)
     for number in range(1 if SEED is not None else max(1, STEPS // STEPS_PER_LIFE // 4)):
         # Shown when the test fails: the last one is the life that did.
-        print(f"COMETMQ_DELAY_SEED={seed + number}")  # noqa: T201
+        print(f"COMETMQ_DELAY_SEED={seed + number}")  # noqa: T201 - shown when the test fails
         with structlog.testing.capture_logs():
             counts += live(
                 tmp_path / f"store{number}",
@@ -40,7 +40,7 @@ def test_no_message_is_early_lost_or_doubled(
                 power=power,
                 clock_jumps=clock_jumps,
             )
-    print(dict(counts))  # noqa: T201
+    print(dict(counts))  # noqa: T201 - shown when the test fails
     assert counts["put"] > counts["steps"] // 4
     assert counts["kill"] > 0
     assert counts["files gone"] > 0

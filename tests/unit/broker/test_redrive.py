@@ -161,7 +161,7 @@ async def test_an_interrupted_redrive_goes_on_where_it_was(letters: Letters, fai
         if not left:
             raise StoreBusyError("the disk is behind")
         left -= 1
-        return append(*args, **fields)  # type: ignore[arg-type]
+        return append(*args, **fields)  # type: ignore[arg-type]  # it hands on whatever it is given
 
     letters.delays.store.append = fails
     with pytest.raises(StoreBusyError):
@@ -189,7 +189,7 @@ async def test_random_kills_double_none(delays: DelayBox) -> None:
                 left -= 1
                 if left < 0:
                     raise StoreBusyError("the disk is behind")
-                return append(*args, **fields)  # type: ignore[arg-type]  # noqa: B023
+                return append(*args, **fields)  # type: ignore[arg-type]  # noqa: B023 - called before the loop goes on
 
             delays.store.append = fails
             try:

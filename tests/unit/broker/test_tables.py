@@ -258,7 +258,7 @@ def test_offsets_beyond_the_end_and_of_no_queue_are_corrected() -> None:
     }
     manager = ConsumerOffsetManager(ConsumerOffsetSerializeWrapper(offset_table=table))
     found = manager.find_impossible(ends)
-    assert describe(found) | {"examples": len(describe(found)["examples"])} == {  # type: ignore[arg-type]
+    assert describe(found) | {"examples": len(describe(found)["examples"])} == {  # type: ignore[arg-type]  # `describe` gives values of several types
         "beyond_the_end": 3,
         "negative": 1,
         "of_no_queue": 4,

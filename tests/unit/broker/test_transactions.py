@@ -31,7 +31,7 @@ GROUP = names.TRANSACTION_GROUP
 
 
 class Bench:
-    """Transactions on a store that is open; `ask` answers with `bytes_sent`."""
+    """Transactions on a store that is open."""
 
     def __init__(self, box: Box, offsets: ConsumerOffsetManager | None = None) -> None:
         self.box = box

@@ -26,9 +26,9 @@ def test_transactions_equal_their_model(tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     for seed in _seeds(lives):
         # Shown when the test fails: the last one is the life that did.
-        print(f"COMETMQ_TRANSACTION_SEED={seed}")  # noqa: T201
+        print(f"COMETMQ_TRANSACTION_SEED={seed}")  # noqa: T201 - shown when the test fails
         counts += _run(World(tmp_path / f"store-{seed}", seed), STEPS_PER_LIFE)
-    print(dict(counts))  # noqa: T201
+    print(dict(counts))  # noqa: T201 - shown when the test fails
     assert counts["steps"] == lives * STEPS_PER_LIFE
     assert counts["committed"] > counts["steps"] // 20
     assert min(counts[name] for name in ("killed", "stopped", "asked", "discarded")) > 0
@@ -37,9 +37,9 @@ def test_transactions_equal_their_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", range(2 if STEPS < 100_000 else 6))
 def test_no_power_loss_hides_a_transaction_or_repeats_one(tmp_path: Path, number: int) -> None:
     (seed,) = _seeds(1)
-    print(f"COMETMQ_TRANSACTION_SEED={seed}")  # noqa: T201
+    print(f"COMETMQ_TRANSACTION_SEED={seed}")  # noqa: T201 - shown when the test fails
     counts = _run(World(tmp_path / "store", seed, power=True), 1500)
-    print(dict(counts))  # noqa: T201
+    print(dict(counts))  # noqa: T201 - shown when the test fails
     assert counts["committed"] > 100
 
 

@@ -23,10 +23,11 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("options", "missing"),
     [
-        (["-m", "true"], "message traces"),
-        (["-a", "true"], "sign no requests"),
-        (["-ak", "key"], "sign no requests"),
-        (["-sk", "secret"], "sign no requests"),
+        (["-m", "yes"], "-m yes: it takes true or false"),
+        (["-a", "true"], "needs both keys"),
+        (["-a", "true", "-ak", "key"], "needs both keys"),
+        (["-ak", "key"], "without -a true"),
+        (["-sk", "secret"], "without -a true"),
         (["-d", "true"], "sends no delayed messages"),
         (["-e", "3"], "sends no delayed messages"),
         (["-cl", "9"], "level 5 only"),
@@ -45,8 +46,9 @@ def test_the_producer_refuses_what_it_cannot_do(options: list[str], missing: str
     ("options", "missing"),
     [
         (["-r", "0.5"], "refuses no messages"),
-        (["-m", "true"], "message traces"),
-        (["-a", "true"], "sign no requests"),
+        (["-m", "yes"], "-m yes: it takes true or false"),
+        (["-a", "true"], "needs both keys"),
+        (["-ak", "key"], "without -a true"),
         (["-f", "TAG"], "-f and -e belong together"),
         (["-e", "file"], "-f and -e belong together"),
         (["-f", "SQL92", "-e", "file"], "filters by tags only"),

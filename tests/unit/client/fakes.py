@@ -79,7 +79,7 @@ class FakeRemoting(RemotingClient):
         if address in self.down:
             self.lose(address)
             return None
-        return self._made.setdefault(address, FakeConnection())  # type: ignore[return-value]
+        return self._made.setdefault(address, FakeConnection())  # type: ignore[return-value]  # the fake stands for a connection
 
     def lose(self, address: str) -> None:
         """The connection to `address` breaks; the next use makes another one."""

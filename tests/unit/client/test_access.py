@@ -53,7 +53,7 @@ async def test_clients_that_share_an_instance_get_in_alike() -> None:
 async def test_traced_clients_need_not_get_in_alike() -> None:
     options = {"namesrv": NOBODY, "enable_trace": True}
     clients = [
-        cometmq.aio.Producer("a", **options, credentials=credentials)  # type: ignore[arg-type]
+        cometmq.aio.Producer("a", **options, credentials=credentials)  # type: ignore[arg-type]  # the wrong type is the test
         for credentials in (ONE, OTHER, None, None)
     ]
     for client in clients:
@@ -76,7 +76,7 @@ async def test_a_start_that_fails_for_a_file_may_be_tried_again(tmp_path: Path) 
 
 @pytest.mark.parametrize("face", [cometmq, cometmq.aio])
 def test_credentials_of_the_wrong_kind_are_refused_before_a_start(face: object) -> None:
-    producer = face.Producer  # type: ignore[attr-defined]
+    producer = face.Producer  # type: ignore[attr-defined]  # `face` is a module of the two
     with pytest.raises(IllegalArgumentError, match="credentials is a tuple; pass Credentials"):
         producer("a", namesrv=NOBODY, credentials=("one", "secret-of-one"))
     with pytest.raises(IllegalArgumentError, match="tls is 1; pass True or Tls"):

@@ -26,11 +26,11 @@ QUEUE = MessageQueue("t", "b", 3)
 
 
 def encoder(**options: object) -> MessageEncoder:
-    return MessageEncoder("g", UniqueIdGenerator(bytes([127, 0, 0, 1])), **options)  # type: ignore[arg-type]
+    return MessageEncoder("g", UniqueIdGenerator(bytes([127, 0, 0, 1])), **options)  # type: ignore[arg-type]  # a dict of options of several types
 
 
 def header(command: object) -> SendMessageRequestHeaderV2:
-    return command.header(SendMessageRequestHeaderV2)  # type: ignore[attr-defined,no-any-return]
+    return command.header(SendMessageRequestHeaderV2)  # type: ignore[attr-defined,no-any-return]  # a command of ours, not the interface
 
 
 async def test_a_message_becomes_a_v2_request() -> None:

@@ -116,7 +116,7 @@ async def test_an_unclosed_client_warns() -> None:
 
 
 async def test_an_unclosed_consumer_warns() -> None:
-    listener = lambda _: ConsumeResult.SUCCESS  # noqa: E731
+    listener = lambda _: ConsumeResult.SUCCESS  # noqa: E731 - one line says more here
     held = [cometmq.aio.PushConsumer("unclosed", listener, namesrv=NOBODY)]
     held[0].subscribe("t")
     await held[0].start()

@@ -183,7 +183,7 @@ def test_a_client_takes_only_hooks_that_it_calls(client: str) -> None:
             with pytest.raises(IllegalArgumentError, match="is no hook of this client; it calls"):
                 target.add_hook(hooks[client])
     with pytest.raises(IllegalArgumentError, match="RpcHook"):
-        producer.add_hook(lambda: None)  # type: ignore[arg-type]
+        producer.add_hook(lambda: None)  # type: ignore[arg-type]  # the wrong type is the test
 
 
 # Consuming

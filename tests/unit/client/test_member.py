@@ -93,7 +93,7 @@ async def box(fake: FakeInstance) -> AsyncIterator[Box]:
 
 
 def heartbeat(fake: FakeInstance) -> HeartbeatData:
-    return decode_body(fake.remoting.sent(RequestCode.HEART_BEAT)[-1].body, HeartbeatData)  # type: ignore[arg-type]
+    return decode_body(fake.remoting.sent(RequestCode.HEART_BEAT)[-1].body, HeartbeatData)  # type: ignore[arg-type]  # a heartbeat has a body
 
 
 async def test_a_start_joins_the_group_and_takes_its_queues(box: Box, fake: FakeInstance) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,9 @@ def new_queue() -> ProcessQueue:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.randoms())
-def test_the_committed_offset_never_passes_a_message_that_is_held(gaps, random) -> None:  # type: ignore[no-untyped-def]
+def test_the_committed_offset_never_passes_a_message_that_is_held(
+    gaps: list[int], random: Random
+) -> None:
     offsets = [sum(gaps[: i + 1]) for i in range(len(gaps))]
     queue = new_queue()
     queue.put(messages(*offsets))

@@ -69,7 +69,7 @@ def members(fake: FakeInstance, *ids: str) -> None:
 async def test_shares_follow_members_and_queues(fake: FakeInstance) -> None:
     held = Held()
     rounds = await rebalancer(fake, held, {"t": None})
-    everything = set(fake.instance.routes.route("t").subscribe_queues("t"))  # type: ignore[union-attr]
+    everything = set(fake.instance.routes.route("t").subscribe_queues("t"))  # type: ignore[union-attr]  # the fake's routes know the topic
     members(fake, ME)
     assert await rounds.round()
     assert held.queues == everything

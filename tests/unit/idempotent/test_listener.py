@@ -266,7 +266,7 @@ async def test_a_listener_that_is_cancelled_frees_its_keys(tmp_path: Path) -> No
             await task
         async with asyncio.timeout(60):
             # The thread that frees them goes on after the cancellation.
-            while store.begin("g/t/a", 60.0).state is not KeyState.FREE:  # noqa: ASYNC110
+            while store.begin("g/t/a", 60.0).state is not KeyState.FREE:  # noqa: ASYNC110 - time ends the lease
                 await asyncio.sleep(0.01)
 
 
@@ -310,4 +310,4 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], says: s
     with pytest.raises(IllegalArgumentError, match=says):
         idempotent(lambda _: SUCCESS, MemoryStore(), **options)
     with pytest.raises(IllegalArgumentError, match="the listener 'print' cannot be called"):
-        idempotent("print", MemoryStore(), scope="g")  # type: ignore[call-overload]
+        idempotent("print", MemoryStore(), scope="g")  # type: ignore[call-overload]  # the wrong type is the test

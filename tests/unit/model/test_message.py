@@ -81,7 +81,7 @@ def test_a_message_prints_without_its_body() -> None:
     ],
 )
 def test_delays_travel_as_properties(delay: dict[str, int], properties: dict[str, str]) -> None:
-    message = Message("t", b"", **delay)  # type: ignore[arg-type]
+    message = Message("t", b"", **delay)  # type: ignore[arg-type]  # a dict of fields of several types
     assert message.properties == properties
     for name, value in delay.items():
         assert getattr(message, name) == value

@@ -31,7 +31,7 @@ class FakeLink:
 
 
 def new_table(clock: FakeClock | None = None, **flags: bool) -> RouteTable:
-    return RouteTable(NamesrvConfig(**flags), clock or FakeClock())  # type: ignore[arg-type]
+    return RouteTable(NamesrvConfig(**flags), clock or FakeClock())  # type: ignore[arg-type]  # a dict of settings of several types
 
 
 def wrapper(

@@ -86,7 +86,7 @@ def test_the_counter_wraps_and_ids_stay_distinct() -> None:
 
 
 def local_s(*date: int) -> float:
-    return time.mktime((*date, *([0] * (8 - len(date))), -1))  # type: ignore[arg-type]
+    return time.mktime((*date, *([0] * (8 - len(date))), -1))  # type: ignore[arg-type]  # a tuple of the length that mktime wants
 
 
 @pytest.mark.parametrize("zone", ["UTC", "CET-1CEST,M3.5.0,M10.5.0/3", "XYZ+9"])

@@ -176,7 +176,7 @@ async def test_close_is_prompt_though_the_peer_is_frozen() -> None:
     client = RemotingClient()
     connection = await client.connection(f"127.0.0.1:{port}")
     await until(lambda: bool(accepted))
-    accepted[0][1].transport.pause_reading()  # type: ignore[attr-defined]
+    accepted[0][1].transport.pause_reading()  # type: ignore[attr-defined]  # asyncio declares it for reading transports only
     connection.send_oneway(request(ECHO, body=b"x" * 8_000_000))
     pending = asyncio.ensure_future(connection.call(call(), TIMEOUT_S))
     await asyncio.sleep(0.01)

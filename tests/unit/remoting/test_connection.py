@@ -564,7 +564,7 @@ async def test_everybody_learns_once_that_the_connection_is_gone() -> None:
     told: list[str] = []
     line.connection.on_close += [
         lambda _: told.append("first"),
-        lambda _: 1 / 0,  # type: ignore[list-item]
+        lambda _: 1 / 0,  # type: ignore[list-item]  # it never returns
         lambda connection: told.append(f"second {connection.closed}"),
     ]
     with structlog.testing.capture_logs() as lines:

@@ -95,7 +95,7 @@ async def test_answers_that_nobody_reads_are_bounded_together() -> None:
             for _ in range(12):
                 peer = await Peer.connect(server)
                 asleep.append(peer)
-                peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # asyncio declares it for reading transports only
                 # The kernel takes megabytes of them before any waits here.
                 for _ in range(200):
                     peer.writer.write(echo(-1))

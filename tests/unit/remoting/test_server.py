@@ -161,7 +161,7 @@ async def test_a_peer_that_does_not_read_is_read_no_further_until_it_does() -> N
     limits = ConnectionLimits(write_buffer_high=ANSWER_LENGTH)
     async with running(handlers(served), limits=limits) as server:
         slow = await Peer.connect(server)
-        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]  # asyncio declares it for reading transports only
         total = 400
         for _ in range(total):  # more than one read can bring
             slow.writer.write(echo(-1, body=bytes(4000)))
@@ -174,7 +174,7 @@ async def test_a_peer_that_does_not_read_is_read_no_further_until_it_does() -> N
         quick = await Peer.connect(server)
         await quick.ask(echo(5))
         assert served[-1] == 5
-        slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        slow.writer.transport.resume_reading()  # type: ignore[attr-defined]  # asyncio declares it for reading transports only
         async with asyncio.timeout(TIMEOUT_S):
             for _ in range(total):
                 length = int.from_bytes(await slow.reader.readexactly(4), "big")

@@ -72,7 +72,7 @@ async def test_what_changes_while_a_file_is_written_leaves_in_one_write(
     writer.soon(file, lambda: "[0]")
     await asyncio.sleep(0.05)
     for at in range(1, 6):
-        writer.soon(file, lambda at=at: f"[{at}]")  # type: ignore[misc]
+        writer.soon(file, lambda at=at: f"[{at}]")  # type: ignore[misc]  # mypy infers no lambda with a default
         await asyncio.sleep(0)
     go_on.set()
     await writer.save(file, lambda: "[6]")

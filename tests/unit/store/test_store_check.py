@@ -502,7 +502,7 @@ def dumped(box: Box, damages: list[Damage] | None = None, **wanted: object) -> l
     with open_offline(StoreConfig(store_path_root_dir=box.root)) as store:
         found = dump(
             store,
-            Filter(topic="orders", **wanted),  # type: ignore[arg-type]
+            Filter(topic="orders", **wanted),  # type: ignore[arg-type]  # a dict of filters of several types
             decode_body=lambda record: record.body,
             on_damage=(damages if damages is not None else list[Damage]()).append,
         )

@@ -317,6 +317,6 @@ def test_a_light_queue_is_not_measured_by_the_records_of_other_topics(big_box: B
     store = filled(big_box)
     light = store.queues.get(f"{LMQ_PREFIX}device", 0)
     for offset in (2, 5):
-        light.put(*store.queue("orders", 0).unit(offset))  # type: ignore[misc]
+        light.put(*store.queue("orders", 0).unit(offset))  # type: ignore[misc]  # a unit is a tuple of the length that put wants
     assert [r.body for r in records(store, topic=f"{LMQ_PREFIX}device")] == [body(2), body(5)]
     assert (store.mender.mended_count, store.mender.lost_count) == (0, 0)

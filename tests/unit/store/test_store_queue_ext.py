@@ -216,7 +216,7 @@ def test_a_damaged_unit_lets_its_message_pass(box: Box, damage: bytes) -> None:
     for tag in ("a", "b", "c"):
         put(store, tag.encode(), tags=tag)
     queue_of(store).ext.files.files[0].map[34:36] = damage
-    matches = lambda code: code == java_hash("a")  # noqa: E731
+    matches = lambda code: code == java_hash("a")  # noqa: E731 - one line says more here
     assert store.get("orders", 0, 0, 32, matches=matches).message_count == 2
 
 
@@ -231,7 +231,7 @@ def test_enabled_and_disabled_again(box: Box) -> None:
     store = Box(box.root, **plain).open()
     put(store, b"3", tags="a")
     put(store, b"4", tags="b")
-    matches = lambda code: code == java_hash("b")  # noqa: E731
+    matches = lambda code: code == java_hash("b")  # noqa: E731 - one line says more here
     assert store.get("orders", 0, 0, 32, matches=matches).message_count == 2
     store.close()
     store = open_ext(box)

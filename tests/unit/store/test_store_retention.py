@@ -149,7 +149,7 @@ def test_ratios_are_bounded() -> None:
 def test_a_ratio_of_100_became_90_and_nobody_said_so(
     settings: dict[str, int], said: list[str]
 ) -> None:
-    found = surprises(StoreConfig(**settings))  # type: ignore[arg-type]
+    found = surprises(StoreConfig(**settings))  # type: ignore[arg-type]  # a dict of settings of several types
     assert len(found) == len(said)
     for text, wanted in zip(found, said, strict=True):
         assert wanted in text
@@ -205,7 +205,7 @@ def test_files_queues_and_offsets_follow(box: Box) -> None:
     disk = UsedDisk()
     store = filled(box, disk)
     trimmed: list[int] = []
-    store.cleaner.on_trimmed.append(lambda offset: iter(trimmed.append(offset) or ()))  # type: ignore[func-returns-value]
+    store.cleaner.on_trimmed.append(lambda offset: iter(trimmed.append(offset) or ()))  # type: ignore[func-returns-value]  # append returns None, and `or` goes on
     age(box, 90, 90)
     disk.used = 80
     before = {record.queue_offset: record.body for record in records(store)}

@@ -151,7 +151,7 @@ class Compaction:
 
     def _by_bins(self, group: Iterable[Manifest]) -> Any:
         """The rows, those of a new file next to each other."""
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         bins = [
             [file.name for file in files]

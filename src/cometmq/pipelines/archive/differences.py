@@ -23,7 +23,7 @@ def differences(
     """Held against `log`, the rows that the log has of the queue for this hour, from the offset `low`
     on, message by message.
     """
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     hour, queue = place
     wanted = log.select("queue_offset", row_checksum().alias("wanted"))

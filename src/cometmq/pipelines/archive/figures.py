@@ -33,14 +33,14 @@ Place = tuple[Hour, MessageQueue]
 
 def with_hour(frame: Any) -> Any:
     """The rows with their hour, in the time zone of the session, which is UTC."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return frame.withColumn("hour", F.date_format("store_time", _HOUR))
 
 
 def row_checksum() -> Any:
     """A column of 64 bits over all columns of a message."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     from cometmq.spark.schema import COLUMNS
 
@@ -54,7 +54,7 @@ def row_checksum() -> Any:
 
 def figures(frame: Any, *, by_file: bool) -> Found:
     """The figures of a frame with `hour` (and `file`), by hour, queue (and file)."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     by = ["topic", "hour", "broker", "queue_id", *(["file"] if by_file else [])]
     sums = frame.withColumn("checksum", row_checksum()).groupBy(*by)

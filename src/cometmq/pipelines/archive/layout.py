@@ -175,9 +175,6 @@ class Layout:
             if manifest is not None:
                 yield manifest
 
-    def load_manifest(self, hour: Hour) -> Manifest:
-        return self._load(self.manifest_of(hour), Manifest) or Manifest(*hour)
-
     def load_safe(self) -> list[SafeRange]:
         """What may expire. Raises ConfigError for a file that is no such list."""
         try:
@@ -229,7 +226,7 @@ def read(spark: Any, path: str | Path) -> Any:
 
 def read_files(spark: Any, base: Path, files: Sequence[Path], **options: str) -> Any:
     """The messages of some files below `base`, each with its file's name in the column `file`."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody has it
+    from pyspark.sql import functions as F
 
     reader = spark.read.schema(archive_schema()).option("basePath", str(base))
     frame = reader.options(**options).parquet(*map(str, files))

@@ -161,7 +161,7 @@ class StoreLog:
     def bounds(
         self, _known: Mapping[MessageQueue, int], /, *, all_of_them: bool
     ) -> dict[MessageQueue, Range]:
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         del all_of_them  # they are always there
         frame = self._frame(self._spark, _PLACES, None).groupBy("topic", "queue_id")
@@ -172,7 +172,7 @@ class StoreLog:
         }
 
     def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         wanted = spark.createDataFrame(
             [(queue.topic, queue.queue_id, *bounds) for queue, bounds in ranges.items()],

@@ -117,7 +117,7 @@ class Proof:
         self, spans: Mapping[MessageQueue, list[Span]], inventory: Inventory
     ) -> list[tuple[Hour, Figures]]:
         """What the archive has of offsets for which there is no other witness any more."""
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         manifests = self._archive.manifests
         paths = [

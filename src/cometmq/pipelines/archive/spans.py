@@ -12,8 +12,8 @@ def within(span: Span, others: Iterable[Span]) -> list[Span]:
     low, high = span
     found: list[Span] = []
     for start, end in sorted(others):
-        start = max(start, low, found[-1][1] if found else low)  # noqa: PLW2901
-        end = min(end, high)  # noqa: PLW2901
+        start = max(start, low, found[-1][1] if found else low)  # noqa: PLW2901 - the loop's own bounds, narrowed
+        end = min(end, high)  # noqa: PLW2901 - the loop's own bounds, narrowed
         if start < end:
             found.append((start, end))
     return found

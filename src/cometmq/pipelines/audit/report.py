@@ -226,7 +226,7 @@ def _differences(found: Iterable[Found]) -> list[Difference]:
         if each.difference is None:
             continue
         kind = (each.topic, each.difference, each.group, each.cause, each.explained)
-        into = kinds.setdefault(kind, Difference(*kind, count=0, examples=[]))  # type: ignore[arg-type]
+        into = kinds.setdefault(kind, Difference(*kind, count=0, examples=[]))  # type: ignore[arg-type]  # `kind` is a tuple of Difference's first fields
         into.count += each.times or 0
         if each.example is not None:
             examples[kind].append((each.hour or 0, each.example))

@@ -74,7 +74,7 @@ def plan_index(work: Work, parts: Sequence[Part]) -> IndexPlan:
         key = next(_keys(work, unnamed, first, first + 1))
         offset, timestamp = int(key.offsets[0]), int(key.timestamps[0])
         # Local time, as a broker names them.
-        made = datetime.fromtimestamp(timestamp / 1000)  # noqa: DTZ006
+        made = datetime.fromtimestamp(timestamp / 1000)  # noqa: DTZ006 - Java names index files by local time
         name = by_first.get(offset, made.strftime(_NAME_FORMAT)[:_NAME_LENGTH])
         if names:
             name = max(name, f"{int(names[-1]) + 1:0{_NAME_LENGTH}d}")

@@ -87,7 +87,7 @@ def run(config: Config, context: Context) -> Report:
     """Raises StoreUnusableError, StoreLockedError when a broker runs on the store, StoreCorruptError
     for a log that no broker starts on, ConfigError.
     """
-    target = Path(os.path.abspath(config.target or f"{config.store.rstrip('/')}-rebuilt"))  # noqa: PTH100
+    target = Path(os.path.abspath(config.target or f"{config.store.rstrip('/')}-rebuilt"))  # noqa: PTH100 - links stay links
     settings = store_config(config.store, config.commit_log, config.broker_conf)
     own = [settings.commit_log_path, *(settings.store_path_root_dir / name for name in BUILT)]
     if any(target.is_relative_to(directory) for directory in own):

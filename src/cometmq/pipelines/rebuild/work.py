@@ -1,6 +1,6 @@
 """What all parts of a rebuild share: the store, the directory it is built in, and where what lies.
 
-    parts/<base>/       of each file of the log: part.json, queues.arrow, keys.bin (`rebuild_scan`)
+    parts/<base>/       of each file of the log: part.json, queues.arrow, keys.bin (`scan`)
     consumequeue/       as in a store, and beside it
     consumequeue_ext/
     index/
@@ -127,7 +127,7 @@ def store_config(store: str, commit_log: str | None, broker_conf: str | None) ->
     properties = load_properties(broker_conf) if broker_conf else {}
     properties["storePathRootDir"] = os.path.abspath(store)  # noqa: PTH100 - links stay links
     if commit_log:
-        properties["storePathCommitLog"] = os.path.abspath(commit_log)  # noqa: PTH100
+        properties["storePathCommitLog"] = os.path.abspath(commit_log)  # noqa: PTH100 - links stay links
     return from_properties(StoreConfig, properties, broker_conf or "")
 
 

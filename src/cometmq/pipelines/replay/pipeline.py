@@ -238,8 +238,8 @@ class _Replay:
         with self._context.progress.step("count") as step, step.spark_jobs(self._context.spark):
             found = find(frame, config.condition(), key_target(targets, config.to))
             hours = len({row.hour for row in found})
-            topic = f.when(config.condition(), f.col("topic")).otherwise(PASSED_OVER)
-            timeline = timeline_of(frame, topic, hours)
+            shown = f.when(config.condition(), f.col("topic")).otherwise(PASSED_OVER)
+            timeline = timeline_of(frame, shown, hours)
             step.outcome = f"{sum(row.chosen for row in found):,} of "
             step.outcome += f"{sum(row.messages for row in found):,} messages chosen"
         return self._plan_of(found, targets, timeline)

@@ -31,10 +31,11 @@ def trace_events(messages: Any) -> Any:
     """The events in the bodies of `messages`, a DataFrame with columns `msg_id` and `body`."""
     from pyspark.sql import functions as f
 
+    functions: Any = f  # PySpark's stubs forget arrow_udf
     # Not mapInArrow, which wants pandas.
     # Spark tells kinds of functions by annotations, of which it takes its own only.
-    decoded = f.arrow_udf(
-        lambda ids, bodies: _decoded(ids, bodies),  # noqa: PLW0108
+    decoded = functions.arrow_udf(
+        lambda ids, bodies: _decoded(ids, bodies),  # noqa: PLW0108 - Spark refuses _decoded's annotations
         f"array<struct<{EVENT_SCHEMA}>>",
     )
     return messages.select(f.inline(decoded("msg_id", "body")))

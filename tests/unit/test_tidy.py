@@ -1,0 +1,329 @@
+"""What text says about the source is true: names that are cited exist, exceptions have reasons."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+PACKAGE = SOURCE / "cometmq"
+CODE_FOLDERS = ("src", "tests", "examples", "benchmarks", "scripts")
+# A module this long says in its docstring why it is not divided ("Longer than 500 lines: …").
+MODULE_LINES = 500
+LENGTH_REASON = f"Longer than {MODULE_LINES} lines: "
+
+SAID = re.compile(r'"""(?:.*?)"""|(?<!\S)# [^\n]*', re.DOTALL)
+NOQA = re.compile(r"# noqa(?!: [A-Z]+\d+(, [A-Z]+\d+)* - \S)")
+TYPE_IGNORE = re.compile(r"# type: ignore(?!\[[a-z-]+(,[a-z-]+)*\]  # \S)")
+DECISION = re.compile(r"\bdecisions? (\d+)(?:(?:,| and) (\d+))?\b", re.IGNORECASE)
+# `producer.py`, `client/producer.py`, `tests/unit`, and a function of a file: `store/get.py:read`.
+PATH = re.compile(r"`([\w./-]+?\.(?:py|pyi|md|json|html|toml|txt|conf))(?::([\w.]+))?(?:\(\))?`")
+MODULE = re.compile(r"`(cometmq(?:\.\w+)+)(?:\(\))?`")
+# A snake_case word or `Class.attribute` in back-ticks: some code must know it.
+NAME = re.compile(r"`(_?[a-z]\w*_\w+)(?:\(\))?`")
+ATTRIBUTE = re.compile(r"`([A-Z][a-z]\w+)\.(\w+)(?:\([^`]*\))?`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+OPTIONS = re.compile(r"class \w*(Config|Options|Settings)\b")
+IMAGE = re.compile(r'(?:src|srcset)="([^"#?:]+)"')
+
+# What text speaks of and neither our code nor a test has: Spark's names, and examples.
+FOREIGN = frozenset({"percentile_approx", "cometmq.a.b"})
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def markdown_files() -> list[Path]:
+    own = [*ROOT.glob("*.md"), *(ROOT / ".github").glob("*.md")]
+    return sorted(
+        [*own, *(p for f in ("docs", "benchmarks", "examples") for p in (ROOT / f).rglob("*.md"))]
+    )
+
+
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def divided(path: Path) -> tuple[tuple[tuple[int, str], ...], str]:
+    """The comments and triple-quoted texts of a file with their lines, and what is left: its code.
+
+    By one expression and without a parser, which would take ten seconds for all files.
+    """
+    text = path.read_text()
+    said = []
+    line, end = 1, 0
+    for match in SAID.finditer(text):
+        line += text.count("\n", end, match.start())
+        end = match.start()
+        said.append((line, match[0]))
+    return tuple(said), SAID.sub(" ", text)
+
+
+def prose() -> Iterator[tuple[Path, int, str]]:
+    """Every text that cites: docstrings and comments of all code, and the pages."""
+    for path in python_files(*CODE_FOLDERS):
+        if path == Path(__file__):
+            continue
+        for line, text in divided(path)[0]:
+            yield path, line, text
+    for path in markdown_files():
+        if path.name == "CHANGELOG.md":  # tells of what was
+            continue
+        yield path, 1, path.read_text()
+
+
+def place(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+@functools.cache
+def names_of_code() -> frozenset[str]:
+    """All identifiers, words of strings and names of files; not what comments and docstrings say."""
+    found: set[str] = set()
+    for path in python_files(*CODE_FOLDERS):
+        found |= {path.stem, path.parent.name, *re.findall(r"\w+", divided(path)[1])}
+    for path in (ROOT / "scripts").iterdir():
+        if path.is_file():
+            found |= set(re.findall(r"\w+", path.read_text()))
+    return frozenset(found)
+
+
+@functools.cache
+def classes() -> dict[str, list[Path]]:
+    """The files of src that define each class, at any depth."""
+    found: dict[str, list[Path]] = {}
+    for path in python_files("src"):
+        for name in re.findall(r"^ *class (\w+)", path.read_text(), re.MULTILINE):
+            found.setdefault(name, []).append(path)
+    return found
+
+
+def has_attribute(name: str, attribute: str) -> bool:
+    """Whether class `name` is not ours, or one of that name has it or inherits it."""
+    if name not in classes():
+        return True
+    nodes = [
+        node
+        for path in classes()[name]
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef) and node.name == name
+    ]
+    if any(re.search(rf"\b{attribute}\b", ast.unparse(node)) for node in nodes):
+        return True
+    bases = {
+        base for node in nodes for b in node.bases for base in re.findall(r"\w+", ast.unparse(b))
+    }
+    return any(has_attribute(base, attribute) for base in bases - {name} if base in classes())
+
+
+def resolves(cited: str, citing: Path) -> Path | None:
+    """The file a text means: from the root, the package, its own folder, or by the end of its path."""
+    for base in (ROOT, PACKAGE, SOURCE, citing.parent):
+        if (base / cited).exists():
+            return base / cited
+    parts = Path(cited).parts
+    for path in all_files():
+        if path.parts[-len(parts) :] == parts:
+            return path
+    return None
+
+
+@functools.cache
+def all_files() -> tuple[Path, ...]:
+    listed = subprocess.check_output(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, text=True
+    )
+    return tuple(ROOT / line for line in listed.splitlines())
+
+
+def defines(path: Path, dotted: str) -> bool:
+    """Whether a file has the function, class, method or constant `dotted`."""
+    body: list[ast.stmt] = tree(path).body
+    for part in dotted.split("."):
+        for node in body:
+            named = getattr(node, "name", None) == part or (
+                isinstance(node, ast.Assign | ast.AnnAssign)
+                and part in re.findall(r"\w+", ast.unparse(node).partition("=")[0])
+            )
+            if named:
+                body = getattr(node, "body", [])
+                break
+        else:
+            return False
+    return True
+
+
+def module_exists(dotted: str) -> bool:
+    """Whether `cometmq.a.b` is a module, or a name of one."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        path = SOURCE.joinpath(*parts[:cut])
+        for file in (path.with_suffix(".py"), path / "__init__.pyi", path / "__init__.py"):
+            if file.is_file():
+                rest = parts[cut:]
+                return not rest or rest[0] in re.findall(r"\w+", file.read_text())
+    return False
+
+
+# Each of these finds what it is for, so that none of them can silently find nothing.
+
+
+def suppression_faults(line: str) -> list[str]:
+    return [
+        f"{kind} without a code and its reason behind it"
+        for kind, pattern in (("noqa", NOQA), ("type: ignore", TYPE_IGNORE))
+        if pattern.search(line)
+    ]
+
+
+def citation_faults(text: str, citing: Path) -> list[str]:
+    faults = []
+    numbers = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("0*.md")}
+    for match in DECISION.finditer(text):
+        faults += [f"no decision {n}" for n in match.groups() if n and n.zfill(4) not in numbers]
+    for cited, inner in PATH.findall(text):
+        file = resolves(cited, citing)
+        if file is None:
+            if cited.endswith(".py"):  # others are what programs and users write
+                faults.append(f"no file {cited}")
+        elif inner and not defines(file, inner):
+            faults.append(f"no {inner} in {cited}")
+    modules, names = set(MODULE.findall(text)) - FOREIGN, set(NAME.findall(text)) - FOREIGN
+    faults += [f"no {name}" for name in sorted(modules) if not module_exists(name)]
+    faults += [f"no code knows {name}" for name in sorted(names - names_of_code())]
+    faults += [
+        f"{name} has no {attribute}"
+        for name, attribute in ATTRIBUTE.findall(text)
+        if not has_attribute(name, attribute)
+    ]
+    return faults
+
+
+def test_a_suppression_without_a_reason_is_found() -> None:
+    assert suppression_faults("x = 1  # noqa: F401")
+    assert suppression_faults("x = 1  # noqa")
+    assert suppression_faults("x = 1  # type: ignore[misc]")
+    assert not suppression_faults("x = 1  # noqa: F401, E501 - pytest finds it")
+    assert not suppression_faults("x = 1  # type: ignore[misc]  # mypy infers none")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("see decision 999", "no decision 999"),
+        ("decisions 13 and 998", "no decision 998"),
+        ("`broker/nowhere.py` does it", "no file broker/nowhere.py"),
+        ("`store/get.py:no_such`", "no no_such in store/get.py"),
+        ("`cometmq.nowhere.thing`", "no cometmq.nowhere.thing"),
+        (f"see `delay{'_'}replay`", f"no code knows delay{'_'}replay"),
+        ("`Request.ext()` decodes it", "Request has no ext"),
+    ],
+)
+def test_a_citation_of_what_is_not_there_is_found(text: str, fault: str) -> None:
+    assert citation_faults(text, PACKAGE / "errors.py") == [fault]
+
+
+def test_a_citation_of_what_is_there_is_none() -> None:
+    text = (
+        "decision 13, `store/get.py`, `cometmq.aio.Producer`, `RequestDecoder.decode`, `java_hash`"
+    )
+    assert citation_faults(text, PACKAGE / "errors.py") == []
+
+
+def test_every_suppression_has_its_reason() -> None:
+    faults = [
+        f"{place(path, line)}: {fault}"
+        for path in python_files(*CODE_FOLDERS)
+        if path != Path(__file__)
+        for line, text in divided(path)[0]
+        for fault in suppression_faults(text)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_what_texts_cite_exists() -> None:
+    faults = [
+        f"{place(path, line)}: {fault}"
+        for path, line, text in prose()
+        for fault in citation_faults(text, path)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_links_and_pictures_of_pages_lead_somewhere() -> None:
+    faults = []
+    for page in markdown_files():
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target in [*LINK.findall(text), *IMAGE.findall(text)]:
+            file = target.partition("#")[0]
+            if file and "://" not in file and not (page.parent / file).exists():
+                faults.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not faults, "\n".join(faults)
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text()
+    pages = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    # The index of the decisions lists them; README.md is the list for readers of the repository.
+    wanted = [page for page in pages if not page.startswith("decisions/0") and page != "README.md"]
+    assert [page for page in wanted if f": {page}\n" not in menu] == []
+
+
+@pytest.mark.parametrize("page", ["getting-started.md", "testing.md"])
+def test_programs_of_the_guides_are_those_of_the_readme(page: str) -> None:
+    """The README's are run by tests."""
+    program = re.compile(r"```python\n.*?```", re.DOTALL)
+    known = program.findall((ROOT / "README.md").read_text())
+    found = program.findall((ROOT / "docs" / page).read_text())
+    assert found
+    assert [text for text in found if text not in known] == []
+
+
+def test_a_long_module_says_why_it_is_not_divided() -> None:
+    faults = []
+    for path in python_files("src"):
+        lines = len(path.read_text().splitlines())
+        says = LENGTH_REASON in " ".join((ast.get_docstring(tree(path)) or "").split())
+        if lines > MODULE_LINES and not says:
+            faults.append(f"{path.relative_to(ROOT)}: {lines} lines and no {LENGTH_REASON!r}")
+    assert not faults, "\n".join(faults)
+
+
+def options() -> Iterator[tuple[Path, str, str]]:
+    """The fields of all records of options and settings in src, but for those that peers read."""
+    for path in python_files("src"):
+        if path.parent.name == "model" or not OPTIONS.search(path.read_text()):
+            continue
+        for node in ast.walk(tree(path)):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            if not OPTIONS.search(f"class {node.name}("):
+                continue
+            if "__struct_fields__" in ast.unparse(node):  # it reads all of its own
+                continue
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    yield path, node.name, field.target.id
+
+
+def test_every_option_is_read() -> None:
+    # As an attribute, as the value of a keyword argument, or by getattr with its name.
+    reads = re.compile(r"\.(\w+)\b(?!\s*=[^=])|=(\w+)|[\"'](\w+)[\"']")
+    read: set[str] = set()
+    for path in python_files("src"):
+        for match in reads.finditer(divided(path)[1]):
+            read.update(filter(None, match.groups()))
+    found = list(options())
+    assert len(found) > 100
+    dead = [f"{p.relative_to(ROOT)}: {c}.{f}" for p, c, f in found if f not in read]
+    assert not dead, "\n".join(dead)
