@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from tests.unit.store.store_box import LOG_FILE, Box, bodies, put, records
+from tests.unit.store.store_box import LOG_FILE, Box, QuickDisk, bodies, put, records
 
 from cometmq.errors import StoreBusyError
 from cometmq.model.hashing import java_hash
@@ -28,7 +28,11 @@ TAGS_AT_BIT = 96
 
 @pytest.fixture
 def big_box(make_box: Callable[..., Box]) -> Box:
-    return make_box(mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=6400)
+    return make_box(
+        mapped_file_size_commit_log=1 << 16,
+        mapped_file_size_consume_queue=6400,
+        disk=QuickDisk(),
+    )
 
 
 def body(number: int) -> bytes:
@@ -272,7 +276,8 @@ def test_a_record_with_a_damaged_head_is_passed_over_counted_and_named(
             assert found == [*expected()[:5], *expected()[6:]]
     assert unit_bytes(big_box, 5) == good
     assert store.mender.lost_count == 1
-    (line,) = lines
+    # The index, which another thread builds, may come across the record now and say so, too.
+    (line,) = [line for line in lines if "passed over" in line["event"]]
     assert (line["log_level"], line["topic"], line["queue_offset"]) == ("error", "orders", 5)
     assert line["commit_log_offset"] == 5 * 512
     # Its neighbours in the log are not touched.
@@ -319,7 +324,7 @@ def test_a_message_is_found_by_its_place_though_its_unit_is_damaged(big_box: Box
 def test_the_beginning_of_a_queue_is_not_moved_by_a_damaged_unit(
     make_box: Callable[..., Box],
 ) -> None:
-    box = make_box(mapped_file_size_consume_queue=6400)
+    box = make_box(mapped_file_size_consume_queue=6400, disk=QuickDisk())
     store = box.open()
     for number in range(20):
         put(store, b"%02d" % number + bytes(998))
