@@ -92,6 +92,7 @@ def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> 
         scene = Scene(cluster, topic, consumer)
         eventually(lambda: scene.committed() == COUNT)
         yield scene
+        consumer.finish()
 
 
 def test_a_reset_has_a_java_consumer_go_back(scene: Scene) -> None:
@@ -150,5 +151,6 @@ def test_a_class_filter_of_java_is_a_predicate_of_ours(
         fill(cluster, topic, [b"refund 3", b"order 4"])
         consumer.wait_messages(3)
         time.sleep(0.2)
+        consumer.finish()
         offsets = sorted(event["queueOffset"] for event in consumer.named("message"))
     assert offsets == [0, 2, 4]
