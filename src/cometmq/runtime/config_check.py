@@ -109,10 +109,10 @@ def broken_promises(
 def misspelt_keys(
     properties: Mapping[str, str], *classes: type, server: str, also: Iterable[str] = ()
 ) -> list[Mistake]:
-    """Return a mistake for each key that none of `classes`, no release of RocketMQ and not `also`
-    knows.
+    """Return a mistake for each key that nobody knows.
 
-    `server` names the kind of server in the mistakes' texts.
+    A key is known if it belongs to one of the config classes or to a release of RocketMQ, or is in
+    `also`. `server` names the kind of server in the mistakes' texts.
     """
     strangers = set(unknown_keys(properties, *classes)).difference(also)
     if not strangers:

@@ -40,8 +40,8 @@ class JsonFile:
         self.path = Path(path)
         self._keep_permissions = keep_permissions
         self._backup = self.path.with_name(self.path.name + ".bak")
-        # Writers run in executor threads, and one that lost its awaiter to a cancellation may
-        # still be at work when the next begins.
+        # Writers run in executor threads. When a caller of `save` is cancelled, its writer may
+        # still be at work while the next one begins.
         self._writing = threading.Lock()
         self._turn = asyncio.Lock()
         self._newest: str | None = None

@@ -18,10 +18,10 @@ _MOST_FOR_FILES = 1024
 
 
 def descriptors_for_connections() -> tuple[int, int]:
-    """Return the bound that the descriptor of a new connection must lie below, and the limit on
-    open files (`ulimit -n`) that the bound comes from.
+    """Return the bound below which the descriptor of a new connection must lie, and its source.
 
-    The system gives out the lowest free descriptor, so a high one says that few are left.
+    The bound comes from the limit on open files (`ulimit -n`), the second number returned. The
+    system gives out the lowest free descriptor, so a high one says that few are left.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:

@@ -1,6 +1,6 @@
 """Creates the asyncio tasks of servers and clients. Each task belongs to an owner who ends it.
 
-No other module creates tasks, except `portal` for calls from other threads.
+No other module calls `create_task`, except `portal` for calls from other threads.
 """
 
 from __future__ import annotations
