@@ -55,7 +55,7 @@ class AwaitedHeartbeats:
         self._count = 0
 
     def hold(self, group: str, serve: Serve) -> bool:
-        """Let a pull wait. Return False if MAX_WAITING others wait: the caller refuses it then."""
+        """Let a pull wait. Return False if MAX_WAITING others wait: the caller refuses the pull."""
         if self._count >= MAX_WAITING:
             return False
         waiting = _Waiting(serve)

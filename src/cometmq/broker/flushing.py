@@ -53,7 +53,8 @@ class CommitLogFlusher:
 
 
 class FlushTimers:
-    """Flushes commit log and consume queues at intervals, in threads beside the loop.
+    """Flushes commit log and consume queues at intervals, in threads beside the loop, and watches
+    the page cache.
 
     Files with fewer dirty pages than the `least pages` setting wait for the thorough interval. For
     the loop's thread only.
@@ -124,7 +125,7 @@ class FlushTimers:
             await loop.run_in_executor(self._executor, self._store.flush_checkpoint)
 
     async def _prepare_next(self) -> None:
-        """Make the next file once the present one is half full; making it keeps the disk busy."""
+        """Make the next file once the present one is half full, not sooner: it costs disk room."""
         if not self._store.commit_log.next_file_is_due or self._store.refusal is not None:
             return
         loop = asyncio.get_running_loop()

@@ -105,7 +105,7 @@ class GroupCommit:
             self._answer(self._waiting.popleft(), ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _answer_failed(self, error: StoreError) -> None:
-        """Refuse all waiting sends: after a disk error none of their messages may be safe."""
+        """Refuse all waiting sends: after a disk error no message is known to be safe."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.is_oneway:

@@ -71,7 +71,7 @@ class LongPolling:
         return self._count
 
     def hold(self, pull: HeldPull) -> bool:
-        """Let `pull` wait. Return False if `max_held` others wait: the caller answers it now."""
+        """Let a pull wait. Return False if `max_held` others wait: the caller then answers it."""
         if self._count >= self._max_held or len(self._woken) >= self._max_held:
             return False
         self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)

@@ -128,8 +128,7 @@ class TopicJournal:
         self._closed = False
 
     def recover(self, table: TopicConfigSerializeWrapper, now_ms: int) -> bool:
-        """Make the changes of the journal in the table of `topics.json`; return whether there are
-        any.
+        """Make the journal's changes in the table of `topics.json`; return whether it has lines.
 
         Must be called first; blocks. Raises OSError. The journal stays until `folded`.
         """
@@ -195,8 +194,9 @@ class TopicJournal:
     # Inside
 
     def _arm(self, pause_s: float = 0.0) -> None:
-        """Write the changes that are due after a pause, but not before the loop's next turn: all
-        changes of this turn are then written together.
+        """Write the changes that are due, after a pause of `pause_s`.
+
+        The write begins in the loop's next turn at the soonest, so it has all changes of this turn.
         """
         if self._running is not None or self._closed:
             return

@@ -57,8 +57,8 @@ class TopicManager:
         self._on_change = on_change
         self._on_remove = on_remove
         self._journal = journal
-        # Topics made lately: by name, the journal's position that must be on disk; and in its
-        # order.
+        # Topics made lately: the journal's position that must be on disk, by name; and both in the
+        # order of positions.
         self._unwritten: dict[str, int] = {}
         self._unwritten_order: deque[tuple[int, str]] = deque()
         self._limit = CreationLimit(
@@ -186,7 +186,10 @@ class TopicManager:
         return created
 
     def create_for_group(self, topic: str, queue_nums: int, perm: int = PERM_RW) -> TopicConfig:
-        """Return a retry topic; make it on demand (Java: createTopicInSendMessageBackMethod)."""
+        """Return a topic that the broker itself needs, such as a retry topic; make it on demand.
+
+        Java: createTopicInSendMessageBackMethod.
+        """
         if (existing := self.get(topic)) is not None:
             return existing
         created = TopicConfig(

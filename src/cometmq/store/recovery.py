@@ -72,7 +72,7 @@ class Recoverer:
         self._rebuild_queues = rebuild_queues
         self._progress = progress
         self._last_timestamp = 0
-        # Whether recovery has changed nothing in the store yet.
+        # Whether a StoreCorruptError leaves the store just as a clean stop left it.
         self.untouched = clean
 
     def run(self) -> Recovery:
@@ -140,7 +140,7 @@ class Recoverer:
     def _clean_start(self) -> int | None:
         """Return the end of the last queued record; None if the log contradicts its queues.
 
-        Returns the start of the log if the queues are to be rebuilt.
+        Returns the start of the log if the queues are to be rebuilt or have no unit of the log.
         """
         for queue in self._queues:
             queue.recover(self._log.files.end)

@@ -72,7 +72,9 @@ class BufferPool:
 
 
 class _Filling:
-    """A buffer that stands in for a file; once it is full, `end` is the log offset behind it."""
+    """A buffer that stands in for a file. Once the blank record is written, `end` is the log offset
+    behind that.
+    """
 
     __slots__ = ("buffer", "end", "file")
 
