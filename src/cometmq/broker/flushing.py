@@ -125,7 +125,7 @@ class FlushTimers:
             await loop.run_in_executor(self._executor, self._store.flush_checkpoint)
 
     async def _prepare_next(self) -> None:
-        """Make the next file once the present one is half full, not sooner: it costs disk room."""
+        """Make the next file once the present one is half full, not sooner: it takes disk room."""
         if not self._store.commit_log.next_file_is_due or self._store.refusal is not None:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The broker's table of consumer groups (Java: SubscriptionGroupManager)."""
+"""Keep the broker's table of consumer groups (Java: SubscriptionGroupManager)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`queues.json` beside the log: facts that no other file of the store tells (none in Java).
+"""Keep `queues.json` beside the log: facts that no other file of the store tells.
 
 {"deleted": {TOPIC: P},
  "queues": {TOPIC: {QUEUE_ID: [MIN, FIRST, NEXT, LAST]}},
@@ -13,7 +13,8 @@ queues   how far each queue was at a start or stop: its first and its next queue
          cut or replaced by hand
 index    commit-log offset of the last message that an index file has an entry for
 
-A store without the file, such as Java leaves, is used as Java would use it.
+Java has no counterpart. A store without the file, such as Java leaves, is used as Java would use
+it.
 """
 
 from __future__ import annotations
