@@ -172,6 +172,45 @@ def test_producers_come_and_go(clients: Clients) -> None:
     assert clients.told == []
 
 
+def test_a_producer_is_found_by_its_id_without_looking_at_all_groups(clients: Clients) -> None:
+    manager = clients.manager
+    # Of `a` the connection of its last heartbeat counts, whichever of its groups that named.
+    lost, back, other = clients.member("a"), clients.member("a"), clients.member("b")
+    manager.register_producer(lost, "p")
+    manager.register_producer(lost, "q")
+    manager.register_producer(other, "p")
+    manager.register_producer(back, "p")
+    looked_at = 0
+
+    class Counted(dict[str, Member]):
+        def get(self, *_: object) -> None:
+            nonlocal looked_at
+            looked_at += 1
+
+    for number in range(100):
+        manager._producers[f"g{number}"] = Counted()
+    assert manager.producer_of("a") is back
+    assert manager.producer_of("b") is other
+    assert manager.producer_of("nobody") is None
+    assert looked_at == 0
+
+
+def test_a_producer_is_found_as_long_as_one_of_its_groups_has_it(clients: Clients) -> None:
+    manager = clients.manager
+    lost, back = clients.member("a"), clients.member("a")
+    for group in ("p", "q"):
+        manager.register_producer(lost, group)
+    manager.register_producer(back, "p")
+    manager.unregister_producer("p", "a")
+    assert manager.producer_of("a") is lost
+    manager.connection_closed(lost.connection)
+    assert manager.producer_of("a") is None
+    manager.register_producer(back, "p")
+    clients.clock.now += 1_000_000
+    manager.remove_expired(1000)
+    assert manager.producer_of("a") is None
+
+
 def test_subscribers_of_a_topic_are_known_without_looking_at_all_groups(clients: Clients) -> None:
     first, second = clients.member("a"), clients.member("b")
     clients.beat(first, "g", "t", "u")
