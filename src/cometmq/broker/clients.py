@@ -86,6 +86,8 @@ class ClientManager:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Member]] = {}
+        # The same by client id, then group, for replies; the group heard of last stands last.
+        self._producing: dict[str, dict[str, Member]] = {}
         # Groups by connection: with many clients, searching all groups for the members of a lost
         # connection would take too long.
         self._groups_of: dict[Connection, set[str]] = {}
@@ -114,9 +116,11 @@ class ClientManager:
         return list(self._producers.get(group, {}).values())
 
     def producer_of(self, client_id: str) -> Member | None:
-        """Find a client by its id in any producer group (Java: ProducerManager.findChannel)."""
-        groups = (members.get(client_id) for members in self._producers.values())
-        return next((member for member in groups if member is not None), None)
+        """Find a client by its id, as the last heartbeat of any of its producer groups showed it
+        (Java: ProducerManager.findChannel).
+        """
+        memberships = self._producing.get(client_id)
+        return next(reversed(memberships.values())) if memberships else None
 
     def register_consumer(
         self,
@@ -160,6 +164,9 @@ class ClientManager:
     def register_producer(self, member: Member, group: str) -> None:
         """Take in one group of a producer's heartbeat."""
         self._join(self._producers.setdefault(group, {}), member, group)
+        memberships = self._producing.setdefault(member.client_id, {})
+        memberships.pop(group, None)
+        memberships[group] = member
 
     def unregister_consumer(self, group: str, client_id: str) -> None:
         info = self._consumers.get(group)
@@ -169,8 +176,14 @@ class ClientManager:
 
     def unregister_producer(self, group: str, client_id: str) -> None:
         members = self._producers.get(group)
-        if members is not None and members.pop(client_id, None) is not None and not members:
+        if members is None or members.pop(client_id, None) is None:
+            return
+        if not members:
             del self._producers[group]
+        memberships = self._producing[client_id]
+        del memberships[group]
+        if not memberships:
+            del self._producing[client_id]
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""

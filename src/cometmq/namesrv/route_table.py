@@ -108,6 +108,8 @@ class RouteTable:
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
+        # The names of topics in order, None until they are listed again after one came or went.
+        self._names: list[str] | None = None
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
@@ -235,23 +237,24 @@ class RouteTable:
         return BrokerMemberGroup(broker_name, cluster, broker.broker_addrs if broker else {})
 
     def topics(self) -> list[str]:
-        return sorted(self._topics)
+        """List all topics in order. The list is the table's own: do not change it."""
+        if self._names is None:
+            self._names = sorted(self._topics)
+        return self._names
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         names = self._clusters.get(cluster, set())
-        return sorted(topic for topic, queues in self._topics.items() if names & queues.keys())
+        return [topic for topic in self.topics() if names & self._topics[topic].keys()]
 
     def topics_by_flag(self, *, required: int, excluded: int = 0) -> list[str]:
         """Return topics with all `required` and no `excluded` FLAG_* bits on their first broker."""
-        flags = {
-            topic: next(iter(queues.values())).topic_sys_flag
-            for topic, queues in self._topics.items()
-        }
-        return sorted(
-            topic
-            for topic, flag in flags.items()
-            if flag & required == required and not flag & excluded
+        flags = (
+            (topic, next(iter(self._topics[topic].values())).topic_sys_flag)
+            for topic in self.topics()
         )
+        return [
+            topic for topic, flag in flags if flag & required == required and not flag & excluded
+        ]
 
     def system_topics(self) -> list[str]:
         """Return the names of all clusters and brokers: brokers serve topics of these names."""
@@ -281,7 +284,7 @@ class RouteTable:
             if data.broker_name not in self._brokers:
                 return data.broker_name
         if datas:
-            self._topics.setdefault(topic, {}).update({data.broker_name: data for data in datas})
+            self._queues_of(topic).update({data.broker_name: data for data in datas})
         return None
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
@@ -363,7 +366,7 @@ class RouteTable:
             config.perm & ~drop_perm,
             config.topic_sys_flag,
         )
-        queues = self._topics.setdefault(topic, {})
+        queues = self._queues_of(topic)
         is_changed = queues.get(name) != data
         queues[name] = data
         return is_changed
@@ -433,6 +436,14 @@ class RouteTable:
             if not self._mappings[topic]:
                 del self._mappings[topic]
 
+    def _queues_of(self, topic: str) -> dict[str, QueueData]:
+        """Of a topic, that is new if it is not known, by broker."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            queues = self._topics[topic] = {}
+            self._names = None
+        return queues
+
     def _topics_of(self, broker_name: str) -> set[str]:
         return {topic for topic, queues in self._topics.items() if broker_name in queues}
 
@@ -441,6 +452,7 @@ class RouteTable:
         del queues[broker_name]
         if not queues:
             del self._topics[topic]
+            self._names = None
 
     def _set_perm(self, broker_name: str, *, keep: int, add: int) -> int:
         topics = self._topics_of(broker_name)
