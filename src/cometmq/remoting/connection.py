@@ -346,14 +346,17 @@ class Connection(asyncio.Protocol):
 
         For the answers that a server gives most: no command is made for them.
         """
-        if request.flag & FLAG_ONEWAY or self.closed:
+        if request.flag & FLAG_ONEWAY:
             return
+        if slices:
+            self.write(head, *slices)
+            return
+        # Short, so that they all may wait for the end of the turn; `flush` drops them when closed.
         self._out.append(head)
         self._out_bytes += len(head)
-        for piece in slices:
-            self._out.append(piece)
-            self._out_bytes += len(piece)
-        self._flush_in_time()
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self.flush)
 
     def reply_when(self, request: AnyRequest, answer: Awaitable[RemotingCommand | None]) -> None:
         """Answer a request in a task, with what `answer` gives or raises; until then it is held."""
@@ -378,9 +381,6 @@ class Connection(asyncio.Protocol):
         self._out.extend(buffers)
         for buffer in buffers:
             self._out_bytes += len(buffer)
-        self._flush_in_time()
-
-    def _flush_in_time(self) -> None:
         if self._out_bytes > self._limits.write_buffer_high:
             self.flush()
         elif not self._flush_due:
