@@ -15,8 +15,9 @@ import pytest
 SEED = os.environ.setdefault("COMETMQ_ORDER_SEED", str(secrets.randbelow(1_000_000)))
 
 
-def pytest_report_header() -> str:
-    return f"COMETMQ_ORDER_SEED={SEED}"
+# At the end, since `-q` leaves out what pytest says at the beginning.
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"in random order: COMETMQ_ORDER_SEED={SEED}")
 
 
 # Last, so that no other plugin sorts what is shuffled.
