@@ -13,7 +13,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash docs clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -78,5 +78,11 @@ crash: compiled ## Kills, power losses, cut links, a storm of members, a million
 docs: $(DOCS_READY) ## The documentation site in site/, built strictly: a warning is an error
 	@$(VENV)-docs/bin/python scripts/docs
 
+coverage: $(READY) ## How much of the source the unit and integration tests run; htmlcov/ shows the lines
+	@COMETMQ_PURE=1 $(BIN)/python -m pytest -q $(PARALLEL) --cov=cometmq --cov-report=term:skip-covered --cov-report=html $(ARGS)
+
+release: $(READY) ## Check, build and tag the version of CHANGELOG; pushes and uploads nothing
+	@scripts/release
+
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) $(VENV)-spark $(VENV)-docs site src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark $(VENV)-docs site htmlcov .coverage src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +297,8 @@ def test_sqlite_removes_what_is_to_be_forgotten(tmp_path: Path) -> None:
             store.begin(f"k{number}", 5.0)
         clock.now += 60.0
         store.begin("the thousandth", 5.0)
-    rows = sqlite3.connect(tmp_path / "done.db").execute("SELECT key FROM keys").fetchall()
+    with closing(sqlite3.connect(tmp_path / "done.db")) as connection:
+        rows = connection.execute("SELECT key FROM keys").fetchall()
     assert rows == [("the thousandth",)]
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,20 @@ run(main())
 """
     ended = subprocess.run([sys.executable, "-c", script], timeout=120, check=False)
     assert ended.returncode == 128 + signal.SIGTERM
+
+
+def test_the_loop_is_asyncios_own_where_uvloop_is_hidden() -> None:
+    """CI runs a part of the integration tests so: it would prove nothing on uvloop."""
+    tests = Path(__file__).parents[2]
+    program = (
+        "from cometmq.runtime.loop import new_event_loop as new; print(type(new()).__module__)"
+    )
+    answer = subprocess.check_output(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tests / "without_uvloop")},
+        text=True,
+    )
+    assert answer.strip() == "asyncio.unix_events"
 
 
 def test_the_loop_is_uvloop_where_it_is_installed() -> None:

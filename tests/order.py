@@ -1,0 +1,34 @@
+"""Tests in random order: `pytest -p tests.order`; COMETMQ_ORDER_SEED repeats one that was printed.
+
+Modules are shuffled, and the tests inside each: what is set up once for a module stays so.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+
+import pytest
+
+# Workers of xdist inherit it from the process that starts them, so all see the same order.
+SEED = os.environ.setdefault("COMETMQ_ORDER_SEED", str(secrets.randbelow(1_000_000)))
+
+
+# At the end, since `-q` leaves out what pytest says at the beginning.
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"in random order: COMETMQ_ORDER_SEED={SEED}")
+
+
+# Last, so that no other plugin sorts what is shuffled.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rng = random.Random(SEED)
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    groups = list(modules.values())
+    rng.shuffle(groups)
+    for group in groups:
+        rng.shuffle(group)
+    items[:] = [item for group in groups for item in group]
