@@ -27,7 +27,7 @@ from cometmq.runtime.loop import run
 from cometmq.spark.gaps import Gap, noted_gaps
 from cometmq.spark.live_options import LiveOptions, table_of
 from cometmq.spark.schema import COLUMNS, arrow_schema
-from cometmq.spark.store_files import StoreFiles
+from cometmq.store.reading.files import StoreFiles
 
 Range = tuple[int, int]
 Ranges = dict[MessageQueue, Range]

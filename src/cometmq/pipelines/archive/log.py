@@ -16,7 +16,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.spark.live_options import LiveOptions, table_of
 from cometmq.spark.live_plan import Range
 from cometmq.spark.live_queues import LiveQueues
-from cometmq.spark.store_files import StoreFiles
+from cometmq.store.reading.files import StoreFiles
 
 _PLACES: Final = "topic string, queue_id int, queue_offset bigint"
 

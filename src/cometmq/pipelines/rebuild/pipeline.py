@@ -53,9 +53,8 @@ from cometmq.pipelines.rebuild.work import (
     work_on,
 )
 from cometmq.pipelines.report import now
-from cometmq.store.batch_dispatch import UNIT_DTYPE
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE
 from cometmq.store.offline import open_offline
+from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
 __all__ = ["Config", "Report", "run"]
 
@@ -291,7 +290,7 @@ def _is_expired(work: Work, directory: Path) -> bool:
     """Whether no unit of a queue is one of a message in the log."""
     for path in sorted(directory.iterdir(), reverse=True):
         units = np.fromfile(path, UNIT_DTYPE)
-        units = units[(units["size"] > 0) & (units["size"] < PLACEHOLDER_SIZE)]
+        units = units[is_message(units)]
         if len(units):
             return int(units["physical_offset"][-1]) < work.min_offset
     return True
