@@ -31,7 +31,7 @@ from cometmq import Message, Producer
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, decode_record
 from cometmq.spark.schema import COLUMNS
 from cometmq.spark.session import spark_session
-from cometmq.spark.store_files import StoreFiles, map_file
+from cometmq.store.reading.files import StoreFiles, map_file
 from cometmq.testing.cluster import Cluster
 
 TOPIC = "bench"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
@@ -160,10 +161,11 @@ def test_queues_and_index_equal_those_of_the_broker(
     assert sorted(path.name for path in target.iterdir()) == sorted(
         [*{name.partition("/")[0] for name in before}, "rebuild.json"]
     )
-    # And once it is done it is done.
+    # And once it is done it is done: a second run compares only.
     again = CutProgress()
-    assert run(spark, again, store=store, target=target) == report
-    assert not again.steps
+    second = run(spark, again, store=store, target=target)
+    assert again.steps == ["compare with the store"]
+    assert second == msgspec.structs.replace(report, ended=second.ended)
     write_page(report, tmp_path / "rebuild.html")
     assert (tmp_path / "rebuild.html").read_text().count("<svg") == 2
 
@@ -223,6 +225,17 @@ def test_what_was_lost_is_put_back_and_what_was_there_is_kept(spark: Any, tmp_pa
         assert (outcomes["orders/0"], outcomes["orders/1"]) == ("different", "new")
         assert {outcome for name, outcome in outcomes.items() if "idle" in name} == {"kept"}
         assert {file.outcome for file in report.index} == {"equal"}
+        assert contents(store) == hurt
+
+        # A second run without an installation shows the store as it is now, not as the first found it.
+        damaged.write_bytes(whole[str(damaged.relative_to(store))])
+        report = run(spark, store=store)
+        outcomes = {f"{queue.topic}/{queue.queue_id}": queue.outcome for queue in report.queues}
+        assert (outcomes["orders/0"], outcomes["orders/1"]) == ("equal", "new")
+        assert report.holds
+        damaged.write_bytes(hurt[str(damaged.relative_to(store))])
+        report = run(spark, store=store)
+        assert not report.holds
         assert contents(store) == hurt
 
         for cut in ({"begin": "put into the store"}, {"end": "put into the store"}):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cometmq.spark.pushdown import Bounds
 from cometmq.spark.splitting import split
-from cometmq.spark.store_files import UNIT, QueueFiles
 from cometmq.spark.store_plan import queue_ranges
+from cometmq.store.reading.files import QueueFiles
+from cometmq.store.reading.units import UNIT_DTYPE
 
 PLACEHOLDER = (0, 2**31 - 1, 0)
 
@@ -21,12 +22,12 @@ def written(
     directory: Path, units: list[tuple[int, int, int]], first: int, per_file: int
 ) -> QueueFiles:
     """A queue whose first unit has the offset `first`, a multiple of `per_file`."""
-    whole = np.zeros(-(-max(len(units), 1) // per_file) * per_file, UNIT)
+    whole = np.zeros(-(-max(len(units), 1) // per_file) * per_file, UNIT_DTYPE)
     for at, unit in enumerate(units):
         whole[at] = unit
     paths = []
     for at in range(0, len(whole), per_file):
-        path = directory / f"{(first + at) * UNIT.itemsize:020d}"
+        path = directory / f"{(first + at) * UNIT_DTYPE.itemsize:020d}"
         whole[at : at + per_file].tofile(path)
         paths.append(str(path))
     return QueueFiles("t", 0, tuple(paths))

@@ -13,5 +13,5 @@ The sink: `sink_options`, `sink_columns` (rows to messages), `sink_packing` (mes
 `sink_tasks` (workers), `sink_writer` (what Spark calls); of exactly-once `outbox` (its files) and
 `outbox_sending` (driver).
 
-Files: `store_files`, `store_plan`, `store_reading`, `store_source`.
+Files: `cometmq.store.reading`, `store_plan`, `store_reading`, `store_source`.
 """

@@ -19,8 +19,9 @@ from cometmq.protocol.record_columns import Ints, RecordColumns, gather, read_co
 from cometmq.spark.gaps import NOT_STORED, Gap
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import LiveRange, lost
-from cometmq.spark.record_batches import QUEUE_OFFSET_AT, RecordBatches
+from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.record_texts import RecordTexts
+from cometmq.store.reading.records import QUEUE_OFFSET_AT
 
 # In the consume queues of these, moments stand in place of the hashes of tags: brokers cannot select.
 _WITHOUT_TAGS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)

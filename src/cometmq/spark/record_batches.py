@@ -27,13 +27,11 @@ from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, gather
 from cometmq.spark.arrow_slices import slices
 from cometmq.spark.record_texts import RecordTexts
 from cometmq.spark.schema import arrow_schema
+from cometmq.store.reading.records import BODY_CRC_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
-_BODY_CRC_AT: Final = 8
-_QUEUE_ID_AT: Final = 12
 _FLAG_AT: Final = 16
-QUEUE_OFFSET_AT: Final = 20
 _COMMIT_LOG_OFFSET_AT: Final = 28
 _BORN_TIME_AT: Final = 40
 _BORN_HOST_AT: Final = 48
@@ -253,7 +251,7 @@ def _numbers(texts: Any, pattern: str) -> Any:
 _MAKERS: Final[dict[str, Callable[[_Records], Any]]] = {
     "topic": _Records.topic,
     "broker": _Records.broker,
-    "queue_id": lambda records: records.int32(_QUEUE_ID_AT),
+    "queue_id": lambda records: records.int32(QUEUE_ID_AT),
     "queue_offset": lambda records: records.int64(QUEUE_OFFSET_AT),
     "commit_log_offset": lambda records: records.int64(_COMMIT_LOG_OFFSET_AT),
     "msg_id": _Records.msg_id,
@@ -271,7 +269,7 @@ _MAKERS: Final[dict[str, Callable[[_Records], Any]]] = {
     ),
     "flag": lambda records: records.int32(_FLAG_AT),
     "sys_flag": _Records.sys_flag,
-    "body_crc": lambda records: records.int32(_BODY_CRC_AT),
+    "body_crc": lambda records: records.int32(BODY_CRC_AT),
     "transaction_type": _Records.transaction_type,
     "transaction_id": lambda records: records.texts.values(p.TRANSACTION_ID),
     "prepared_transaction_offset": lambda records: pa.array(

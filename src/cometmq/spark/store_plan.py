@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2
 from cometmq.spark.pushdown import Bounds
 from cometmq.spark.splitting import split
-from cometmq.spark.store_files import LogFile, QueueFiles, map_file
+from cometmq.store.reading.files import LogFile, QueueFiles, map_file
 
 _HEAD: Final = struct.Struct(">II20xq")
 

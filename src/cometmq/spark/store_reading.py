@@ -9,20 +9,15 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-from zlib_ng.zlib_ng import crc32
 
 from cometmq.errors import ProtocolError, StoreCorruptError
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.record import (
-    CRC_MASK,
     MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
     MIN_RECORD_SIZE,
     decode_record,
 )
 from cometmq.protocol.record_columns import (
-    Bools,
     Ints,
     RecordColumns,
     columns_at,
@@ -30,15 +25,21 @@ from cometmq.protocol.record_columns import (
     read_columns,
 )
 from cometmq.spark.gaps import DAMAGE, Gap, GapLog
-from cometmq.spark.record_batches import QUEUE_OFFSET_AT, RecordBatches
-from cometmq.spark.store_files import LogFile, StoreFiles, is_message, map_file
+from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.store_plan import LogRange, QueueRange
+from cometmq.store.reading.files import LogFile, StoreFiles, map_file
+from cometmq.store.reading.records import (
+    MAGIC_AT,
+    QUEUE_OFFSET_AT,
+    crc_holds,
+    next_magic,
+    up_to_first,
+)
+from cometmq.store.reading.units import is_message
 
 # Bytes of the log that make a batch: enough that numpy's fixed costs do not show.
 BATCH_BYTES: Final = 4 * 1024 * 1024
-_BODY_CRC_AT: Final = 8
 _HEAD: Final = struct.Struct(">II")
-_MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 # Queues of these topics have the messages of others, with the offsets those have in theirs.
 _LMQ_PREFIX: Final = "%LMQ%"
 
@@ -102,8 +103,8 @@ class StoreReading:
         """The records up to the first that is none after all."""
         good = columns.fit
         if self._check_crc:
-            good = good & _crc_holds(view, columns)
-        return columns if good.all() else columns.select(slice(int(np.argmin(good))))
+            good = good & crc_holds(view, columns)
+        return up_to_first(columns, good)
 
     def _chosen(self, view: memoryview, columns: RecordColumns) -> RecordColumns:
         """Those that a consume queue of one of the topics would name."""
@@ -144,15 +145,16 @@ class StoreReading:
         return following
 
     def _next_record(self, mapping: mmap.mmap, file: LogFile, offset: int, end: int) -> int | None:
-        at = offset - file.base + 4
-        while True:
-            found = [place for magic in _MAGICS if (place := mapping.find(magic, at)) >= 0]
-            if not found or (offset := file.base + min(found) - 4) >= end:
-                return None
+        at = offset - file.base + MAGIC_AT
+        # A record begins below `end`; its magic may lie across that.
+        limit = end - file.base + _HEAD.size - 1
+        while (at := next_magic(mapping, at, limit)) >= 0:
+            offset = file.base + at - MAGIC_AT
             (size, _) = _HEAD.unpack_from(mapping, offset - file.base)
             if self._is_record(mapping, file, offset, size):
                 return offset
-            at = min(found) + 1
+            at += 1
+        return None
 
     # By consume queue
 
@@ -160,7 +162,9 @@ class StoreReading:
         units = part.queue.units(part.start, part.end)
         wanted = is_message(units)
         queue_offsets = np.flatnonzero(wanted) + part.start
-        places, sizes = (units[name][wanted].astype(np.int64) for name in ("offset", "size"))
+        places, sizes = (
+            units[name][wanted].astype(np.int64) for name in ("physical_offset", "size")
+        )
         self._report_missing(part, queue_offsets)
         files = self._files.log_files()
         bases = np.array([file.base for file in files], np.int64)
@@ -263,18 +267,3 @@ def _cut(view: memoryview, columns: RecordColumns) -> tuple[memoryview, RecordCo
         columns.topic_ends - low,
         columns.fit,
     )
-
-
-def _crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
-    expected = gather(view, ">u4", columns.starts + _BODY_CRC_AT)
-    places = zip(columns.body_starts.tolist(), columns.body_ends.tolist(), strict=True)
-    sums = np.array(
-        [
-            crc32(view[start:end]) & CRC_MASK if fits else -1
-            for (start, end), fits in zip(places, columns.fit.tolist(), strict=True)
-        ],
-        np.int64,
-    )
-    # Of an empty body nothing is asked.
-    holds: Bools = (sums == expected) | (columns.body_starts == columns.body_ends)
-    return holds

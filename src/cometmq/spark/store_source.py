@@ -25,7 +25,6 @@ from cometmq.spark.pushdown import Bounds, PushesWhereAllowed
 from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.schema import spark_schema, wanted_columns
 from cometmq.spark.secrets import refuse
-from cometmq.spark.store_files import LogFile, QueueFiles, StoreFiles, kept_from_brokers
 from cometmq.spark.store_plan import (
     LogRange,
     Nothing,
@@ -34,6 +33,7 @@ from cometmq.spark.store_plan import (
     queue_ranges,
 )
 from cometmq.spark.store_reading import StoreReading, leave_out
+from cometmq.store.reading.files import LogFile, QueueFiles, StoreFiles, kept_from_brokers
 
 NAME: Final = "rocketmq-store"
 KNOWN: Final = (

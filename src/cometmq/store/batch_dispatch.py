@@ -21,10 +21,9 @@ from cometmq.protocol.record_columns import Bools, Ints
 from cometmq.store.batch_scan import RecordBatch
 from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from cometmq.store.dispatch import Dispatcher
+from cometmq.store.reading.units import UNIT_DTYPE
 from cometmq.store.record_texts import RecordTexts
 
-UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-assert UNIT_DTYPE.itemsize == UNIT_SIZE
 # Their tags codes are times.
 TIMED_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 

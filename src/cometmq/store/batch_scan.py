@@ -12,19 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from zlib_ng.zlib_ng import crc32
 
-from cometmq.protocol.record import CRC_MASK
 from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, gather, read_columns
 from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.reading.records import QUEUE_ID_AT, QUEUE_OFFSET_AT, crc_holds, up_to_first
 from cometmq.store.record_texts import Hashes, RecordTexts
 from cometmq.store.scan import BLANK, ScannedRecord, check_record, is_torn
 
 # Large enough to make numpy's fixed costs small, small enough for the processor's cache.
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
-_BODY_CRC_OFFSET: Final = 8
-_QUEUE_ID_OFFSET: Final = 12
-_QUEUE_OFFSET_OFFSET: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +50,11 @@ class RecordBatch:
 
     @property
     def queue_ids(self) -> Ints:
-        return gather(self.view, ">i4", self.columns.starts + _QUEUE_ID_OFFSET)
+        return gather(self.view, ">i4", self.columns.starts + QUEUE_ID_AT)
 
     @property
     def queue_offsets(self) -> Ints:
-        return gather(self.view, ">i8", self.columns.starts + _QUEUE_OFFSET_OFFSET)
+        return gather(self.view, ">i8", self.columns.starts + QUEUE_OFFSET_AT)
 
     def record(self, index: int) -> ScannedRecord:
         start = int(self.columns.starts[index])
@@ -118,9 +114,9 @@ class BatchScan:
     def _batch(self, view: memoryview, start: int, limit: int, base: int) -> RecordBatch | None:
         """The good records from `start` on; None when there is none, or not whole below `limit`."""
         columns = read_columns(view, start, limit, base)
-        columns = _up_to_first(columns, columns.fit & (columns.topic_ends > columns.topic_starts))
+        columns = up_to_first(columns, columns.fit & (columns.topic_ends > columns.topic_starts))
         if self._check_crc:
-            columns = _up_to_first(columns, _crc_holds(view, columns))
+            columns = up_to_first(columns, crc_holds(view, columns))
         while len(columns):
             texts = RecordTexts(view, columns)
             hashes, strange = texts.hashes(texts.starts, texts.topic_ends)
@@ -149,16 +145,3 @@ class BatchScan:
 
     def _is_torn(self, view: memoryview, position: int, record: ScannedRecord) -> bool:
         return record.store_timestamp >= self._flushed_until and is_torn(view, position, record)
-
-
-def _up_to_first(columns: RecordColumns, good: Bools) -> RecordColumns:
-    return columns if good.all() else columns.select(slice(int(np.argmin(good))))
-
-
-def _crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
-    expected = gather(view, ">u4", columns.starts + _BODY_CRC_OFFSET)
-    places = zip(columns.body_starts.tolist(), columns.body_ends.tolist(), strict=True)
-    sums = np.array([crc32(view[start:end]) for start, end in places], np.int64)
-    # As in `check_record`: of an empty body nothing is asked.
-    holds: Bools = (sums & CRC_MASK == expected) | (columns.body_starts == columns.body_ends)
-    return holds

@@ -26,12 +26,14 @@ from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE, PAGE_SIZE
 from cometmq.store.disk import NO_MAPPING
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.reading.units import (
+    PLACEHOLDER_SIZE as PLACEHOLDER_SIZE,  # noqa: PLC0414 - whoever reads a ConsumeQueue needs it
+)
 
 UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
 assert UNIT.size == UNIT_SIZE
 
-PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
 # Files are sparse and room is reserved in such steps, so a queue of few messages takes little of
 # the disk. Whole units and whole pages.
 _RESERVE_BYTES: Final = PAGE_SIZE * UNIT_SIZE

@@ -7,7 +7,6 @@ Files are named by path; a mapping keeps its file open by itself.
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
 import pwd
@@ -29,6 +28,7 @@ from cometmq.errors import (
 )
 from cometmq.store import memory
 from cometmq.store.descriptors import SPARE
+from cometmq.store.reading.lock import EXCLUSIVE, SHARED, take_lock
 
 # SERVICE_NOT_AVAILABLE: clients then try another broker.
 _CODE_UNAVAILABLE: Final = 14
@@ -310,13 +310,8 @@ class Disk:
             if path.exists() and _identity(path.stat()) in _held_locks:
                 raise _locked(path, "this process")
             fd = os.open(path, os.O_RDWR | _MAKE, _FILE_MODE)
-            try:
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
-            except OSError as error:
-                os.close(fd)
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise _locked(path, "another process") from error
-                raise
+            if not _take_or_close(fd, EXCLUSIVE):
+                raise _locked(path, "another process")
             identity = _identity(os.fstat(fd))
             _held_locks.add(identity)
             os.pwrite(fd, b"lock", 0)
@@ -336,15 +331,10 @@ class Disk:
             if identity in _held_locks:
                 raise _locked(path, "this process")
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
-            except OSError as error:
-                os.close(fd)
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise StoreLockedError(
-                        f"{path.parent} is in use by a broker: stop it first, or work on a copy"
-                    ) from error
-                raise
+            if not _take_or_close(fd, SHARED):
+                raise StoreLockedError(
+                    f"{path.parent} is in use by a broker: stop it first, or work on a copy"
+                )
             _held_locks.add(identity)
             return DirectoryLock(fd, identity)
 
@@ -457,6 +447,17 @@ def _user_name(user_id: int) -> str:
         return pwd.getpwuid(user_id).pw_name
     except KeyError:
         return str(user_id)
+
+
+def _take_or_close(fd: int, kind: int) -> bool:
+    """As `take_lock`; without the lock the descriptor is closed."""
+    is_held = False
+    try:
+        is_held = take_lock(fd, kind)
+    finally:
+        if not is_held:
+            os.close(fd)
+    return is_held
 
 
 def _identity(stats: os.stat_result) -> tuple[int, int]:

@@ -10,11 +10,11 @@ from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
 from cometmq.store.mapped_file import MappedFile
+from cometmq.store.reading.files import is_file_name
 from cometmq.store.scan import find_record_in
 
 # Less does not even hold the state files of a broker.
 _LEAST_FREE_BYTES: Final = 1024 * 1024
-_FILE_NAME_LENGTH: Final = 20
 _DLEDGER: Final = "dledger-"
 # What every directory of RocksDB has.
 _ROCKSDB: Final = "CURRENT"
@@ -127,11 +127,6 @@ def check_readable(config: StoreConfig, disk: Disk) -> None:
             f"directory of storePathRootDir"
         )
     check_content(config, disk)
-
-
-def is_file_name(name: str) -> bool:
-    """Whether a file of a commit log or a consume queue may have that name: its offset."""
-    return len(name) == _FILE_NAME_LENGTH and name.isdecimal()
 
 
 def check_access(path: Path, disk: Disk, *, write: bool) -> None:

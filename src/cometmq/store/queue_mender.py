@@ -30,7 +30,8 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 from cometmq.store.consume_queue_ext import ExtendedConsumeQueue
 from cometmq.store.dispatch import tags_code_of
-from cometmq.store.scan import ScannedRecord, check_record, next_magic
+from cometmq.store.reading.records import next_magic
+from cometmq.store.scan import ScannedRecord, check_record
 
 log = structlog.get_logger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -12,7 +11,6 @@ from zlib_ng.zlib_ng import crc32
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.record import (
     CRC_MASK,
-    MAGIC,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
@@ -20,13 +18,13 @@ from cometmq.protocol.record import (
 )
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.reading.records import MAGIC_AT, next_magic
 
 _HEAD: Final = struct.Struct(">IIIiiqqiq")
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _INT64_MAX: Final = 2**63 - 1
 _SECTOR: Final = 512
-_MAGIC_AT: Final = 4
 
 
 class ScannedRecord(NamedTuple):
@@ -180,17 +178,11 @@ def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:
 
 def find_record_in(file: MappedFile, position: int) -> ScannedRecord | None:
     """The first intact record of a file that begins at `position` or later."""
-    position += _MAGIC_AT
+    position += MAGIC_AT
     while (position := next_magic(file.map, position, file.size)) >= 0:
-        start = position - _MAGIC_AT
+        start = position - MAGIC_AT
         found = check_record(file.view, start, file.base + start, check_crc=True)
         if isinstance(found, ScannedRecord):
             return found
         position += 1
     return None
-
-
-def next_magic(mapping: mmap.mmap, position: int, end: int) -> int:
-    """Where the next magic of a record stands below `end`, -1 when none does."""
-    found = MAGIC.search(mapping, position, end)
-    return -1 if found is None else found.start()

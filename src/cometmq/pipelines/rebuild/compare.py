@@ -12,8 +12,7 @@ import numpy as np
 from cometmq.pipelines.rebuild.index import last_offset
 from cometmq.pipelines.rebuild.scan import QueueKey
 from cometmq.pipelines.rebuild.work import EXTENSIONS, INDEX, QUEUES, Work
-from cometmq.store.batch_dispatch import UNIT_DTYPE
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE
+from cometmq.store.reading.units import PLACEHOLDER_SIZE, UNIT_DTYPE, is_message
 
 EQUAL: Final = "equal"
 DIFFERENT: Final = "different"
@@ -60,14 +59,13 @@ def compare_queue(work: Work, key: QueueKey, *, kept: bool) -> BuiltQueue:
     for base in sorted(built.keys() | stored.keys()):
         ours = _units(built.get(base), stored.get(base))
         if base in built:
-            is_message = (ours["size"] > 0) & (ours["size"] < PLACEHOLDER_SIZE)
-            found = np.flatnonzero(is_message)
+            found = np.flatnonzero(is_message(ours))
             if len(found):
                 unit = base // UNIT_DTYPE.itemsize
                 first = first if messages else unit + int(found[0])
                 end = unit + int(found[-1]) + 1
                 messages += len(found)
-                size += int(ours["size"][is_message].astype(np.int64).sum())
+                size += int(ours["size"][found].astype(np.int64).sum())
         if stored and not kept and not note:
             note = _difference(work, base, ours, _units(stored.get(base), built.get(base)))
     if stored and not kept and not note and not _same_files(work, EXTENSIONS, place):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -53,9 +53,8 @@ from cometmq.pipelines.rebuild.work import (
     work_on,
 )
 from cometmq.pipelines.report import now
-from cometmq.store.batch_dispatch import UNIT_DTYPE
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE
 from cometmq.store.offline import open_offline
+from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
 __all__ = ["Config", "Report", "run"]
 
@@ -100,20 +99,36 @@ def run(config: Config, context: Context) -> Report:
         state.load()
         if config.install:
             check_installable(work)
-        if "report" not in state.values:
-            state.values["report"] = msgspec.to_builtins(_Rebuild(work, context).run())
-            state.save()
+        report = _report(_Rebuild(work, context), state)
         shutil.rmtree(target / "parts", ignore_errors=True)
-        report = msgspec.convert(state.values["report"], Report)
     if config.install and report.replaced is None:
         with context.progress.step("put into the store") as step:
             report.replaced = str(install(work, state))
             step.outcome = f"what was there is in {report.replaced}"
         report.ended = now()
         report.holds, report.summary = _verdict(report)
-        state.values["report"] = msgspec.to_builtins(report)
-        state.save()
+        _keep(report, state)
     return report
+
+
+def _report(rebuild: _Rebuild, state: State) -> Report:
+    """Build what is not built yet and compare it with the store as that is now, unless an installation
+    has begun: the store then has what was built.
+    """
+    if "report" not in state.values:
+        report = rebuild.run()
+    else:
+        report = msgspec.convert(state.values["report"], Report)
+        if "installing" in state.values or report.replaced is not None:
+            return report
+        rebuild.compare_again(report)
+    _keep(report, state)
+    return report
+
+
+def _keep(report: Report, state: State) -> None:
+    state.values["report"] = msgspec.to_builtins(report)
+    state.save()
 
 
 def _verdict(report: Report) -> tuple[bool, str]:
@@ -146,8 +161,8 @@ class _Rebuild:
         parts = self._scan()
         self._build_queues(parts)
         kept, left_out = self._carry_over()
-        plan = self._build_index(parts)
-        queues, index = self._compare(plan, kept)
+        names = self._build_index(parts).names
+        queues, index = self._compare(names, kept)
         report = Report(
             pipeline="rebuild",
             started=started,
@@ -160,12 +175,21 @@ class _Rebuild:
             log_files=[
                 LogFileScan(p.base, p.end, p.record_count, p.key_count, p.seconds) for p in parts
             ],
-            queues=sorted([*queues, *left_out], key=lambda queue: (queue.topic, queue.queue_id)),
+            queues=_sorted([*queues, *left_out]),
             index=index,
         )
         report.holds, report.summary = _verdict(report)
         shutil.rmtree(work.target / "building", ignore_errors=True)
         return report
+
+    def compare_again(self, report: Report) -> None:
+        """Compare what an earlier run has built: the store's queues may be others by now."""
+        names = tuple(file.name for file in report.index if file.outcome != LEFT_OUT)
+        kept, left_out = self._carry_over()
+        queues, report.index = self._compare(names, kept)
+        report.queues = _sorted([*queues, *left_out])
+        report.holds, report.summary = _verdict(report)
+        report.ended = now()
 
     def _scan(self) -> list[Part]:
         work = self._work
@@ -228,7 +252,7 @@ class _Rebuild:
         return plan
 
     def _compare(
-        self, plan: IndexPlan, kept: set[QueueKey]
+        self, names: Sequence[str], kept: set[QueueKey]
     ) -> tuple[list[BuiltQueue], list[BuiltIndexFile]]:
         work = self._work
         keys = [key for key, _ in queue_directories(work.target / QUEUES)]
@@ -238,11 +262,11 @@ class _Rebuild:
                 lambda at: compare_queue(work, keys[at], kept=keys[at] in kept),
             )
             index = self._map(
-                range(len(plan.names)),
-                lambda at: compare_index_file(work, plan.names[at]),
+                range(len(names)),
+                lambda at: compare_index_file(work, names[at]),
             )
-            if plan.names:
-                index += index_left_out(work, plan.names)
+            if names:
+                index += index_left_out(work, names)
             step.outcome = f"{len(queues):,} queues, {len(index):,} index files"
         return queues, index
 
@@ -254,6 +278,10 @@ class _Rebuild:
         tasks = min(len(numbers), _MOST_TASKS)
         found = context.parallelize(numbers, tasks).map(work).collect() if tasks else []
         return list(found)
+
+
+def _sorted(queues: Iterable[BuiltQueue]) -> list[BuiltQueue]:
+    return sorted(queues, key=lambda queue: (queue.topic, queue.queue_id))
 
 
 def _rows_of(
@@ -291,7 +319,7 @@ def _is_expired(work: Work, directory: Path) -> bool:
     """Whether no unit of a queue is one of a message in the log."""
     for path in sorted(directory.iterdir(), reverse=True):
         units = np.fromfile(path, UNIT_DTYPE)
-        units = units[(units["size"] > 0) & (units["size"] < PLACEHOLDER_SIZE)]
+        units = units[is_message(units)]
         if len(units):
             return int(units["physical_offset"][-1]) < work.min_offset
     return True

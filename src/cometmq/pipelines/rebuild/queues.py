@@ -16,10 +16,10 @@ import numpy as np
 
 from cometmq.pipelines.rebuild.scan import ROW, QueueKey, Rows
 from cometmq.pipelines.rebuild.work import EXTENSIONS, QUEUES, Work, put_in_place
-from cometmq.store.batch_dispatch import UNIT_DTYPE
 from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from cometmq.store.dispatch import Dispatcher
 from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.reading.units import UNIT_DTYPE
 from cometmq.store.scan import ScannedRecord, check_record
 
 

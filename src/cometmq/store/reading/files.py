@@ -10,8 +10,6 @@ File names are offsets in bytes, 20 digits; sizes are taken from the files. Noth
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -22,11 +20,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cometmq.errors import StoreLockedError, StoreUnusableError
+from cometmq.store.reading.lock import SHARED, take_lock
+from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
-UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-assert UNIT.itemsize == 20
-# The size of units that stand for no message: in front of the first one of a queue.
-_PLACEHOLDER_SIZE: Final = 2**31 - 1
 _NAME_LENGTH: Final = 20
 # Of a file of a consume queue, where records begin.
 _SAMPLES: Final = 1024
@@ -59,21 +55,23 @@ class QueueFiles(NamedTuple):
         """
         end = self._end()
         for path in self.paths:
-            units = np.fromfile(path, UNIT)
-            kept = np.flatnonzero(is_message(units) & (units["offset"] >= log_base))
+            units = np.fromfile(path, UNIT_DTYPE)
+            kept = np.flatnonzero(is_message(units) & (units["physical_offset"] >= log_base))
             if len(kept):
                 return _first_unit(path) + int(kept[0]), end
         return end, end
 
     def units(self, start: int, end: int) -> Any:
-        """The units of these queue offsets (UNIT); zeros where no file has any."""
-        units = np.zeros(end - start, UNIT)
+        """The units of these queue offsets (UNIT_DTYPE); zeros where no file has any."""
+        units = np.zeros(end - start, UNIT_DTYPE)
         for path in self.paths:
             first = _first_unit(path)
             low = max(start, first)
-            if low >= end or Path(path).stat().st_size <= (low - first) * UNIT.itemsize:
+            if low >= end or Path(path).stat().st_size <= (low - first) * UNIT_DTYPE.itemsize:
                 continue
-            found = np.fromfile(path, UNIT, end - low, offset=(low - first) * UNIT.itemsize)
+            found = np.fromfile(
+                path, UNIT_DTYPE, end - low, offset=(low - first) * UNIT_DTYPE.itemsize
+            )
             units[low - start : low - start + len(found)] = found
         return units
 
@@ -81,14 +79,14 @@ class QueueFiles(NamedTuple):
         """Places in the log of some of the queue's messages, spread over its files."""
         parts = [np.zeros(0, np.int64)]
         for path in self.paths:
-            units = np.fromfile(path, UNIT)
-            offsets = units["offset"][is_message(units)].astype(np.int64)
+            units = np.fromfile(path, UNIT_DTYPE)
+            offsets = units["physical_offset"][is_message(units)].astype(np.int64)
             parts.append(offsets[:: max(1, len(offsets) // _SAMPLES)])
         return np.concatenate(parts)
 
     def _end(self) -> int:
         for path in reversed(self.paths):
-            written = np.flatnonzero(np.fromfile(path, UNIT)["size"] > 0)
+            written = np.flatnonzero(np.fromfile(path, UNIT_DTYPE)["size"] > 0)
             if len(written):
                 return _first_unit(path) + int(written[-1]) + 1
         return 0
@@ -96,13 +94,7 @@ class QueueFiles(NamedTuple):
 
 def _first_unit(path: str) -> int:
     """The queue offset of a file's first unit."""
-    return int(Path(path).name) // UNIT.itemsize
-
-
-def is_message(units: Any) -> Any:
-    """Which units stand for messages: not those that were never written, nor placeholders."""
-    sizes = units["size"]
-    return (sizes > 0) & (sizes < _PLACEHOLDER_SIZE)
+    return int(Path(path).name) // UNIT_DTYPE.itemsize
 
 
 class StoreFiles:
@@ -193,23 +185,14 @@ def kept_from_brokers(root: Path | str) -> Iterator[None]:
         yield
         return
     try:
-        _share(fd, root)
+        if not take_lock(fd, SHARED):
+            raise StoreLockedError(
+                f"{root} is being written by a broker that runs: stop it first, read a copy of the "
+                "directory, or read the broker itself with the source rocketmq"
+            )
         yield
     finally:
         os.close(fd)
-
-
-def _share(fd: int, root: Path | str) -> None:
-    try:
-        # As Java's FileChannel.tryLock(0, 1, true).
-        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EAGAIN):
-            raise
-        raise StoreLockedError(
-            f"{root} is being written by a broker that runs: stop it first, read a copy of the "
-            "directory, or read the broker itself with the source rocketmq"
-        ) from error
 
 
 def _is_unwritten(file: LogFile) -> bool:
@@ -225,9 +208,14 @@ def map_file(path: str) -> mmap.mmap:
     return mapping
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a file of a commit log or a consume queue may have that name: its offset."""
+    return len(name) == _NAME_LENGTH and name.isdecimal()
+
+
 def _numbered(directory: Path) -> list[Path]:
     return sorted(
         path
         for path in (directory.iterdir() if directory.is_dir() else ())
-        if len(path.name) == _NAME_LENGTH and path.name.isdecimal()
+        if is_file_name(path.name)
     )

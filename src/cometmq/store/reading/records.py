@@ -1,0 +1,43 @@
+"""Which of the records that `read_columns` finds are whole, and where to look on behind those that are not."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Final
+
+import numpy as np
+from zlib_ng.zlib_ng import crc32
+
+from cometmq.protocol.record import CRC_MASK, MAGIC
+from cometmq.protocol.record_columns import Bools, RecordColumns, gather
+
+# Places in a record, from its start.
+MAGIC_AT: Final = 4
+BODY_CRC_AT: Final = 8
+QUEUE_ID_AT: Final = 12
+QUEUE_OFFSET_AT: Final = 20
+
+
+def crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
+    """Whether the CRC of each record is that of its body; of an empty body nothing is asked."""
+    expected = gather(view, ">u4", columns.starts + BODY_CRC_AT)
+    places = zip(
+        columns.body_starts.tolist(), columns.body_ends.tolist(), columns.fit.tolist(), strict=True
+    )
+    # Where fields do not fit, nobody knows where the body is.
+    sums = np.array(
+        [crc32(view[start:end]) & CRC_MASK if fits else -1 for start, end, fits in places], np.int64
+    )
+    holds: Bools = (sums == expected) | (columns.body_starts == columns.body_ends)
+    return holds
+
+
+def up_to_first(columns: RecordColumns, good: Bools) -> RecordColumns:
+    """The records in front of the first one that is not `good`."""
+    return columns if good.all() else columns.select(slice(int(np.argmin(good))))
+
+
+def next_magic(mapping: mmap.mmap, position: int, end: int) -> int:
+    """Where the next magic of a record stands below `end`, -1 when none does."""
+    found = MAGIC.search(mapping, position, end)
+    return -1 if found is None else found.start()
