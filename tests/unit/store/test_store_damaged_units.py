@@ -26,6 +26,13 @@ BODY = 256 - 91 - len("orders") - len("TAGS\x01a\x02")
 TAGS_AT_BIT = 96
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no search end early because a busy machine interrupted it."""
+    monkeypatch.setattr(queue_mender, "_STEP_S", 60.0)
+    monkeypatch.setattr(queue_mender, "_REST", 0)
+
+
 @pytest.fixture
 def big_box(make_box: Callable[..., Box]) -> Box:
     return make_box(
@@ -209,8 +216,6 @@ def test_a_long_search_is_done_in_parts_and_none_holds_the_loop(
     big_box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_mender, "_STEP_RECORDS", 64)
-    monkeypatch.setattr(queue_mender, "_STEP_S", 60.0)
-    monkeypatch.setattr(queue_mender, "_REST", 0)
     store = big_box.open()
     put(store, b"first")
     for _ in range(1000):
