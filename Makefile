@@ -70,7 +70,7 @@ fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (def
 	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
 
 crash: compiled ## Kills, power losses, cut links, a storm of members, a million messages; 500 kills under Spark
-	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash -n 2 --dist worksteal $(ARGS)
+	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash $(PARALLEL) $(ARGS)
 	@if [ "$${COMETMQ_SPARK_KILLS:-500}" = 0 ]; then :; elif scripts/java-for-spark; then \
 		$(MAKE) -s $(SPARK_READY) && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \
 	else echo "Not run: kills under Spark, which needs Java 17 or newer."; fi

@@ -144,7 +144,7 @@ class JavaPeer(Peer):
         self._jvm_flags = [f"-Xms{heap_mib}m", *STOCK_GC_FLAGS]
         self._heap_mib = heap_mib
         self._conf = {**STOCK_JAVA_CONF, **conf}
-        self._namesrv = JavaNamesrv(directory=_made(directory / "namesrv"))
+        self._namesrv = JavaNamesrv(directory=_made(directory / "namesrv"), jvm_flags=())
         self._broker = JavaBroker(
             self._namesrv.address,
             broker_name=BROKER_NAME,

@@ -91,6 +91,36 @@ def test_levels_and_times_are_kept(face: Face, name: str) -> None:
         assert message.queue_id == sent[message.body].queue.queue_id
 
 
+def test_delivered_delayed_messages_carry_no_prepared_flag(client: RawClient, name: str) -> None:
+    """As a Java broker stores them: 0 in the field in which a committed transaction names its half."""
+    at_ms = str(int(time.time() * 1000) + 1200)
+    for extra in (
+        *[{"DELAY": "1"}] * 3,
+        *[{"TIMER_DELIVER_MS": at_ms}] * 3,
+        {"TIMER_DELAY_MS": "1100"},
+        {"TIMER_DELAY_SEC": "1"},
+    ):
+        text = properties({"UNIQ_KEY": "U", **extra})
+        now_ms = int(time.time() * 1000)
+        answer = client.ask(10, send_ext(name, properties=text, bornTimestamp=now_ms), b"body")
+        assert answer.code == 0, answer.remark
+
+    def records() -> list[bytes]:
+        pull = pull_ext(name, queueOffset=0, consumerGroup="looker")
+        body = client.ask(11, pull).body
+        found = []
+        while body:
+            size = int.from_bytes(body[:4], "big")
+            found.append(body[:size])
+            body = body[size:]
+        return found
+
+    eventually(lambda: len(records()) == 8)
+    # sys flag, reconsume times and prepared transaction offset of records with IPv4 hosts.
+    for record in records():
+        assert (record[36:40], record[72:76], record[76:84]) == (bytes(4), bytes(4), bytes(8))
+
+
 def test_tags_select_among_delayed_messages(face: Face, name: str) -> None:
     received = Received()
     producer = face.producer(name)

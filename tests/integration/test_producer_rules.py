@@ -24,10 +24,10 @@ from cometmq.errors import (
     TooManyRequestsError,
 )
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import response
-from cometmq.protocol.headers import GetRouteInfoRequestHeader
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.requests import GET_ROUTEINFO_BY_TOPIC
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.portal import LoopThread
@@ -241,8 +241,7 @@ def name_server(broker_port: int) -> Iterator[str]:
     body = encode_body(route)
     handlers = Handlers()
     handlers.register(
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        GetRouteInfoRequestHeader,
+        GET_ROUTEINFO_BY_TOPIC,
         lambda *_: response(ResponseCode.SUCCESS, body=body),
     )
     thread = LoopThread("name-server")

@@ -131,7 +131,9 @@ def test_a_member_of_the_group_answers_for_one_that_died(
     survivor = face.listener(check=COMMIT)
     # It never sent anything, and never heard of the topic.
     face.producer(name, survivor, instance_name="survivor")
-    assert sorted(face.received(name).wait_for(2), key=lambda m: m.body)[0].body == b"orphan"
+    received = face.received(name)
+    # A Java broker that asks again before it has the answer commits a message twice.
+    eventually(lambda: set(received.bodies) == {b"orphan", b"second"})
     eventually(resolved)
 
 

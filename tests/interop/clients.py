@@ -22,6 +22,7 @@ or nothing), and it fails its consumer `fail-times[i % len(fail-times)]` times.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import shutil
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.interop.peers import (
+    QUICK_JAVA,
     PeerError,
     clean_environment,
     go_binary,
@@ -42,10 +44,12 @@ from tests.interop.peers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 Event = dict[str, Any]
 
+# What a program that serves prints when a scenario is over.
+ENDED = b'{"event":"ended"}\n'
 NOTE = "grün € 😀"
 RUN_TIMEOUT_S = 300.0
 FINISH_TIMEOUT_S = 120.0
@@ -58,32 +62,96 @@ def body_pattern(index: int, size: int) -> bytes:
     return bytes((index * 31 + j * 7 + j // 256) & 0xFF for j in range(size))
 
 
-class RunningClient:
-    """One client process; its events are read in the background. A context manager."""
+class ClientProcess:
+    """The process of a client program, its home and its standard error.
 
-    def __init__(self, label: str, command: list[str]) -> None:
+    A program that serves runs one scenario after the other, since to start a JVM takes longer than
+    most scenarios: a line on its standard input names a scenario, the line `end` ends it, and the
+    event `ended` says that the next may come. Any other program runs the scenario of its command
+    line, which ends when standard input closes.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="interop-client-"))
+        self.errors = (self.home / "stderr").open("w+b")
+        self.popen = subprocess.Popen(
+            [part.replace("{home}", str(self.home)) for part in command],
+            cwd=self.home,
+            # Clients write logs below the home directory; a temporary one keeps the real one clean.
+            env={**clean_environment(), "HOME": str(self.home)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+        )
+
+    def tell(self, line: str) -> None:
+        """Write a line to standard input; whether the process still reads it shows elsewhere."""
+        assert self.popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.write(line.encode() + b"\n")
+            self.popen.stdin.flush()
+
+    def close_stdin(self) -> None:
+        """Tell the program that nothing more comes."""
+        assert self.popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.close()
+
+    def close(self) -> None:
+        """Kill the process if it still runs, and remove its home."""
+        self.popen.kill()
+        self.popen.wait()
+        self.close_stdin()
+        assert self.popen.stdout is not None
+        self.popen.stdout.close()
+        self.errors.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+# Processes that wait for a scenario, by command line, and how many of a kind are kept.
+_idle: dict[tuple[str, ...], list[ClientProcess]] = {}
+IDLE_OF_A_KIND = 2
+
+
+@atexit.register
+def _close_idle() -> None:
+    for processes in _idle.values():
+        while processes:
+            processes.pop().close()
+
+
+class RunningClient:
+    """A client that runs a scenario; its events are read in the background. A context manager.
+
+    A process of a program that serves is taken from those that are idle and, after a clean end,
+    given back to them.
+    """
+
+    def __init__(
+        self, label: str, command: Sequence[str], scenario: Sequence[str], *, serves: bool
+    ) -> None:
         self.label = label
         self.events: list[Event] = []
         self._changed = threading.Condition()
-        self._home = Path(tempfile.mkdtemp(prefix="interop-client-"))
-        self._errors = (self._home / "stderr").open("w+b")
-        # Clients write logs below the home directory; a temporary one keeps the real one clean.
-        environment = {**clean_environment(), "HOME": str(self._home)}
-        command = [part.replace("{home}", str(self._home)) for part in command]
-        self._process = subprocess.Popen(
-            command,
-            cwd=self._home,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
+        self._ended = False
+        self._idle = _idle.setdefault(tuple(command), [])
+        if serves:
+            self._process = self._idle.pop() if self._idle else ClientProcess(command)
+            self._process.tell("\t".join(scenario))
+        else:
+            self._process = ClientProcess([*command, *scenario])
+        self._serves = serves
+        self._popen = self._process.popen
+        self._given_back = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            if line == ENDED:
+                self._ended = True
+                break
             # A client library may print a line of its own.
             if line.startswith(b'{"event"'):
                 event = json.loads(line)
@@ -123,47 +191,46 @@ class RunningClient:
         return self.named("message")
 
     def finish(self, timeout_s: float = FINISH_TIMEOUT_S) -> list[Event]:
-        """Close standard input, wait for a clean end and return all events."""
-        self._close_stdin()
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            self.kill()
-            raise PeerError(
-                f"{self.label}: no end after {timeout_s:.0f} s\n{self._report()}"
-            ) from error
+        """Tell the scenario to end, wait for its clean end and return all events."""
+        if self._serves:
+            self._process.tell("end")
+        else:
+            self._process.close_stdin()
         self._reader.join(timeout_s)
-        if code != 0:
+        if self._reader.is_alive():
+            self.kill()
+            raise PeerError(f"{self.label}: no end after {timeout_s:.0f} s\n{self._report()}")
+        if self._ended:
+            self._give_back()
+        elif (code := self._popen.wait(timeout_s)) or self._serves:
             raise PeerError(f"{self.label}: exit status {code}\n{self._report()}")
         return list(self.events)
 
     def kill(self) -> None:
         """End the process at once."""
-        self._process.kill()
-        self._process.wait()
+        self._popen.kill()
+        self._popen.wait()
 
-    def _close_stdin(self) -> None:
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+    def _give_back(self) -> None:
+        self._given_back = True
+        if len(self._idle) < IDLE_OF_A_KIND:
+            self._idle.append(self._process)
+        else:
+            self._process.close()
 
     def _report(self) -> str:
-        self._errors.seek(0)
-        errors = self._errors.read().decode(errors="replace")
+        self._process.errors.seek(0)
+        errors = self._process.errors.read().decode(errors="replace")
         return f"last events: {self.events[-5:]}\nstderr: {errors[-3000:]}"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._close_stdin()
-        if self._process.poll() is None:
+        if not self._given_back:
             self.kill()
-        self._reader.join(FINISH_TIMEOUT_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._errors.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+            self._reader.join(FINISH_TIMEOUT_S)
+            self._process.close()
 
 
 def _count(events: list[Event], name: str) -> int:
@@ -175,6 +242,8 @@ class ClientProgram:
 
     label: str
     tools: tuple[str, ...]
+    # Whether it runs one scenario after the other; see `ClientProcess`.
+    serves = False
 
     def command(self) -> list[str]:
         """The command line up to the scenario; builds the program when needed."""
@@ -185,7 +254,9 @@ class ClientProgram:
         if scenario == "consume":
             args.setdefault("timeout_ms", EXPECTED_WITHIN_MS)
         flags = [f"--{name.replace('_', '-')}={_text(value)}" for name, value in args.items()]
-        return RunningClient(f"{self.label} {scenario}", [*self.command(), scenario, *flags])
+        return RunningClient(
+            f"{self.label} {scenario}", self.command(), [scenario, *flags], serves=self.serves
+        )
 
     def run(self, scenario: str, **args: object) -> list[Event]:
         """Run a scenario to its end and return its events."""
@@ -217,6 +288,7 @@ class JavaClient(ClientProgram):
     """
 
     tools = ("java", "mvn")
+    serves = True
 
     def __init__(self, line: int, *, binary_headers: bool = False) -> None:
         assert line in (4, 5), line
@@ -227,8 +299,7 @@ class JavaClient(ClientProgram):
     def command(self) -> list[str]:
         """`java ... cometmq.interop.Main` with its home in the client's temporary directory."""
         classpath = java_classpath(f"client{self.line}")
-        # A short-lived client gains from a quick compiler, and two cores from a serial collector.
-        flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Duser.home={home}"]
+        flags = [*QUICK_JAVA, "-Xmx256m", "-Duser.home={home}"]
         # A member that meets a race at its start tries again after this, not after 20 s.
         flags.append("-Drocketmq.client.rebalance.waitInterval=2000")
         flags.append(f"-Drocketmq.serialize.type={self._serialize_type}")
@@ -262,6 +333,7 @@ class CometClient(ClientProgram):
 
     label = "cometmq"
     tools = ()
+    serves = True
 
     def command(self) -> list[str]:
         """`python python_client.py`, by the interpreter that runs the tests."""

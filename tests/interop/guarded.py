@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.certificates import Authority, Pair
-from tests.interop.peers import JavaBroker, JavaNamesrv
+from tests.interop.peers import QUICK_JAVA, JavaBroker, JavaNamesrv
 
 from cometmq import Credentials, Tls
 from cometmq.protocol.command import RemotingCommand
@@ -92,6 +92,7 @@ class TlsFiles:
         """A server that enforces TLS and wants clients to show a certificate; and the same as a
         client of other servers."""
         return [
+            *QUICK_JAVA,
             "-Dtls.test.mode.enable=false",
             "-Dtls.server.mode=enforcing",
             *_pair("server", self.server),

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tests.interop.peers import PeerError, clean_environment, java_classpath
+from tests.interop.peers import QUICK_JAVA, PeerError, clean_environment, java_classpath
 
 
 class Printed(NamedTuple):
@@ -33,7 +33,7 @@ class MqAdmin:
         self._namesrv = namesrv
         self._home = Path(tempfile.mkdtemp(prefix="mqadmin-"))
         self._errors = (self._home / "stderr").open("w+b")
-        flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+        flags = [*QUICK_JAVA, "-Xmx256m"]
         flags.append(f"-Duser.home={self._home}")
         _write_logback(self._home)
         classpath = java_classpath(f"tools{line}")

@@ -1,7 +1,7 @@
 """Client program of the interop suite over CometMQ's own blocking clients.
 
-`python python_client.py <scenario> --name=value ...`, JSON lines on standard output; scenarios
-(produce, consume, request, transact) and events are those of the Java program.
+It takes scenarios (produce, consume, request, transact) from standard input and prints events, as the
+Java program does.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def transact(args: dict[str, str]) -> None:
             emit_sent(index, 1, result)
             emit("state", index=index, state=result.state.value)
         emit("all-sent")
-        sys.stdin.buffer.read()
+        await_end()
     emit("summary", checked=listener.checked)
 
 
@@ -263,7 +263,7 @@ def consume(args: dict[str, str]) -> None:
             stack.enter_context(consumer)
             emit("started", member=name)
         if args.get("until-stdin") == "true":
-            sys.stdin.buffer.read()
+            await_end()
         else:
             received.done.wait(int(args.get("timeout-ms", "60000")) / 1000)
     emit("summary", received=received.count)
@@ -336,12 +336,31 @@ def described(one: MessageExt) -> dict[str, Any]:
     }
 
 
-def main(argv: list[str]) -> None:
-    """Run the scenario that the command line names."""
-    args = dict(argument.removeprefix("--").split("=", 1) for argument in argv[1:])
+def await_end() -> None:
+    """Wait for the line that ends the scenario, or for the end of standard input."""
+    if not _ends:
+        line = sys.stdin.readline()
+        assert line in {"end\n", ""}, f"a scenario runs, this is no end: {line}"
+        _ends.append(line)
+
+
+# The line that ended the running scenario, once it came.
+_ends: list[str] = []
+
+
+def main() -> None:
+    """Run the scenarios that the lines of standard input name, one after the other."""
     scenarios = {"produce": produce, "consume": consume, "request": ask, "transact": transact}
-    scenarios[argv[0]](args)
+    while line := sys.stdin.readline():
+        scenario, *arguments = line.removesuffix("\n").split("\t")
+        _ends.clear()
+        _recall_handles.clear()
+        scenarios[scenario](
+            dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
+        )
+        await_end()
+        emit("ended")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 QUICK = {
-    # A producer has this long for its verdict until it is asked.
-    "transactionTimeOut": "1500",
+    # A producer has this long for its verdict until it is asked, also on a machine that is busy: an
+    # answer besides the verdict has a Java broker commit twice.
+    "transactionTimeOut": "3000",
     "transactionCheckInterval": "1000",
     "transactionOpBatchInterval": "200",
     # Nothing is given up while a slow machine gets its producer ready.
@@ -72,6 +73,18 @@ def sent_all(client: RunningClient) -> None:
     client.wait_for(lambda events: any(event["event"] == "all-sent" for event in events))
 
 
+def consumed(client: ClientProgram, base: dict[str, Any], wanted: list[int]) -> list[Event]:
+    """The messages of a topic as a group consumes them: those wanted, and no others.
+
+    A rebalance may deliver one twice; `check_nothing_else` says that the log holds it once.
+    """
+    with client.start("consume", **base, until_stdin=True) as consumer:
+        wait_until(lambda: set(indexes(consumer.named("message"))) >= set(wanted))
+        received = [event for event in consumer.finish() if event["event"] == "message"]
+    assert set(indexes(received)) == set(wanted)
+    return received
+
+
 def check_nothing_else(namesrv: str, topic: str, expected: list[int]) -> None:
     """The topic holds these messages, each once."""
     assert indexes(JavaClient(5).pull(namesrv=namesrv, topic=topic)) == expected
@@ -97,9 +110,7 @@ def test_commit_rollback_and_unknown(
         assert states == [JAVA_STATES.get(v, "UNKNOW") for v in verdicts] * 5
         wanted = [index for index in range(20) if index % 4 != 1]
         consumer = JavaClient(5) if client.label == "cometmq" else CometClient()
-        events = consumer.run("consume", **base, group=fresh("readers"), expected=15)
-        received = [event for event in events if event["event"] == "message"]
-        assert indexes(received) == wanted
+        received = consumed(consumer, {**base, "group": fresh("readers")}, wanted)
         asked = producer.named("checked")
         producer.finish()
     # All that was said in time was not asked for; the rest was, until the answer came.
@@ -142,9 +153,11 @@ def test_another_member_answers_for_a_producer_that_died(
     with CLIENTS[answers].start("transact", **base, **known, member="b", check="commit") as second:
         wait_until(lambda: set(indexes(second.named("checked"))) >= set(range(5)))
         readers = {**base, "group": fresh("readers")}
-        events = CometClient().run("consume", **readers, expected=6)
-        assert indexes([e for e in events if e["event"] == "message"]) == [*range(5), 9]
+        consumed(CometClient(), readers, [*range(5), 9])
         second.finish()
+    # A Java broker that asks again before it has the answer commits a message twice.
+    if broker == "comet":
+        check_nothing_else(namesrv, base["topic"], [*range(5), 9])
 
 
 @pytest.mark.parametrize(
@@ -191,8 +204,7 @@ def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
             unknown = {index for index in range(30) if index % 3 == 2}
             wait_until(lambda: set(indexes(producer.named("checked"))) >= unknown)
             wanted = [index for index in range(30) if index % 3 != 1]
-            events = CometClient().run("consume", **base, expected=20)
-            assert indexes([e for e in events if e["event"] == "message"]) == wanted
+            consumed(CometClient(), base, wanted)
             assert set(indexes(producer.named("checked"))) == unknown, "what ended is not asked for"
             producer.finish()
         check_nothing_else(comet_namesrv, "moved", wanted)

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.admin.servers import AdminClient
-from cometmq.protocol.bodies import KVTable
-from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.command import RemotingCommand, request
-from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol import requests
+from cometmq.protocol.header import NoHeader
 from cometmq.runtime.config import format_properties, parse_properties
 
 _REFUSED: Final = "refused_"
@@ -39,10 +37,10 @@ class BrokersAdmin(AdminClient):
 
     async def runtime_info(self, address: str) -> dict[str, str]:
         """What the broker tells of itself, by Java's keys and its own."""
-        answer = await self._ask(
-            address, request(RequestCode.GET_BROKER_RUNTIME_INFO), "the runtime information"
+        answer = await self._remoting.ask(
+            address, requests.GET_BROKER_RUNTIME_INFO, NoHeader(), what="the runtime information"
         )
-        return decode_body(bytes(answer.body), KVTable).table
+        return answer.body.table
 
     async def next_deletion(self, address: str) -> NextDeletion | None:
         """What `cometmq store explain` says first; None of a broker of another make, or an empty one."""
@@ -64,19 +62,26 @@ class BrokersAdmin(AdminClient):
 
     async def config(self, address: str) -> dict[str, str]:
         """Every setting in force."""
-        answer = await self._ask(
-            address, request(RequestCode.GET_BROKER_CONFIG), "the configuration"
+        answer = await self._remoting.ask(
+            address, requests.GET_BROKER_CONFIG, NoHeader(), what="the configuration"
         )
-        return parse_properties(bytes(answer.body).decode(), f"the answer of {address}")
+        return parse_properties(answer.body.decode(), f"the answer of {address}")
 
     async def update_config(self, address: str, changes: Mapping[str, str]) -> None:
         """Change settings of the running broker and of its configuration file: all or none."""
-        command: RemotingCommand = request(RequestCode.UPDATE_BROKER_CONFIG)
-        command.body = format_properties(changes).encode()
-        await self._ask(address, command, f"the change of {', '.join(changes)}")
+        await self._remoting.ask(
+            address,
+            requests.UPDATE_BROKER_CONFIG,
+            NoHeader(),
+            format_properties(changes).encode(),
+            what=f"the change of {', '.join(changes)}",
+        )
 
     async def delete_expired_files(self, address: str) -> None:
         """Let files of the commit log that have expired go soon, whatever the hour."""
-        await self._ask(
-            address, request(RequestCode.DELETE_EXPIRED_COMMITLOG), "the deletion of expired files"
+        await self._remoting.ask(
+            address,
+            requests.DELETE_EXPIRED_COMMITLOG,
+            NoHeader(),
+            what="the deletion of expired files",
         )

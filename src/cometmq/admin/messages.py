@@ -12,25 +12,22 @@ from typing import Final
 
 import structlog
 
-from cometmq.admin.servers import TIMEOUT_S, AdminClient, master_of
+from cometmq.admin.servers import AdminClient, master_of
 from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, check_group, dlq_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import COMPRESSED, PULL_SUBSCRIPTION
-from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
-from cometmq.protocol.command import request
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.compression import decompress
 from cometmq.protocol.headers import (
     GetMaxOffsetRequestHeader,
-    OffsetResponseHeader,
     PullMessageRequestHeader,
-    PullMessageResponseHeader,
     ResumeCheckHalfMessageRequestHeader,
     SearchOffsetRequestHeader,
 )
 from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.protocol.record import StoredRecord, read_records
 from cometmq.protocol.redrive import (
     NO_END_MS,
@@ -48,6 +45,11 @@ _MESSAGES_AT_ONCE: Final = 32
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 # A broker answers after a second, but then it may be busy sending.
 _REDRIVE_TIMEOUT_S: Final = 15.0
+_NOTHING_FOUND: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_OFFSET_MOVED,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,12 @@ class MessagesAdmin(AdminClient):
         header = ResumeCheckHalfMessageRequestHeader(
             msg_id=offset_msg_id, topic=TRANS_CHECK_MAX_TIME_TOPIC
         )
-        command = request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
-        address = f"{place.host}:{place.port}"
-        await self._ask(address, command, f"resuming the half message {offset_msg_id}")
+        await self._remoting.ask(
+            f"{place.host}:{place.port}",
+            requests.RESUME_CHECK_HALF_MESSAGE,
+            header,
+            what=f"resuming the half message {offset_msg_id}",
+        )
 
     # Inside
 
@@ -158,16 +163,19 @@ class MessagesAdmin(AdminClient):
         self, address: str, header: RedriveDeadLettersRequestHeader, selection: LetterSelection
     ) -> RedriveReport | None:
         """None from a broker without dead letters of the group."""
-        body = encode_body(selection)
-        what = f"redrive {header.redrive_id} of group {header.group}"
         while True:
-            command = request(OwnRequestCode.REDRIVE_DEAD_LETTERS, header, body)
-            answer = await self._remoting.call(address, command, _REDRIVE_TIMEOUT_S)
+            answer = await self._remoting.ask(
+                address,
+                requests.REDRIVE_DEAD_LETTERS,
+                header,
+                selection,
+                what=f"redrive {header.redrive_id} of group {header.group}",
+                timeout_s=_REDRIVE_TIMEOUT_S,
+                also=(ResponseCode.QUERY_NOT_FOUND,),
+            )
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
-            if answer.code != ResponseCode.SUCCESS:
-                raise refused(answer, address, what)
-            report = decode_body(bytes(answer.body), RedriveReport)
+            report = answer.body
             if report.finished:
                 return report
 
@@ -184,21 +192,19 @@ class MessagesAdmin(AdminClient):
         search = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=begin_ms
         )
-        found = await self._ask(
+        found = await self._remoting.ask(
             address,
-            request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search),
-            f"the offset of {queue} at {begin_ms}",
+            requests.SEARCH_OFFSET_BY_TIMESTAMP,
+            search,
+            what=f"the offset of {queue} at {begin_ms}",
         )
-        highest = await self._ask(
+        highest = await self._remoting.ask(
             address,
-            request(
-                RequestCode.GET_MAX_OFFSET,
-                GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
-            ),
-            f"the max offset of {queue}",
+            requests.GET_MAX_OFFSET,
+            GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
+            what=f"the max offset of {queue}",
         )
-        offset = found.header(OffsetResponseHeader).offset
-        end = highest.header(OffsetResponseHeader).offset
+        offset, end = found.header.offset, highest.header.offset
         while offset < end:
             records, offset = await self._pull(address, queue, offset)
             for record in records:
@@ -224,19 +230,18 @@ class MessagesAdmin(AdminClient):
             subscription="*",
             expression_type="TAG",
         )
-        command = request(RequestCode.PULL_MESSAGE, header)
-        answer = await self._remoting.call(address, command, TIMEOUT_S)
+        what = f"the messages of {queue} from {offset} on"
+        answer = await self._remoting.ask(
+            address, requests.PULL_MESSAGE, header, what=what, also=_NOTHING_FOUND
+        )
         if answer.code == ResponseCode.SUCCESS:
-            found = answer.header(PullMessageResponseHeader)
-            return _records(bytes(answer.body), queue), found.next_begin_offset
-        if answer.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
-            # Retention took what was there, or nothing between here and there is left.
-            found = answer.header(PullMessageResponseHeader)
-            if found.next_begin_offset > offset:
-                return [], found.next_begin_offset
-        if answer.code != ResponseCode.PULL_NOT_FOUND:
-            raise refused(answer, address, f"the messages of {queue} from {offset} on")
-        return [], 2**63 - 1
+            return _records(answer.body, queue), answer.header.next_begin_offset
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            return [], 2**63 - 1
+        # Retention took what was there, or nothing between here and there is left.
+        if answer.header.next_begin_offset <= offset:
+            raise refused(answer.command, address, what)
+        return [], answer.header.next_begin_offset
 
 
 def _records(body: bytes, queue: MessageQueue) -> list[StoredRecord]:

@@ -6,18 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cometmq.admin.servers import TIMEOUT_S, AdminClient, master_of
+from cometmq.admin.servers import AdminClient, master_of
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import request
-from cometmq.protocol.header import Header
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
-    OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
 )
-from cometmq.remoting.credentials import refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,44 +63,32 @@ class OffsetsAdmin(AdminClient):
         self, address: str, queue: MessageQueue, group: str | None
     ) -> QueueOffsets:
         topic, queue_id = queue.topic, queue.queue_id
-        lowest = await self._offset(
+        lowest = await self._remoting.ask(
             address,
-            RequestCode.GET_MIN_OFFSET,
+            requests.GET_MIN_OFFSET,
             GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id),
-            f"the min offset of {queue}",
+            what=f"the min offset of {queue}",
         )
-        highest = await self._offset(
+        highest = await self._remoting.ask(
             address,
-            RequestCode.GET_MAX_OFFSET,
+            requests.GET_MAX_OFFSET,
             GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
-            f"the max offset of {queue}",
+            what=f"the max offset of {queue}",
         )
         committed = None
         if group is not None:
-            committed = await self._offset(
+            stored = await self._remoting.ask(
                 address,
-                RequestCode.QUERY_CONSUMER_OFFSET,
+                requests.QUERY_CONSUMER_OFFSET,
                 QueryConsumerOffsetRequestHeader(
                     consumer_group=group, topic=topic, queue_id=queue_id
                 ),
-                f"the offset of group {group} at {queue}",
+                what=f"the offset of group {group} at {queue}",
+                also=(ResponseCode.QUERY_NOT_FOUND,),
             )
-        assert lowest is not None, "only a group's offset may be missing"
-        assert highest is not None, "only a group's offset may be missing"
-        return QueueOffsets(queue, lowest, highest, committed)
-
-    async def _offset(
-        self, address: str, code: RequestCode, header: Header, what: str
-    ) -> int | None:
-        answer = await self._remoting.call(address, request(code, header), TIMEOUT_S)
-        if (
-            code == RequestCode.QUERY_CONSUMER_OFFSET
-            and answer.code == ResponseCode.QUERY_NOT_FOUND
-        ):
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer, address, what)
-        return answer.header(OffsetResponseHeader).offset
+            if stored.code == ResponseCode.SUCCESS:
+                committed = stored.header.offset
+        return QueueOffsets(queue, lowest.header.offset, highest.header.offset, committed)
 
 
 def stored(offsets: Iterable[QueueOffsets]) -> int:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Self
 
 from cometmq.errors import RemotingError, RouteNotFoundError
 from cometmq.model.route import TopicRouteData
-from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
-from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.limits import check_route
 from cometmq.remoting.client import RemotingClient
-from cometmq.remoting.credentials import Credentials, check_credentials, refused
+from cometmq.remoting.credentials import Credentials, check_credentials
 from cometmq.remoting.tls import Tls, tls_of
-
-TIMEOUT_S: Final = 3.0
 
 
 class AdminClient:
@@ -45,23 +42,19 @@ class AdminClient:
     async def __aexit__(self, *_exc: object) -> None:
         await self.close()
 
-    async def _ask(
-        self, address: str, command: RemotingCommand, what: str, timeout_s: float = TIMEOUT_S
-    ) -> RemotingCommand:
-        """The answer of a server that does not refuse; `what` was asked for, should it do so."""
-        answer = await self._remoting.call(address, command, timeout_s)
-        if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer, address, what)
-        return answer
-
     async def _route(self, topic: str) -> TopicRouteData:
         """The route as the first name server that answers knows it."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         failure: RemotingError | None = None
         for address in self._namesrv:
-            command: RemotingCommand = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             try:
-                answer = await self._remoting.call(address, command, TIMEOUT_S)
+                answer = await self._remoting.ask(
+                    address,
+                    requests.GET_ROUTEINFO_BY_TOPIC,
+                    header,
+                    what=f"the route of topic {topic}",
+                    also=(ResponseCode.TOPIC_NOT_EXIST,),
+                )
             except RemotingError as error:
                 failure = error
                 continue
@@ -69,12 +62,10 @@ class AdminClient:
                 raise RouteNotFoundError(
                     f"the name server {address} knows no route of topic {topic}",
                     code=answer.code,
-                    remark=answer.remark,
+                    remark=answer.command.remark,
                     address=address,
                 )
-            if answer.code != ResponseCode.SUCCESS:
-                raise refused(answer, address, f"the route of topic {topic}")
-            return check_route(decode_body(bytes(answer.body), TopicRouteData))
+            return check_route(answer.body)
         assert failure is not None, "there is at least one name server"
         raise failure
 

@@ -1,9 +1,10 @@
-"""Pulls that run ahead of the heartbeat that announces their subscription.
+"""Hold pulls that run ahead of the heartbeat that announces their subscription.
 
-A Java consumer gives its subscription a new version whenever its queues change, and sends the
-heartbeat that says so and the first pulls at the same time, over one connection but from different
-threads. A pull that comes first would be refused, and the consumer would then leave that queue alone
-for three seconds (DefaultMQPushConsumerImpl.pullTimeDelayMillsWhenException).
+A Java consumer gives its subscription a new version whenever its queues change. It sends the
+heartbeat with the new version and the first pulls at the same time, over one connection but from
+different threads. If the broker refused a pull that comes before the heartbeat, the consumer would
+leave that queue alone for three seconds
+(DefaultMQPushConsumerImpl.pullTimeDelayMillsWhenException).
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from cometmq.protocol.codes import ResponseCode
 
 HEARTBEAT_WAIT_S: Final = 1.0
 MAX_WAITING: Final = 10_000
-# Each is a pull, which may bring some hundred kilobytes.
+# Pulls tried in one turn of the loop; the answer to each may have some hundred kilobytes.
 TRIED_PER_TURN: Final = 64
 
-# The refusals that a heartbeat which is on its way makes good.
+# A pull refused with one of these codes can be served once the heartbeat has come.
 AHEAD: Final = frozenset(
     {ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.FILTER_DATA_NOT_LATEST}
 )
 
 
-# Answers a pull, unless it is still ahead and may wait on (`final` is false): then it returns False.
-# Must not raise.
+# Called with `final`. Answers the pull and returns True, or returns False if the pull is still
+# ahead of its heartbeat and `final` is false. Must not raise.
 Serve = Callable[[bool], bool]
 
 
@@ -41,19 +42,20 @@ class _Waiting:
 
 
 class AwaitedHeartbeats:
-    """Lets such pulls wait for heartbeats of their group, HEARTBEAT_WAIT_S at most. For the loop's
-    thread only.
+    """Lets pulls wait for a heartbeat of their group, HEARTBEAT_WAIT_S at most.
+
+    For the loop's thread only.
     """
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[_Waiting, None]] = {}
-        # Those of a group that are still to be tried since its last heartbeat.
+        # By group: the pulls still to be tried since its last heartbeat.
         self._to_try: dict[str, deque[_Waiting]] = {}
         self._heard_again: set[str] = set()
         self._count = 0
 
     def hold(self, group: str, serve: Serve) -> bool:
-        """Let a pull wait; False when MAX_WAITING others do, and it is to be refused now."""
+        """Let a pull wait. Return False if MAX_WAITING others wait: the caller refuses the pull."""
         if self._count >= MAX_WAITING:
             return False
         waiting = _Waiting(serve)
@@ -65,7 +67,7 @@ class AwaitedHeartbeats:
         return True
 
     def heard(self, group: str, _subscriptions: list[SubscriptionData]) -> None:
-        """A heartbeat of the group is being taken in: what waits is tried when that is done."""
+        """Try the group's waiting pulls in the next turn, when the heartbeat has been taken in."""
         if group in self._to_try:
             self._heard_again.add(group)
         elif group in self._groups:

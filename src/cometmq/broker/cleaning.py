@@ -13,7 +13,8 @@ import structlog
 
 from cometmq.broker.topics import TopicManager
 from cometmq.model import names
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.remoting.connection import Connection
@@ -73,12 +74,9 @@ class CleaningHandlers:
         self._queues_removed = queues_removed
 
     def register(self, handlers: Handlers) -> None:
-        for code, handler in (
-            (RequestCode.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log),
-            (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_consume_queue),
-            (RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused_topic),
-        ):
-            handlers.register(code, NoHeader, handler)
+        handlers.register(requests.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log)
+        handlers.register(requests.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_consume_queue)
+        handlers.register(requests.CLEAN_UNUSED_TOPIC, self.clean_unused_topic)
 
     def delete_expired_commit_log(
         self, connection: Connection, _: Request[NoHeader]

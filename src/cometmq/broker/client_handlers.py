@@ -20,19 +20,20 @@ from cometmq.errors import ConnectionLostError, FilterExpressionError
 from cometmq.filtering.sql92 import compile_sql
 from cometmq.model import names
 from cometmq.model.subscription import EXPRESSION_SQL92, ConsumerData
+from cometmq.protocol import requests
 from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
-from cometmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, request, response
+from cometmq.protocol.codes import LanguageCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
-from cometmq.protocol.json_dialect import decode_request, encode_body
-from cometmq.protocol.limits import MAX_HEARTBEAT_LENGTH, check_heartbeat
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.limits import check_heartbeat
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.dispatch import Answer, Handlers
+from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import run_slice, run_slices
 
@@ -66,22 +67,11 @@ class ClientHandlers:
         clients.on_members_changed.append(self.notify_members)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.HEART_BEAT,
-            NoHeader,
-            self.heartbeat,
-            max_body_length=MAX_HEARTBEAT_LENGTH,
-        )
-        handlers.register(
-            RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, self.unregister
-        )
-        handlers.register(
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-            GetConsumerListByGroupRequestHeader,
-            self.consumer_list,
-        )
+        handlers.register(requests.HEART_BEAT, self.heartbeat)
+        handlers.register(requests.UNREGISTER_CLIENT, self.unregister)
+        handlers.register(requests.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
 
-    def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> Answer:
+    def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
         """Take in every group of the client; unknown consumer groups are made if allowed.
 
         A client in many groups is taken in in slices, and others are served in between. Nothing waits
@@ -91,7 +81,7 @@ class ClientHandlers:
         A client that says a fingerprint may leave its subscriptions out of the next heartbeat, if the
         answer says that they have not changed (Java: heartBeatV2).
         """
-        data = decode_request(call.body, HeartbeatData)
+        data = requests.HEART_BEAT.body.decode(call.body)
         check_heartbeat(data)
         member = Member(
             data.client_id,
@@ -106,7 +96,10 @@ class ClientHandlers:
             ext={_SUPPORTS_V2: "true", _SUB_CHANGE: "true" if is_new else "false"},
         )
         steps = self._take_in(member, data, answer)
-        return answer if run_slice(steps) else self._go_on(steps, answer)
+        if run_slice(steps):
+            return answer
+        connection.reply_when(call, self._go_on(steps, answer))
+        return None
 
     async def _go_on(self, steps: Iterator[None], answer: RemotingCommand) -> RemotingCommand:
         await run_slices(steps)
@@ -170,7 +163,6 @@ class ClientHandlers:
     ) -> RemotingCommand:
         """Remove a client that stops from its groups."""
         header = call.header
-        assert header is not None
         if header.producer_group is not None:
             self._clients.unregister_producer(header.producer_group, header.client_id)
         if header.consumer_group is not None:
@@ -182,7 +174,6 @@ class ClientHandlers:
     ) -> RemotingCommand:
         """The client ids of a group's live members."""
         header = call.header
-        assert header is not None
         ids = self._clients.consumer_ids(header.consumer_group)
         if not ids:
             return response(  # no refusal: a group's first member asks before it is known
@@ -228,9 +219,8 @@ class ClientHandlers:
             for member in self._clients.consumers(group):
                 try:
                     member.connection.send_oneway(
-                        request(
-                            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                            NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
+                        requests.NOTIFY_CONSUMER_IDS_CHANGED.command(
+                            NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
                         )
                     )
                 except ConnectionLostError:  # its own removal is under way

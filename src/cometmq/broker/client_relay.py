@@ -23,8 +23,9 @@ from cometmq.errors import CometMQError, ProtocolError, RequestTimeoutError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.codes import LanguageCode, MQVersion, RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, ext_of, request, response
+from cometmq.protocol import requests
+from cometmq.protocol.codes import LanguageCode, MQVersion, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.consumer_bodies import encode_reset_offsets_for_c
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -71,24 +72,10 @@ class ClientRelay:
         self._release_topic = release_topic
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, self.reset_offsets
-        )
-        handlers.register(
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-            GetConsumerStatusRequestHeader,
-            self.consumer_status,
-        )
-        handlers.register(
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            GetConsumerRunningInfoRequestHeader,
-            self.running_info,
-        )
-        handlers.register(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY,
-            ConsumeMessageDirectlyResultRequestHeader,
-            self.consume_directly,
-        )
+        handlers.register(requests.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offsets)
+        handlers.register(requests.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.consumer_status)
+        handlers.register(requests.GET_CONSUMER_RUNNING_INFO, self.running_info)
+        handlers.register(requests.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
 
     # Offsets
 
@@ -101,7 +88,6 @@ class ClientRelay:
         next pull of each queue; else it tells the members, who have to be online, with code 220.
         """
         header = call.header
-        assert header is not None, "the decoder fills it"
         topic = self._topics.get(header.topic)
         if topic is None:
             raise Refused(
@@ -192,7 +178,7 @@ class ClientRelay:
         for member in online.members.values():
             _need_version(member, MQVersion.V3_0_7_SNAPSHOT)
         for member in online.members.values():
-            command = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+            command = requests.RESET_CONSUMER_CLIENT_OFFSET.command(told, body)
             try:
                 member.connection.send_oneway(command)
             except CometMQError as error:  # its removal is under way
@@ -215,7 +201,6 @@ class ClientRelay:
     ) -> RemotingCommand:
         """The offsets of a topic as each member, or the one named by its id, knows them."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         group = self._clients.consumer_group(header.group)
         members = list(group.members.values()) if group is not None else []
         if not members:
@@ -242,7 +227,6 @@ class ClientRelay:
     ) -> RemotingCommand:
         """What one member says of itself."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         return await self._relay(
             call.code, ext_of(call), b"", header.consumer_group, header.client_id
         )
@@ -252,7 +236,6 @@ class ClientRelay:
     ) -> RemotingCommand:
         """Have one member's listener consume a stored message, given by its offset id."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         ext = {**ext_of(call), "brokerName": self._config.broker_name}
         topic = self._topics.get(header.topic) if header.topic else None
         if topic is not None:
@@ -308,7 +291,7 @@ async def _status(
     member: Member, question: GetConsumerStatusRequestHeader
 ) -> dict[MessageQueue, int] | None:
     """None from a member that does not answer, or not with offsets; the others count."""
-    command = request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question)
+    command = requests.GET_CONSUMER_STATUS_FROM_CLIENT.command(question)
     try:
         answer = await member.connection.call(command, STATUS_TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:

@@ -1,4 +1,4 @@
-"""Who is connected: the members of producer and consumer groups.
+"""Keep the connected members of producer and consumer groups.
 
 Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo.
 """
@@ -19,8 +19,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Member:
-    """One client in one group. `seen_s` is when its last heartbeat came, by the monotonic
-    clock: setting the wall clock ends nobody."""
+    """One client in one group. `seen_s` is when its last heartbeat came, by the monotonic clock, so
+    that no member expires because the wall clock is set."""
 
     client_id: str
     connection: Connection
@@ -31,10 +31,10 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The live members of a consumer group and what they subscribe to.
+    """The live members of a consumer group and the topics that they subscribe to.
 
-    `fingerprint` is that of the last heartbeat that named the group, 0 for one without, None before
-    the first.
+    `fingerprint` is that of the last heartbeat that named the group: 0 if that heartbeat had none,
+    None before the first heartbeat.
     """
 
     name: str
@@ -50,10 +50,11 @@ class ConsumerGroup:
         return self.message_model == "BROADCASTING"
 
     def update_subscriptions(self, subscriptions: list[SubscriptionData]) -> tuple[bool, list[str]]:
-        """Take over a heartbeat's subscriptions; tells whether a topic came or went, and the topics
-        of which something else is selected now.
+        """Take over a heartbeat's subscriptions.
 
-        A newer version of a known subscription replaces it; topics that are no longer named go.
+        A newer version of a known subscription replaces it; topics that the heartbeat does not name
+        are dropped. Returns whether a topic was added or dropped, and the topics whose expression
+        has changed.
         """
         wanted = {data.topic: data for data in subscriptions}
         changed = wanted.keys() != self.subscriptions.keys()
@@ -70,13 +71,12 @@ class ConsumerGroup:
 
 
 class ClientManager:
-    """Members of all groups by heartbeat.
+    """Keeps the members of all groups, as heartbeats name them. For the loop's thread only.
 
-    The functions in `on_members_changed` are called with a consumer group's name and its remaining
-    members whenever somebody joins or leaves or the set of topics changes; those in
-    `on_subscriptions` with a group's name and its subscriptions at each of its heartbeats; those in
-    `on_reselected` with a topic of which a group selects something else now. For the loop's thread
-    only.
+    The functions in `on_members_changed` are called with a consumer group's name and its members
+    whenever a member joins or leaves or the set of topics changes; those in `on_subscriptions` with
+    a group's name and its subscriptions at each heartbeat that has them; those in `on_reselected`
+    with a topic for which a group's expression has changed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -86,14 +86,17 @@ class ClientManager:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Member]] = {}
-        # Where to look when a connection goes: with many clients, all groups would take too long.
+        # The same by client id, then group, for replies; the group heard of last stands last.
+        self._producing: dict[str, dict[str, Member]] = {}
+        # Groups by connection: with many clients, searching all groups for the members of a lost
+        # connection would take too long.
         self._groups_of: dict[Connection, set[str]] = {}
-        # By topic, the consumer groups that subscribe to it; by group, under which topics it stands.
+        # By topic, the consumer groups that subscribe to it; by group, the topics it subscribes to.
         self._subscribers: dict[str, set[str]] = {}
         self._subscribed: dict[str, set[str]] = {}
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """The group if a member is online."""
+        """Return the group; None if no member is online."""
         return self._consumers.get(group)
 
     def consumer_ids(self, group: str) -> list[str]:
@@ -101,21 +104,23 @@ class ClientManager:
         return list(info.members) if info is not None else []
 
     def consumers(self, group: str) -> list[Member]:
-        """The members of a consumer group, in the order in which they came."""
+        """Return the members of a consumer group, in the order in which they joined."""
         info = self._consumers.get(group)
         return list(info.members.values()) if info is not None else []
 
     def groups_of(self, topic: str) -> set[str]:
-        """The consumer groups that are online and subscribe to a topic."""
+        """Return the consumer groups that are online and subscribe to a topic."""
         return set(self._subscribers.get(topic, ()))
 
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
 
     def producer_of(self, client_id: str) -> Member | None:
-        """A client by its id, in whichever producer group (Java: ProducerManager.findChannel)."""
-        groups = (members.get(client_id) for members in self._producers.values())
-        return next((member for member in groups if member is not None), None)
+        """Find a client by its id, as the last heartbeat of any of its producer groups showed it
+        (Java: ProducerManager.findChannel).
+        """
+        memberships = self._producing.get(client_id)
+        return next(reversed(memberships.values())) if memberships else None
 
     def register_consumer(
         self,
@@ -125,8 +130,11 @@ class ClientManager:
         fingerprint: int = 0,
         without_subscriptions: bool = False,
     ) -> None:
-        """Take in one group of a consumer's heartbeat; one that leaves its subscriptions out, since
-        they have not changed, leaves those of the group as they are."""
+        """Take in one group of a consumer's heartbeat.
+
+        A heartbeat leaves its subscriptions out if they have not changed (`without_subscriptions`):
+        then those of the group stay as they are.
+        """
         group = self._consumers.get(data.group_name)
         if group is None:
             group = ConsumerGroup(
@@ -156,6 +164,9 @@ class ClientManager:
     def register_producer(self, member: Member, group: str) -> None:
         """Take in one group of a producer's heartbeat."""
         self._join(self._producers.setdefault(group, {}), member, group)
+        memberships = self._producing.setdefault(member.client_id, {})
+        memberships.pop(group, None)
+        memberships[group] = member
 
     def unregister_consumer(self, group: str, client_id: str) -> None:
         info = self._consumers.get(group)
@@ -165,8 +176,14 @@ class ClientManager:
 
     def unregister_producer(self, group: str, client_id: str) -> None:
         members = self._producers.get(group)
-        if members is not None and members.pop(client_id, None) is not None and not members:
+        if members is None or members.pop(client_id, None) is None:
+            return
+        if not members:
             del self._producers[group]
+        memberships = self._producing[client_id]
+        del memberships[group]
+        if not memberships:
+            del self._producing[client_id]
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""

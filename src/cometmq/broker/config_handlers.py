@@ -16,11 +16,11 @@ from cometmq.broker.config import BROKER_PROMISES, BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.model.topic import DataVersion
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.limits import MAX_CONFIG_LENGTH
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
@@ -110,13 +110,8 @@ class ConfigHandlers:
         self._version = DataVersion()
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.UPDATE_BROKER_CONFIG,
-            NoHeader,
-            self.update,
-            max_body_length=MAX_CONFIG_LENGTH,
-        )
-        handlers.register(RequestCode.GET_BROKER_CONFIG, NoHeader, self.show)
+        handlers.register(requests.UPDATE_BROKER_CONFIG, self.update)
+        handlers.register(requests.GET_BROKER_CONFIG, self.show)
 
     def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
         """Every key in force, as properties text."""

@@ -1,8 +1,8 @@
-"""What each group selects by an expression: filter data by topic and group, consumerFilter.json.
+"""Keep the expressions by which groups select messages, by topic and group: consumerFilter.json.
 
-Java: ConsumerFilterManager, ConsumerFilterData, FilterDataMapByTopic. Heartbeats state the
-expressions; the newest version of a client counts. The data of a group that left is kept as dead for
-a while, so that the bit maps written with its expression serve it when it comes back.
+Java: ConsumerFilterManager, ConsumerFilterData, FilterDataMapByTopic. Heartbeats bring the
+expressions; the newest subscription version counts. When a group leaves, its data is marked dead
+and kept for a while, so that the group can use the bit maps written meanwhile when it comes back.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from cometmq.store.consume_queue_ext import ExtUnit
 
 log = structlog.get_logger(__name__)
 
-# Java counts a group as having left so long before a restart that found it still alive.
+# As in Java, a group that was alive at the stop counts at the start as dead for so long.
 _DEAD_BEFORE_RESTART_MS = 30_000
-# For the bit map of one message while the store recovers.
+# Work for the bit map of one message while the store recovers.
 _BIT_MAP_WORK = 1_000_000
 
 
 class BloomFilterData(msgspec.Struct, rename="camel"):
-    """The bits of `group#topic` in a message's bit map of `bit_num` bits."""
+    """The positions of the bits for `group#topic` in a message's bit map of `bit_num` bits."""
 
     bit_num: Int32
     bit_pos: list[Int32] = []
 
 
 class ConsumerFilterData(msgspec.Struct, rename="camel", dict=True):
-    """The expression of one group on one topic. Times in ms; `client_version` is the subscription's.
+    """The expression of one group on one topic. Times in ms; `client_version` is the version of the
+    subscription.
 
-    `dead` says whether the group has left; it is written for readers of the file and not read.
+    `dead` says whether the group has left. The file has it for its readers; a start ignores it.
     """
 
     consumer_group: str
@@ -61,14 +62,18 @@ class ConsumerFilterData(msgspec.Struct, rename="camel", dict=True):
         self.dead_time, self.dead = 0, False
 
     def die(self, now_ms: int) -> None:
-        """From `now_ms` on; never before it was born, so that it counts as dead."""
+        """Mark the data as dead from `now_ms` on, or from `born_time` if that is later.
+
+        Java takes data as dead only if its dead time is not before its born time.
+        """
         self.dead_time, self.dead = max(now_ms, self.born_time), True
 
     @functools.cached_property
     def condition(self) -> Condition:
-        """The compiled expression; it compiled when the data was made.
+        """The compiled expression, which cannot fail: it compiled when the data was made.
 
-        Kept here: of more filters than the compiler remembers each would be compiled for each message.
+        It is kept here because the compiler remembers only so many expressions. Beyond that number
+        each expression would be compiled again for each message.
         """
         return compile_sql(self.expression)
 
@@ -79,13 +84,13 @@ class FilterDataByTopic(msgspec.Struct, rename="camel"):
 
 
 class ConsumerFilterTable(msgspec.Struct, rename="camel"):
-    """The file consumerFilter.json."""
+    """The contents of the file consumerFilter.json."""
 
     filter_data_by_topic: dict[str, FilterDataByTopic] = {}
 
 
 def compile_expression(expression: str | None, expression_type: str | None) -> Condition:
-    """Raises FilterExpressionError, also for a type that is not SQL92."""
+    """Compile an expression. Raises FilterExpressionError, also for a type other than SQL92."""
     if expression_type != EXPRESSION_SQL92:
         raise FilterExpressionError(
             f"expressions of type {expression_type} are unknown; use TAG or SQL92", 1, 1
@@ -94,10 +99,11 @@ def compile_expression(expression: str | None, expression_type: str | None) -> C
 
 
 class ConsumerFilterManager:
-    """Filter data of all groups. For the loop's thread only.
+    """Keeps the filter data of all groups. For the loop's thread only.
 
-    `changed` is for who writes the file; the functions in `on_replaced` are called with the topic
-    when a group's expression gives way to another. Dead data is dropped `clean_time_span_ms` after its group left.
+    `changed` tells the writer of the file that it must be written. The functions in `on_replaced`
+    are called with the topic when another expression of a group replaces the old one. Dead data is
+    dropped `clean_time_span_ms` after its group left.
     """
 
     def __init__(
@@ -114,7 +120,7 @@ class ConsumerFilterManager:
         self._clean_time_span_ms = clean_time_span_ms
         self._topics: dict[str, FilterDataByTopic] = {}
         self._topics_of: dict[str, set[str]] = {}
-        # What bit maps are charged to; None gives each message _BIT_MAP_WORK.
+        # The budget for bit maps; with None each message gets _BIT_MAP_WORK.
         self.work: WorkBudget | None = None
         if table is not None:
             self._take_over(table)
@@ -124,12 +130,12 @@ class ConsumerFilterManager:
         return by_topic.group_filter_data.get(group) if by_topic is not None else None
 
     def of_topic(self, topic: str) -> Iterable[ConsumerFilterData]:
-        """The data of every group on `topic`, dead ones too."""
+        """Return the data of every group on `topic`, dead data included."""
         by_topic = self._topics.get(topic)
         return by_topic.group_filter_data.values() if by_topic is not None else ()
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take in a heartbeat: all that the group subscribes to."""
+        """Take in a heartbeat; `subscriptions` are all that the group has."""
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic)
@@ -143,12 +149,12 @@ class ConsumerFilterManager:
             self._die(group, self._topics_of[group] - topics)
 
     def unregister(self, group: str) -> None:
-        """The group's last member left."""
+        """Mark the data of a group as dead, because its last member left."""
         if group in self._topics_of:
             self._die(group, self._topics_of[group])
 
     def table(self) -> ConsumerFilterTable:
-        """What the file holds. Drops what has been dead for too long first."""
+        """Drop data that has been dead for too long, and return the contents of the file."""
         limit = self._clock.now_ms() - self._clean_time_span_ms
         for by_topic in list(self._topics.values()):
             for data in list(by_topic.group_filter_data.values()):
@@ -157,11 +163,11 @@ class ConsumerFilterManager:
         return ConsumerFilterTable(self._topics)
 
     def bit_map(self, topic: str, properties: bytes) -> bytes | None:
-        """The groups that want a message, dead ones too; None when nobody has an expression, and
-        when there is no work left to find out: each pull then evaluates its expression itself.
+        """Return the bit map of the groups that want a message, dead groups included.
 
-        For any thread while no heartbeat comes in: recovery runs it in one of its own. Java:
-        CommitLogDispatcherCalcBitMap.
+        Returns None if no group has an expression, and if the work budget is spent: each pull then
+        evaluates its expression itself. For any thread while no heartbeat comes in: recovery calls
+        this in a thread of its own. Java: CommitLogDispatcherCalcBitMap.
         """
         by_topic = self._topics.get(topic)
         if by_topic is None:
@@ -182,9 +188,11 @@ class ConsumerFilterManager:
             return None
 
     def ext_matcher(self, data: ConsumerFilterData) -> Callable[[ExtUnit], bool] | None:
-        """Whether a message may match, by its bit map (Java: isMatchedByConsumeQueue).
+        """Return a test whether a message may match, by its bit map; None if there are no bits to
+        test (Java: isMatchedByConsumeQueue).
 
-        What was stored before the expression was known has bits of another one, or none.
+        Messages stored before the expression was known always pass: their bits are those of another
+        expression, or there are none.
         """
         bloom, born_time = self._bloom, data.born_time
         if data.bloom_filter_data is None:
@@ -224,7 +232,8 @@ class ConsumerFilterManager:
         try:
             compile_expression(subscription.sub_string, subscription.expression_type)
         except FilterExpressionError as error:
-            # Its pulls are refused for want of filter data; no older expression may stand in.
+            # Without filter data the group's pulls are refused. The old expression must not be used
+            # in place of the new one.
             if known is not None:
                 self._remove(known)
             log.warning("filter refused", group=group, topic=subscription.topic, reason=str(error))
@@ -271,13 +280,13 @@ class ConsumerFilterManager:
         self.changed = True
 
     def _take_over(self, table: ConsumerFilterTable) -> None:
-        """All of a file, its groups as dead until they are heard of."""
+        """Take over the contents of a file; each group counts as dead until its first heartbeat."""
         now_ms = self._clock.now_ms()
         for topic, by_topic in table.filter_data_by_topic.items():
             for group, data in by_topic.group_filter_data.items():
                 data.topic, data.consumer_group = topic, group
                 if data.bloom_filter_data != self.bloom_data(group, topic):
-                    # Bit maps in the store were made with other positions: nobody may use them.
+                    # The store's bit maps were made with other positions and must not be used.
                     data.bloom_filter_data = self.bloom_data(group, topic)
                     data.born_time = now_ms
                 data.die(data.dead_time or now_ms - _DEAD_BEFORE_RESTART_MS)

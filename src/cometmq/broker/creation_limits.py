@@ -1,6 +1,6 @@
-"""How many topics and groups clients may make by using them. Java knows no limit.
+"""Limit how many topics and groups clients make by using them. Java has no such limit.
 
-What an operator makes is counted in all, and never refused.
+Topics and groups that an operator makes count towards the total, but are never refused.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from cometmq.broker.refusal import Refused
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import Clock
 
-# What was not made for so long may be made at once: an application that starts, a deployment.
+# Clients may make at once what they have left unused for so long: a starting application or a
+# deployment makes many at a time.
 BURST_S: Final = 10
 
 
 class CreationLimit:
-    """`per_second` and `in_all` give the settings of `rate_key` and `total_key` as they are now, 0 for
-    no limit. For the loop's thread.
+    """Limits the creation of topics or of groups. For the loop's thread.
+
+    `per_second` and `in_all` return the present values of the settings named `rate_key` and
+    `total_key`; 0 is no limit.
     """
 
     def __init__(
@@ -40,8 +43,9 @@ class CreationLimit:
         self._filled_at = 0.0
 
     def take(self, name: str, count: int) -> None:
-        """Let one more be made, `name`, beside `count` others. Raises Refused, with a code that has
-        clients try again, at another broker if there is one.
+        """Let `name` be made beside `count` others, or raise Refused.
+
+        The code of the refusal makes clients try again, at another broker if there is one.
         """
         in_all = self._in_all()
         if 0 < in_all <= count:

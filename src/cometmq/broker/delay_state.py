@@ -8,14 +8,17 @@ The file is RocketMQ's delayOffset.json with entries of our own:
     timerFloor       no timed message below this queue offset waits
 
 It is written when the log is on disk up to `commitLogOffset`, so it never claims a delivery that a
-power failure took back. What was delivered later is in the log: each delivered record names the
-waiting record that it was made from. A Java broker drops our entries when it writes the file; what
-it did meanwhile is then taken from `offsetTable` and from its own file config/timercheck.
+power failure took back. What was delivered later is in the log: delivery notes name the waiting
+records that the records behind them are copies of (`cometmq.store.delivery_note`). Copies that wait
+again name theirs in a field of their own, and so did all copies of brokers before these notes. A Java
+broker drops our entries when it writes the file; what it did meanwhile is then taken from
+`offsetTable` and from its own file config/timercheck.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -27,12 +30,14 @@ from cometmq.broker.timer_window import MIN_TIME_CODE, CodeOfRecord
 from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
+from cometmq.model.sysflag import STORE_HOST_V6
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
 from cometmq.protocol.header import Int64
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.delivery_note import named_origins
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -111,12 +116,20 @@ class Replay:
         arrival = next(arrivals, None)
         # A record that names offset 0 looks like one that names none.
         mark_of_first = self._mark_of_first()
+        named: deque[int] = deque()
         for offset, _, origin in glances(self._store.commit_log, start):
             while arrival is not None and arrival[0] <= offset:
                 self._progress.arrived(*arrival[1:])
                 arrival = next(arrivals, None)
-            if origin > 0 or (mark_of_first and mark_of_first in bytes(self._bytes_at(offset))):
-                self._delivered(offset, origin)
+            if origin < 0:
+                note = self._record_at(offset)
+                named = deque(named_origins(note) if note is not None else ())
+            elif named and not origin and self._is_copy_of_one(offset, named):
+                continue
+            elif origin > 0 or (mark_of_first and mark_of_first in bytes(self._bytes_at(offset))):
+                copy, waiting = self._record_at(offset), self._waiting_record(origin)
+                if copy is not None and waiting is not None and _is_copy(copy, waiting):
+                    self._delivered(copy, waiting)
         for _, slot, queue_offset in ([arrival] if arrival else []) + list(arrivals):
             self._progress.arrived(slot, queue_offset)
 
@@ -153,34 +166,34 @@ class Replay:
             if slot:
                 yield physical_offset, abs(slot), queue_offset
 
-    def _delivered(self, offset: int, origin: int) -> None:
-        waiting = self._waiting_record(origin)
-        if waiting is None or origin >= offset:
-            return
-        record = self._store.record_at(offset)
-        if record is None:
-            return
-        try:
-            delivered = decode_record(record)
-        except ProtocolError:  # it is damaged
-            return
-        # Unlike the offset alone, all these cannot agree by accident.
-        real_topic = find_property(waiting.properties, p.REAL_TOPIC)
-        if delivered.topic not in (real_topic, names.TIMER_TOPIC):
-            return
-        for name in (p.UNIQ_CLIENT_MESSAGE_ID, p.REAL_QUEUE_ID):
-            if find_property(delivered.properties, name) != find_property(waiting.properties, name):
-                return
+    def _is_copy_of_one(self, offset: int, named: deque[int]) -> bool:
+        """Whether the record at `offset` was made from one of those that the last note names.
+
+        Those in front of that one are forgotten: their copies are damaged. All are when it was made
+        from none of them: no more copies follow.
+        """
+        copy = self._record_at(offset)
+        while copy is not None and named:
+            waiting = self._waiting_record(named.popleft())
+            if waiting is None:
+                # It has left the disk, so its copy can only be told by the order.
+                return True
+            if _is_copy(copy, waiting):
+                self._delivered(copy, waiting)
+                return True
+        return False
+
+    def _delivered(self, copy: StoredRecord, waiting: StoredRecord) -> None:
         self.delivered_count += 1
         # A copy in the timer topic was made before a file of the log went, see `roll`.
-        if waiting.topic == delivered.topic:
+        if waiting.topic == copy.topic:
             self.timer_floor = max(self.timer_floor, waiting.queue_offset + 1)
         elif waiting.topic == names.SCHEDULE_TOPIC:
             level = waiting.queue_id + 1
             done = max(self._level_offsets.get(level, 0), waiting.queue_offset + 1)
             self._level_offsets[level] = done
         else:
-            slot = abs(self._code_of_record(origin, waiting.total_size))
+            slot = abs(self._code_of_record(waiting.physical_offset, waiting.total_size))
             if slot:
                 self._progress.advance(slot, waiting.queue_offset)
 
@@ -194,16 +207,47 @@ class Replay:
         return self._store.record_at(offset) or b""
 
     def _waiting_record(self, offset: int) -> StoredRecord | None:
-        record = self._store.record_at(offset)
-        if record is None:
+        record = self._record_at(offset)
+        return record if record is not None and record.topic in _WAITING_TOPICS else None
+
+    def _record_at(self, offset: int) -> StoredRecord | None:
+        data = self._store.record_at(offset)
+        if data is None:
             return None
         try:
-            decoded = decode_record(record)
-        except ProtocolError:  # no record begins there
+            record = decode_record(data)
+        except ProtocolError:  # no record begins there, or it is damaged
             return None
-        if decoded.topic not in _WAITING_TOPICS or decoded.physical_offset != offset:
-            return None
-        return decoded
+        return record if record.physical_offset == offset else None
+
+
+def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:
+    """Whether all that a copy takes over agrees, to which it may have added properties.
+
+    What a client sends does not agree: it knows neither REAL_TOPIC nor TIMER_OUT_MS before the broker
+    has set them, and with the properties of a delayed message it is itself delayed.
+    """
+    if copy.topic == names.TIMER_TOPIC:
+        # Marks tell which copies wait again. What names offset 0 may also be the same message put
+        # twice, which has as many properties as the first one; a copy has more.
+        is_meant = copy.prepared_transaction_offset == waiting.physical_offset and (
+            waiting.physical_offset > 0 or len(copy.properties) > len(waiting.properties)
+        )
+    else:
+        is_meant = copy.topic == find_property(waiting.properties, p.REAL_TOPIC)
+    return (
+        is_meant
+        and waiting.physical_offset < copy.physical_offset
+        and copy.body_crc == waiting.body_crc
+        and len(copy.body) == len(waiting.body)
+        and copy.flag == waiting.flag
+        # The broker may have another address now.
+        and not (copy.sys_flag ^ waiting.sys_flag) & ~STORE_HOST_V6
+        and copy.born_timestamp == waiting.born_timestamp
+        and copy.born_host == waiting.born_host
+        and copy.reconsume_times == waiting.reconsume_times
+        and copy.properties.startswith(waiting.properties)
+    )
 
 
 def _units(queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int, int, int]]:

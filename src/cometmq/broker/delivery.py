@@ -3,9 +3,10 @@
 Java: ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
 
 The new record is the old one in its real topic: body, properties string, born data and counters as
-they lie. Its field `preparedTransactionOffset`, in which a committed transaction names its half
-message, names the waiting record: which waiting messages were delivered can so be told from the log
-alone, whatever a kill left of the files that record progress (see `delay_state`).
+they lie. A delivery note in front of it names the waiting record (see `cometmq.store.delivery_note`):
+which waiting messages were delivered can so be told from the log alone, whatever a kill left of the
+files that record progress (see `delay_state`). A copy that waits again names the record that it was
+made from in its field `preparedTransactionOffset`, as a committed transaction names its half message.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _find_tags: Final = property_finder(p.TAGS)
 _HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _BODY_START: Final = FIXED_V4.size
 _SEPARATOR: Final = b"\x02"
+# A note names so many records. It takes room for all of them, also when few are copied.
+_NAMED_AT_ONCE: Final = 32
 
 
 class UndeliverableError(CometMQError):
@@ -83,7 +86,10 @@ class Delivery:
         `read` and `deliver` do that one, or say what is wrong with it. `suffix` is that of
         `RecordCopier.append_copies`.
         """
-        count = self._store.append_copies(places, suffix)
+        count = done = 0
+        while done == count and count < len(places):
+            done += min(_NAMED_AT_ONCE, len(places) - count)
+            count += self._store.append_copies(places[count:done], suffix)
         self.delivered_count += count
         return count
 
@@ -105,11 +111,17 @@ class Delivery:
                 "which takes no delayed messages"
             )
         tags = _find_tags(waiting.text)
-        self._append(
-            waiting,
+        self._store.append_copy(
+            waiting.physical_offset,
             self._store.queue(topic, int(queue_id)),
-            java_hash(tags) if tags else 0,
+            waiting.body,
             _with(waiting.properties, more_properties) or waiting.properties,
+            java_hash(tags) if tags else 0,
+            waiting.born_timestamp,
+            waiting.born_host,
+            flag=waiting.flag,
+            sys_flag=waiting.sys_flag,
+            reconsume_times=waiting.reconsume_times,
         )
         self.delivered_count += 1
 
@@ -136,11 +148,6 @@ class Delivery:
                     f"of {MAX_PROPERTIES_LENGTH} allows are needed to move it"
                 )
             properties = waiting.properties
-        return self._append(waiting, queue, tags_code, properties)
-
-    def _append(
-        self, waiting: WaitingMessage, queue: ConsumeQueue, tags_code: int, properties: bytes
-    ) -> int:
         return self._store.append(
             queue,
             waiting.body,

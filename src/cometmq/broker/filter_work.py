@@ -1,9 +1,10 @@
-"""The work that filters may do in one turn of the loop, and the pulls that wait for the next turn.
+"""Limit the work that filters do in one turn of the loop, and hold pulls that wait for the next
+turn.
 
 One pull may select by 500 searches in 30 KB of properties, and one connection may send thousands of
-such pulls at once. So the pulls of one turn share one budget. When it is spent, a pull answers with
-what it has, and its client asks for the rest; a pull that has nothing to tell yet goes on in the next
-turn, and others are served in between.
+such pulls at once. So the pulls of one turn share one budget. When it is spent, a pull is answered
+with the messages found so far, and its client asks for the rest. A pull that has found none yet
+goes on in the next turn, and the loop serves others in between.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ WORK_PER_TURN: Final = 5_000_000
 
 
 class FilterWork(WorkBudget):
-    """`deferred_count` pulls wait, `max_deferred` may. For the loop's thread only."""
+    """The budget of filters. `deferred_count` pulls wait, at most `max_deferred` may.
+
+    For the loop's thread only.
+    """
 
     __slots__ = ("_deferred", "_is_turning", "_per_turn", "deferred_count", "max_deferred", "turns")
 
@@ -35,21 +39,23 @@ class FilterWork(WorkBudget):
         self.turns = 0
 
     def charge(self, units: int) -> None:
-        """Pay for work of this turn. Raises OutOfWorkError when nothing is left."""
+        """Pay for work in this turn. Raises OutOfWorkError when nothing is left."""
         if not self._is_turning:
             self._turn_soon()
         super().charge(units)
 
     def spend(self, units: int) -> None:
-        """Count work that was done, whether or not there was enough left for it."""
+        """Count work that was done, even if the budget did not suffice for it."""
         if not self._is_turning:
             self._turn_soon()
         self.left -= units
 
     def defer(self, connection: Connection, serve: Callable[[], None]) -> bool:
-        """Call `serve` in a later turn, unless the connection is lost; False when too many wait.
+        """Call `serve` in a later turn, unless the connection is lost. Return False if too many
+        wait.
 
-        It must not raise. Connections take turns, so one with many pulls does not hold up the others.
+        `serve` must not raise. Connections are served in rotation, so that one with many pulls does
+        not hold up the others.
         """
         if self.deferred_count >= self.max_deferred:
             return False

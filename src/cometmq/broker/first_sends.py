@@ -47,7 +47,7 @@ class FirstSends:
         self,
         make: Callable[[SendMessageHeader], object],
         ready: Callable[[], Awaitable[None]],
-        send: Callable[[Connection, SendRequest], bytes | None],
+        send: Callable[[Connection, SendRequest], None],
         tasks: TaskOwner,
     ) -> None:
         self._make = make
@@ -116,7 +116,6 @@ class FirstSends:
         while held:
             connection, request = held[0]
             header = request.header
-            assert header is not None
             try:
                 self._make(header)
             except Exception as error:  # noqa: BLE001 - one request must not cost the others theirs
@@ -144,12 +143,9 @@ class FirstSends:
         try:
             if refused is not None:
                 raise refused.with_traceback(None)
-            answer = self._send(connection, request)
+            self._send(connection, request)
         except Exception as error:  # noqa: BLE001 - one request must not cost the others theirs
             connection.reply_failure(request, error)
-        else:
-            if answer is not None and not request.is_oneway:
-                connection.write(answer)
         finally:
             self.serving = None
         if not held:

@@ -1,4 +1,4 @@
-"""When the store is flushed, and its next file made (Java: FlushRealTimeService,
+"""Flush the store and make its next file on time (Java: FlushRealTimeService,
 FlushConsumeQueueService, CommitRealTimeService, AllocateMappedFileService).
 """
 
@@ -21,13 +21,13 @@ log = structlog.get_logger(__name__)
 
 _CHECKPOINT_PERIOD_S: Final = 1.0
 _NEXT_FILE_PERIOD_S: Final = 0.5
-# The loop serves others after so many records that became readable.
+# Records published before the loop serves others.
 _PUBLISHED_AT_ONCE: Final = 500
 
 
 @contextmanager
 def _put_off(what: str) -> Iterator[None]:
-    """Let a fault pass that passes by itself: the timer comes again."""
+    """Log a lack of descriptors and go on: it passes by itself, and the timer tries again."""
     try:
         yield
     except StoreStarvedError as error:
@@ -42,21 +42,22 @@ class CommitLogFlusher:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush-commit-log")
 
     def flush(self, least_pages: int) -> asyncio.Future[int]:
-        """The flushed offset, once the disk has it; StoreError if the disk refuses."""
+        """Flush in the thread; the future gives the flushed offset, or StoreError of the disk."""
         return asyncio.get_running_loop().run_in_executor(
             self._executor, self._store.flush_commit_log, least_pages
         )
 
     def close(self) -> None:
-        """Wait for the flush under way."""
+        """Wait for the flush under way, and end the thread."""
         self._executor.shutdown(wait=True)
 
 
 class FlushTimers:
-    """Flushes commit log and consume queues now and then, beside the loop, and watches how that goes.
+    """Flushes commit log and consume queues at intervals, in threads beside the loop, and watches
+    the page cache.
 
-    What is dirty by fewer than `least pages` waits for the thorough interval. For the loop's thread
-    only.
+    Files with fewer dirty pages than the `least pages` setting wait for the thorough interval. For
+    the loop's thread only.
     """
 
     def __init__(
@@ -66,8 +67,8 @@ class FlushTimers:
         self._flusher = flusher
         self._clock = clock
         self._tasks = tasks
-        # Apart from the commit log's: many queues to flush must not hold up a sync send, and a slow
-        # flush must not keep records in their buffers.
+        # Threads of their own: flushing many queues must not hold up a sync send, and a slow flush
+        # must not keep records in the buffers of the transient store pool.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush-queues")
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="write-commit-log")
         self._full = False
@@ -105,12 +106,12 @@ class FlushTimers:
         )
 
     def close(self) -> None:
-        """Wait for what is under way; the timers end with their tasks."""
+        """Wait for the work under way; the timers end with their tasks."""
         self._executor.shutdown(wait=True)
         self._writer.shutdown(wait=True)
 
     async def _commit(self, least_pages: int) -> None:
-        """Bring records from the transient store pool to the log, then to their readers."""
+        """Copy records from the transient store pool to the log, then make them readable."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._writer, self._store.commit, least_pages)
         while self._store.publish(_PUBLISHED_AT_ONCE):  # noqa: ASYNC110 - others get their turn
@@ -124,7 +125,7 @@ class FlushTimers:
             await loop.run_in_executor(self._executor, self._store.flush_checkpoint)
 
     async def _prepare_next(self) -> None:
-        """Make the next file while the present one has room; not sooner, for it takes the disk."""
+        """Make the next file once the present one is half full, not sooner: it takes disk room."""
         if not self._store.commit_log.next_file_is_due or self._store.refusal is not None:
             return
         loop = asyncio.get_running_loop()
@@ -149,12 +150,12 @@ class FlushTimers:
         thorough_interval_ms: Callable[[], int],
         name: str,
     ) -> None:
-        """All three are asked anew each time: operators may change them."""
+        """Call `flush` at intervals. Read the settings each time: operators may change them."""
         last_thorough = self._clock.monotonic()
 
         async def run() -> None:
             nonlocal last_thorough
-            if self._store.failure is not None:  # said when it happened
+            if self._store.failure is not None:  # was logged when it happened
                 return
             now = self._clock.monotonic()
             pages = least_pages()

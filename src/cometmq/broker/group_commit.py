@@ -1,7 +1,7 @@
-"""Answering sends once they are on disk: SYNC_FLUSH (Java: GroupCommitService).
+"""Answer sends once their messages are on disk: SYNC_FLUSH (Java: GroupCommitService).
 
-One fdatasync serves every send that waits when it begins. While it runs, the next group gathers; so
-the busier the broker, the larger the groups.
+One fdatasync serves every send that waits when the sync begins. While it runs, the next group of
+sends gathers. So the busier the broker, the larger the groups.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# Between two attempts while no descriptor is free.
+# Pause between two flush attempts while no descriptor is free.
 _STARVED_PAUSE_S: Final = 0.05
 
 
 class _Waiting(NamedTuple):
-    """A stored message: it lies below `end` in the log; `deadline` is a time of the loop. Its request,
-    with the body, is not kept.
+    """A send that waits. Its message lies below `end` in the log; `deadline` is a time of the loop.
+
+    Its request is not kept, so that the body can be freed.
     """
 
     end: int
@@ -39,7 +40,7 @@ class _Waiting(NamedTuple):
 
 
 class GroupCommit:
-    """Sends that wait for the disk, in log order. For the loop's thread only."""
+    """Holds the sends that wait for the disk, in log order. For the loop's thread only."""
 
     def __init__(self, flusher: CommitLogFlusher, timeout_s: float, tasks: TaskOwner) -> None:
         self._flusher = flusher
@@ -58,7 +59,8 @@ class GroupCommit:
     ) -> None:
         """Answer `request` with `ext_json` when the log is on disk up to `end`.
 
-        After the time-out it is answered with FLUSH_DISK_TIMEOUT: the message stays in the log.
+        After the time-out the code of the answer is FLUSH_DISK_TIMEOUT: the message stays in the
+        log.
         """
         deadline = self._loop.time() + self._timeout_s
         self._waiting.append(
@@ -66,7 +68,7 @@ class GroupCommit:
         )
         if not self._flushing:
             self._flushing = True
-            # The task begins in the loop's next turn: all sends of this one are in its group.
+            # The task begins in the loop's next turn, so its group has all sends of this turn.
             self._tasks.spawn(self._flush_groups(), "group-commit")
 
     async def _flush_groups(self) -> None:
@@ -74,14 +76,14 @@ class GroupCommit:
             while self._waiting:
                 flush = self._flusher.flush(0)
                 done, _ = await asyncio.wait([flush], timeout=self._oldest_left_s())
-                if not done:  # the disk hangs: those behind it are told in time
+                if not done:  # the disk hangs: overdue sends must be answered nevertheless
                     self._answer_overdue()
                     await asyncio.wait([flush], timeout=self._timeout_s)
                     self._answer_overdue()
                     continue
                 try:
                     self._answer_flushed(flush.result())
-                except StoreStarvedError as error:  # no sync was begun: the next may succeed
+                except StoreStarvedError as error:  # no sync was begun; the next one may succeed
                     log.warning("sends wait for a flush", reason=str(error))
                     await asyncio.sleep(_STARVED_PAUSE_S)
                     self._answer_overdue()
@@ -103,7 +105,7 @@ class GroupCommit:
             self._answer(self._waiting.popleft(), ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _answer_failed(self, error: StoreError) -> None:
-        """The disk said no: nobody learns that a message is safe which is not."""
+        """Refuse all waiting sends: after a disk error no message is known to be safe."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.is_oneway:

@@ -1,4 +1,4 @@
-"""The broker's table of consumer groups (Java: SubscriptionGroupManager)."""
+"""Keep the broker's table of consumer groups (Java: SubscriptionGroupManager)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ log = structlog.get_logger(__name__)
 
 
 class GroupManager:
-    """Groups by name. `on_change` is called after each change. Configs are replaced, never changed in
-    place. For the loop's thread only.
+    """Keeps the groups by name. `on_change` is called after each change. Configs are replaced,
+    never changed in place. For the loop's thread only.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class GroupManager:
         return self.table.subscription_group_table.values()
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group as it is, without making it."""
+        """Return the group, without making it; None if there is none."""
         return self.table.subscription_group_table.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made now if groups may be made by use (Java: findSubscriptionGroupConfig).
+        """Return the group; make it first if groups may be made by use, else return None.
 
-        Raises Refused when clients make too many.
+        Java: findSubscriptionGroupConfig. Raises Refused when clients make too many groups.
         """
         existing = self.table.subscription_group_table.get(group)
         if existing is not None:
@@ -76,7 +76,7 @@ class GroupManager:
         self._on_change()
 
     def remove(self, group: str) -> bool:
-        """Forget a group; its offsets are the caller's matter."""
+        """Forget a group and return whether there was one. The caller removes its offsets."""
         if self.table.subscription_group_table.pop(group, None) is None:
             return False
         self.table.forbidden_table.pop(group, None)
@@ -85,7 +85,7 @@ class GroupManager:
         return True
 
     def unknown(self, group: str) -> str:
-        """The remark for a group that does not exist."""
+        """Return the remark of an answer about a group that does not exist."""
         if fault := names.group_fault(group):
             return fault
         if self._config.auto_create_subscription_group:

@@ -1,8 +1,9 @@
-"""What a record of the half topic says (Java: TransactionalMessageBridge, TransactionalMessageUtil).
+"""Read half messages: the records of the half topic (Java: TransactionalMessageBridge,
+TransactionalMessageUtil).
 
-Checking a transaction appends its half message once more, so that the number of checks is in the log
-and the queue's consumed offset can move on. Every copy names the queue offset of the first one in
-`TRAN_PREPARED_QUEUE_OFFSET`; Java writes that property within the immunity time only.
+Each check of a transaction appends a copy of its half message, so that the log has the number of
+checks and the queue's consumed offset can move on. Every copy has the queue offset of the first one
+in `TRAN_PREPARED_QUEUE_OFFSET`; Java writes that property within the immunity time only.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class HalfMessage:
 
     @property
     def check_times(self) -> int:
-        """How often it was checked; -1 for a text that is no number, as in Java."""
+        """How often the transaction was checked; -1 for a text that is no number, as in Java."""
         return _number(self.properties.get(p.TRANSACTION_CHECK_TIMES, "0"))
 
     @property
@@ -57,21 +58,24 @@ class HalfMessage:
         return None
 
     def due_ms(self, ahead_ms: int, timeout_ms: int) -> int:
-        """When to ask the producer; one that was asked before is due at once."""
+        """Return when to ask the producer; 0 (at once) if the producer was asked before."""
         if self.check_times > 0:
             return 0
         return due_ms(self.properties, self.sent_ms(ahead_ms), timeout_ms)
 
     def sent_ms(self, ahead_ms: int) -> int:
-        """When its client sent it; when it was stored, if that client's clock is ahead. `ahead_ms` is
-        by how much the broker's clock is ahead of the machine's.
+        """Return when the client sent the message; if the client's clock is ahead, when the broker
+        stored it.
+
+        `ahead_ms` is by how much the broker's clock is ahead of the machine's.
         """
         return min(self.record.born_timestamp + ahead_ms, self.record.store_timestamp)
 
     def ends_too_late(self, now_ms: int, ahead_ms: int, timeout_ms: int) -> bool:
-        """Whether the producer's own verdict came after the immunity time that it asked for.
+        """Say whether a producer's own verdict comes after the immunity time that it asked for.
 
-        Java: EndTransactionProcessor.rejectCommitOrRollback; the verdict is asked for instead.
+        Such a verdict is refused, and the broker asks for one in a check instead. Java:
+        EndTransactionProcessor.rejectCommitOrRollback.
         """
         text = self.properties.get(p.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if not text:
@@ -81,8 +85,8 @@ class HalfMessage:
 
 
 def due_ms(properties: dict[str, str], sent_ms: int, timeout_ms: int) -> int:
-    """When to ask for a half message: so long after it was sent as it asks for, else after
-    `timeout_ms`.
+    """Return when to check a half message: after the immunity time that its properties ask for,
+    counted from `sent_ms`, or after `timeout_ms` if they ask for none.
     """
     text = properties.get(p.CHECK_IMMUNITY_TIME_IN_SECONDS)
     seconds = -1 if text is None else _number(text)
@@ -91,7 +95,7 @@ def due_ms(properties: dict[str, str], sent_ms: int, timeout_ms: int) -> int:
 
 
 def read_half(store: MessageStore, queue_offset: int) -> HalfMessage | None:
-    """The half message at an offset of the half queue, None when there is none any more."""
+    """Read the half message at an offset of the half queue; None if it is no longer there."""
     queue = store.queues.find(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
     unit = store.mender.unit(queue, queue_offset) if queue is not None else None
     if unit is None:
@@ -103,24 +107,24 @@ def read_half(store: MessageStore, queue_offset: int) -> HalfMessage | None:
         record = decode_record(data)
     except ProtocolError:
         return None
-    # The consume queue may point to what the log has dropped, and something else lies there now.
+    # The unit may point at a record that the log has dropped; another one may lie there now.
     if record.physical_offset != unit.physical_offset or record.topic != names.TRANS_HALF_TOPIC:
         return None
     return half_message(record)
 
 
 def half_message(record: StoredRecord) -> HalfMessage:
-    """What a record of the half topic says."""
+    """Turn a record of the half topic into a half message."""
     properties = decode_properties(record.properties)
     first = _number(properties.get(p.TRANSACTION_PREPARED_QUEUE_OFFSET, "-1"))
-    # A copy comes after what it is a copy of.
+    # A copy lies behind the first one; any other number is wrong.
     if not 0 <= first < record.queue_offset:
         first = record.queue_offset
     return HalfMessage(record, properties, first)
 
 
 def _number(text: str) -> int:
-    """As Java's getLong: -1 for what is no number."""
+    """Parse a number as Java's getLong does: -1 for a text that is no number."""
     try:
         number = int(text)
     except ValueError:

@@ -94,7 +94,7 @@ class HalfRecovery:
         count = 0
         for glance in glances(self._store.commit_log, start):
             # The log's first record may be a half message: a commit may well name offset 0.
-            if not glance.origin and glance.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
+            if glance.origin <= 0 and glance.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
                 continue
             half = self._origin(glance.offset, glance.origin)
             newest = None if half is None else self._table.newest(half.first_offset)

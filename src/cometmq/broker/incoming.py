@@ -1,4 +1,4 @@
-"""A message on its way into the store by any way but the hot one (Java: MessageExtBrokerInner)."""
+"""A message on its way into the store, except on the hot path (Java: MessageExtBrokerInner)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from cometmq.store.store import MessageStore
 
 @dataclass(slots=True)
 class IncomingMessage:
-    """`born_host` is packed, `born_timestamp` in ms; `properties` are encoded when it is stored.
+    """A message to be stored. `born_host` is packed, `born_timestamp` in ms; `properties` are
+    encoded when the message is stored.
 
-    Rules on delays and retries change topic, queue and properties in place, so that whoever stores
-    the message can tell afterwards where it went.
+    Rules on delays and retries change topic, queue and properties in place, so that the caller can
+    see afterwards where the message was stored.
     """
 
     topic: str
@@ -32,7 +33,7 @@ class IncomingMessage:
 
     @classmethod
     def again(cls, record: StoredRecord, properties: dict[str, str]) -> IncomingMessage:
-        """What `record` holds, to be stored once more under other properties."""
+        """Make a message of `record`, to be stored once more with other properties."""
         return cls(
             record.topic,
             record.queue_id,
@@ -46,7 +47,7 @@ class IncomingMessage:
         )
 
     def move_to(self, topic: str, queue_id: int) -> None:
-        """Let the message wait in another topic; where it was meant for goes into its properties."""
+        """Let the message wait in another topic; its properties keep its real topic and queue."""
         self.properties[p.REAL_TOPIC] = self.topic
         self.properties[p.REAL_QUEUE_ID] = str(self.queue_id)
         self.topic = topic
@@ -55,7 +56,7 @@ class IncomingMessage:
     def append_to(
         self, store: MessageStore, *, tags_code: int | None = None, now_ms: int = 0
     ) -> tuple[int, int]:
-        """Store the message as it is; returns queue offset and commit-log offset.
+        """Store the message as it is; return its queue offset and commit-log offset.
 
         `tags_code` replaces the hash of its tags. Raises as `Appender.append` does.
         """

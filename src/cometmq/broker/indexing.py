@@ -1,4 +1,4 @@
-"""Building the store's index behind the log, and asking it, in one thread beside the loop."""
+"""Build the store's index behind the log, and query it, in one thread beside the loop."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.index_service import IndexAnswer
 from cometmq.store.store import MessageStore
 
-# The rarer, the larger the batches and the cheaper a key. Queries do not wait for it.
+# The longer the period, the larger the batches and the cheaper a key. Queries do not wait for it.
 _BUILD_PERIOD_S: Final = 0.5
-# A query brings the index up to date first. Where a lost index is being built anew that would take
-# longer than clients wait, and an answer out of what there is serves them better.
+# A query first brings the index up to date, for at most so long. While a lost index is rebuilt that
+# would take longer than clients wait; an answer from the index as it is serves them better.
 _CATCH_UP_LIMIT_S: Final = 1.0
 
 
 class Indexing:
-    """`start` once, `close` once before the store is closed. For the loop's thread only."""
+    """Builds and queries the index. Call `start` once, and `close` once before the store is closed.
+
+    For the loop's thread only.
+    """
 
     def __init__(self, store: MessageStore, tasks: TaskOwner) -> None:
         self._store = store
@@ -29,13 +32,13 @@ class Indexing:
         self._tasks.every(_BUILD_PERIOD_S, self._build, "build-index", first_s=0)
 
     def close(self) -> None:
-        """Wait for the batch under way; the timer ends with its task."""
+        """Wait for the batch under way, and end the thread; the timer ends with its task."""
         self._executor.shutdown(wait=True)
 
     async def query(
         self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int
     ) -> IndexAnswer:
-        """Where messages with a key lie, those included that were stored before the call."""
+        """Find the messages with a key, among all that were stored before the call."""
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, self._query, topic, key, limit, begin_ms, end_ms
         )
@@ -48,6 +51,6 @@ class Indexing:
     async def _build(self) -> None:
         index = self._store.index
         loop = asyncio.get_running_loop()
-        # One batch for each turn of the thread, so that a query need not wait for the others.
+        # One batch for each call in the thread: a query then waits for one batch, not for all.
         while index.lag_bytes and await loop.run_in_executor(self._executor, index.build):
             pass

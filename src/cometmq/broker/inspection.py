@@ -20,8 +20,9 @@ from cometmq.broker.topics import TopicManager
 from cometmq.broker.traffic import Traffic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.topic import TopicConfig
+from cometmq.protocol import requests
 from cometmq.protocol.bodies import GroupList, MessageQueueBean, TopicList
-from cometmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from cometmq.protocol.codes import LanguageCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import (
     GetConsumerConnectionListRequestHeader,
@@ -122,29 +123,25 @@ class InspectionHandlers:
         self._address = address
 
     def register(self, handlers: Handlers) -> None:
-        add, code = handlers.register, RequestCode
-        add(code.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader, self.topic_stats)
-        add(code.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader, self.topic_config)
+        add = handlers.register
+        add(requests.GET_TOPIC_STATS_INFO, self.topic_stats)
+        add(requests.GET_TOPIC_CONFIG, self.topic_config)
         add(
-            code.GET_CONSUMER_CONNECTION_LIST,
-            GetConsumerConnectionListRequestHeader,
+            requests.GET_CONSUMER_CONNECTION_LIST,
             self.consumer_connections,
         )
         add(
-            code.GET_PRODUCER_CONNECTION_LIST,
-            GetProducerConnectionListRequestHeader,
+            requests.GET_PRODUCER_CONNECTION_LIST,
             self.producer_connections,
         )
-        add(code.GET_CONSUME_STATS, GetConsumeStatsRequestHeader, self.consume_stats)
+        add(requests.GET_CONSUME_STATS, self.consume_stats)
         add(
-            code.QUERY_TOPIC_CONSUME_BY_WHO,
-            QueryTopicConsumeByWhoRequestHeader,
+            requests.QUERY_TOPIC_CONSUME_BY_WHO,
             self.groups_of_topic,
         )
-        add(code.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequestHeader, self.topics_of_group)
+        add(requests.QUERY_TOPICS_BY_CONSUMER, self.topics_of_group)
         add(
-            code.QUERY_SUBSCRIPTION_BY_CONSUMER,
-            QuerySubscriptionByConsumerRequestHeader,
+            requests.QUERY_SUBSCRIPTION_BY_CONSUMER,
             self.subscription,
         )
 
@@ -155,7 +152,6 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """Both ends of each queue, and how many messages a second came in the last minute."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         topic = self._topic(header.topic, f"topic[{header.topic}] not exist")
         since_ms = self._clock.now_ms() - _RATE_SPAN_MS
         writer = self._writer("ask for the queues one by one, codes 30 and 31")
@@ -175,7 +171,6 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """A topic as it is set up here; there are no static topics, whose queues would follow."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         topic = self._topic(header.topic, f"No topic in this broker. topic: {header.topic}")
         return response(ResponseCode.SUCCESS, body=encode_body(topic))
 
@@ -184,7 +179,6 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """The groups that subscribe to a topic now or have an offset in it."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         groups = self._clients.groups_of(header.topic) | self._offsets.groups_of(header.topic)
         return response(ResponseCode.SUCCESS, body=encode_body(GroupList(list(groups))))
 
@@ -195,7 +189,6 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """The members of a consumer group, and what it subscribes to."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         group = self._clients.consumer_group(header.consumer_group)
         if group is None:
             raise Refused(
@@ -216,7 +209,6 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """The members of a producer group."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         members = self._clients.producers(header.producer_group)
         if not members:
             raise Refused(
@@ -231,7 +223,6 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """The topics in which a group has an offset."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         topics = list(self._offsets.topics_of(header.group))
         return response(ResponseCode.SUCCESS, body=encode_body(TopicList(self._address, topics)))
 
@@ -240,7 +231,6 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """What a group that is online selects of a topic."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         group = self._clients.consumer_group(header.group)
         data = group.subscriptions.get(header.topic) if group is not None else None
         answer = QuerySubscriptionResponseBody(header.group, header.topic, data)
@@ -251,7 +241,6 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """How far a group is in each queue of its topics, and how much it takes a second."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         group = header.consumer_group
         writer = self._writer("name a topic")
         rate = 0.0

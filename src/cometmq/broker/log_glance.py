@@ -24,7 +24,9 @@ _HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 
 
 class Glance(NamedTuple):
-    """`origin` is the commit-log offset of the record that this one was made from, else 0."""
+    """`origin` is the commit-log offset of the record that this one was made from, else 0; negative
+    in a delivery note.
+    """
 
     offset: int
     sys_flag: int

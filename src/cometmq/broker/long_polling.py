@@ -1,4 +1,6 @@
-"""Pulls that wait for a message (Java: PullRequestHoldService, NotifyMessageArrivingListener)."""
+"""Hold pulls that wait for a message (Java: PullRequestHoldService,
+NotifyMessageArrivingListener).
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from cometmq.remoting.connection import Connection
 
 TagMatcher = Callable[[int], bool]
 
-# Pulls answered in one turn of the loop; each may bring some hundred kilobytes.
+# Pulls answered in one turn of the loop; each answer may have some hundred kilobytes.
 _ANSWERS_PER_TURN: Final = 64
-# Pulls looked at in one turn by a sweep, but at least those of one topic.
+# Pulls that a sweep looks at in one turn of the loop, but always all those of a topic.
 _SWEPT_PER_TURN: Final = 10_000
-# Of looking at one pull, in units of WorkBudget. The work of few is not worth an account.
+# Cost of looking at one pull, in units of WorkBudget. Up to _FREE_LOOKS pulls cost nothing.
 _LOOK_COST: Final = 150
 _FREE_LOOKS: Final = 64
 
@@ -28,8 +30,9 @@ _FREE_LOOKS: Final = 64
 class HeldPull:
     """A pull of `topic`/`queue_id` that found nothing at `offset`.
 
-    `deadline` is a time of the loop; `answer` serves the pull once more, and for good. It must not
-    raise: other pulls are answered after it. `matches_properties` raises OutOfWorkError at most.
+    `deadline` is a time of the loop. `answer` serves the pull once more, and always answers it. It
+    must not raise, because other pulls are answered after it. `matches_properties` may raise
+    OutOfWorkError, but nothing else.
     """
 
     connection: Connection
@@ -45,10 +48,10 @@ class HeldPull:
 class LongPolling:
     """Holds pulls by queue and lets them go on arrival, time-out or loss of the connection.
 
-    Arrivals of one turn of the loop wake a pull once, at the end of the turn, so that it finds all
-    of them; of very many pulls some are answered in later turns. What an arrival has to look at is
-    charged to `work`; once that is spent, all pulls of the queue are woken and find out themselves.
-    For the loop's thread only.
+    Messages that arrive in one turn of the loop wake a pull once, at the end of the turn, so that
+    the pull finds all of them. If very many pulls are woken, some are answered in later turns. The
+    work of matching an arrival with the pulls is charged to `work`. Once that is spent, an arrival
+    wakes all pulls of the queue, and each applies its filter itself. For the loop's thread only.
     """
 
     def __init__(self, max_held: int, work: WorkBudget) -> None:
@@ -68,7 +71,7 @@ class LongPolling:
         return self._count
 
     def hold(self, pull: HeldPull) -> bool:
-        """Let `pull` wait; False when `max_held` others do, and it is to be answered now."""
+        """Let a pull wait. Return False if `max_held` others wait: the caller then answers it."""
         if self._count >= self._max_held or len(self._woken) >= self._max_held:
             return False
         self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)
@@ -84,9 +87,9 @@ class LongPolling:
         _store_timestamp_ms: int = 0,
         properties: bytes = b"",
     ) -> None:
-        """A message was put at `next_offset - 1`: wake the pulls that want it.
+        """Wake the pulls that want the message which was put at `next_offset - 1`.
 
-        A pull whose filter does not match stays; it learns of what it skipped when it is answered.
+        A pull whose filter does not match stays; its answer will skip the message.
         """
         queues = self._held.get(topic)
         if queues is None:
@@ -110,8 +113,9 @@ class LongPolling:
         tags_code: int,
         properties: bytes,
     ) -> None:
-        """Wake those who want a message and leave the others in `kept`; raises OutOfWorkError before
-        it wakes anyone.
+        """Wake the pulls that want a message, and put the others into `kept`.
+
+        Raises OutOfWorkError before it wakes any pull.
         """
         if len(waiting) > _FREE_LOOKS:
             self._work.charge(len(waiting) * _LOOK_COST)
@@ -133,11 +137,12 @@ class LongPolling:
             self._wake(woken)
 
     def sweep(self, now: float) -> None:
-        """Answer what has waited long enough; `now` is a time of the loop.
+        """Answer the pulls that have waited long enough; `now` is a time of the loop.
 
-        Forgets the pulls of closed connections too: looking for them when each of many clients goes
-        would take far longer than one round for them all. Comes back to those whose peer did not take
-        the answers before them. A round over very many pulls goes on in later turns.
+        Also forgets the pulls of closed connections: if many clients go, a search at each loss
+        would take far longer than one round for them all. Also tries again the pulls that were
+        postponed because their peer had not read earlier answers. A round over very many pulls goes
+        on in later turns.
         """
         postponed, self._postponed = self._postponed, []
         if postponed:
@@ -156,13 +161,13 @@ class LongPolling:
             asyncio.get_running_loop().call_soon(self._sweep_on, now)
 
     def release_all(self) -> None:
-        """Answer every pull in the next turn: the broker stops."""
+        """Answer every pull in the next turn, because the broker stops."""
         self._answers_per_turn = len(self._woken) + self._count
         for topic in list(self._held):
             self.release_topic(topic)
 
     def release_topic(self, topic: str) -> None:
-        """Answer every pull of a topic soon: it was removed or changed."""
+        """Answer every pull of a topic soon, because the topic was removed or changed."""
         for waiting in self._held.pop(topic, {}).values():
             self._count -= len(waiting)
             self._wake(waiting)

@@ -1,4 +1,4 @@
-"""Which messages a pull gets (Java: ExpressionMessageFilter, ExpressionForRetryMessageFilter)."""
+"""Filter a pull's messages (Java: ExpressionMessageFilter, ExpressionForRetryMessageFilter)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from cometmq.store.consume_queue_ext import ExtUnit
 
 PropertiesMatcher = Callable[[Mapping[str, str]], bool]
 RecordMatcher = Callable[[memoryview], bool]
-# None when the budget is spent: the same message is then to be tested first once more, later.
+# They return None when the budget is spent: the caller must test the same message again later,
+# before any other.
 MeteredMatcher = Callable[[memoryview], bool | None]
 MeteredExtMatcher = Callable[[ExtUnit], bool | None]
 
-# Of reading a unit beside the consume queue and looking for a group's bits in it.
+# Cost of reading a unit of the queue's extension and testing a group's bits in its bit map.
 _EXT_UNIT_COST: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Tests that a message must pass; None where all do.
+    """The tests that a message must pass; a test that is None is passed by all.
 
-    `matches` sees the tags code, `matches_properties` the properties; `matches_ext` sorts out before
-    that what cannot match, by the bit map beside the consume queue. `matches_whole` sees all of a
-    record; what waits with it is woken by every message.
+    `matches` tests the tags code, `matches_properties` the properties. Before those, `matches_ext`
+    rules out messages that cannot match, by the bit map in the queue's extension. `matches_whole`
+    tests the whole record; every message wakes a waiting pull that has this test.
     """
 
     matches: TagMatcher | None = None
@@ -43,7 +44,7 @@ class MessageFilter:
     matches_whole: RecordMatcher | None = None
 
     def record_matcher(self, budget: WorkBudget) -> MeteredMatcher | None:
-        """The test for a whole record in the log, for one pull, charged to `budget`."""
+        """Return the test for records in the log, for one pull, charged to `budget`."""
         if self.matches_properties is not None:
             return _PropertiesTest(self.matches_properties, budget)
         if self.matches_whole is not None:
@@ -51,7 +52,7 @@ class MessageFilter:
         return None
 
     def ext_matcher(self, budget: WorkBudget) -> MeteredExtMatcher | None:
-        """`matches_ext`, charged to `budget`."""
+        """Return `matches_ext` as a test that is charged to `budget`."""
         matches = self.matches_ext
         if matches is None:
             return None
@@ -70,8 +71,11 @@ EVERYTHING: Final = MessageFilter()
 
 
 class _PropertiesTest:
-    """Evaluates an expression on records. What ran out of work in the middle of a record goes on
-    where it was, so that a record that costs more than a whole budget is decided all the same.
+    """Evaluates an expression on records.
+
+    If the budget is spent in the middle of a record, the next call for that record uses the same
+    MeteredProperties, which remember the searches done. So a record that costs more than a whole
+    budget is decided, too.
     """
 
     __slots__ = ("_begun", "_begun_at", "_budget", "_matches")
@@ -103,7 +107,7 @@ def _offset_in(record: memoryview) -> bytes:
 
 
 def _timed(matches: RecordMatcher, budget: WorkBudget) -> MeteredMatcher:
-    """`matches` is the operator's code, whose work only a clock can count."""
+    """Charge `matches` by the time that it takes: only a clock can measure an operator's code."""
 
     def passes(record: memoryview) -> bool | None:
         try:
@@ -122,14 +126,13 @@ def _timed(matches: RecordMatcher, budget: WorkBudget) -> MeteredMatcher:
 def sql_filter(
     condition: Condition, matches_ext: Callable[[ExtUnit], bool] | None = None
 ) -> MessageFilter:
-    """What is not known to be true is not selected."""
+    """Return a filter that selects messages for which `condition` is true, and not unknown."""
     return MessageFilter(None, lambda properties: condition(properties) is True, matches_ext)
 
 
 def retry_filter(retry_topic: str, filters: ConsumerFilterManager) -> MessageFilter:
-    """For a retry topic: by the expression of its group on the topic that a message came from.
-
-    A topic on which the group has no expression passes.
+    """Return the filter of a retry topic: its group's expression on the topic that the message came
+    from. A message from a topic for which the group has no expression passes.
     """
     assert is_retry_topic(retry_topic)
     group = retry_topic.removeprefix(RETRY_PREFIX)

@@ -9,7 +9,8 @@ from cometmq.broker.groups import GroupManager
 from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -42,29 +43,18 @@ class OffsetHandlers:
         self._offsets = offsets
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, self.query
-        )
-        handlers.register(
-            RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, self.update
-        )
-        handlers.register(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, self.max_offset)
-        handlers.register(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader, self.min_offset)
-        handlers.register(
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, self.search
-        )
-        handlers.register(
-            RequestCode.GET_EARLIEST_MSG_STORETIME,
-            GetEarliestMsgStoretimeRequestHeader,
-            self.earliest_store_time,
-        )
+        handlers.register(requests.QUERY_CONSUMER_OFFSET, self.query)
+        handlers.register(requests.UPDATE_CONSUMER_OFFSET, self.update)
+        handlers.register(requests.GET_MAX_OFFSET, self.max_offset)
+        handlers.register(requests.GET_MIN_OFFSET, self.min_offset)
+        handlers.register(requests.SEARCH_OFFSET_BY_TIMESTAMP, self.search)
+        handlers.register(requests.GET_EARLIEST_MSG_STORETIME, self.earliest_store_time)
 
     def query(
         self, _connection: Connection, call: Request[QueryConsumerOffsetRequestHeader]
     ) -> RemotingCommand:
         """A group's stored offset; a group new to a young queue begins at its start."""
         header = call.header
-        assert header is not None
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
             if header.set_zero_if_not_found is False or not self._begins_in_memory(
@@ -88,7 +78,6 @@ class OffsetHandlers:
     ) -> RemotingCommand:
         """Store a group's offset."""
         header = call.header
-        assert header is not None
         if self._groups.get(header.consumer_group) is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -128,14 +117,12 @@ class OffsetHandlers:
         self, _connection: Connection, call: Request[GetMaxOffsetRequestHeader]
     ) -> RemotingCommand:
         header = call.header
-        assert header is not None
         return _offset(self._store.max_offset(header.topic, header.queue_id))
 
     def min_offset(
         self, _connection: Connection, call: Request[GetMinOffsetRequestHeader]
     ) -> RemotingCommand:
         header = call.header
-        assert header is not None
         return _offset(self._store.min_offset(header.topic, header.queue_id))
 
     def search(
@@ -143,7 +130,6 @@ class OffsetHandlers:
     ) -> RemotingCommand:
         """The offset at a store time; the boundary says which end of equal times is meant."""
         header = call.header
-        assert header is not None
         upper = (header.boundary_type or "").lower() == Boundary.UPPER.value
         return _offset(
             self._store.offset_by_time(
@@ -159,7 +145,6 @@ class OffsetHandlers:
     ) -> RemotingCommand:
         """When the oldest message of a queue was stored, ms; -1 for an empty queue."""
         header = call.header
-        assert header is not None
         timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
         return response(
             ResponseCode.SUCCESS,

@@ -1,4 +1,4 @@
-"""How far each group has consumed each queue (Java: ConsumerOffsetManager)."""
+"""Keep how far each group has consumed each queue (Java: ConsumerOffsetManager)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 
 _SEPARATOR = "@"
-# So many corrections are named in the log.
+# How many corrections a log line names.
 _EXAMPLES: Final = 5
-# (topic, queue id) -> the offset that the queue's next message gets, None when there is no such queue
+# (topic, queue id) -> the offset that the queue's next message gets; None if there is no such queue
 EndOf = Callable[[str, int], int | None]
 
 
 class Correction(NamedTuple):
-    """What was wrong with a stored offset. `end` is where its queue ends, None for no queue."""
+    """A stored offset that is wrong. `end` is where its queue ends; None if there is no queue."""
 
     key: str
     queue_id: int
@@ -27,16 +27,17 @@ class Correction(NamedTuple):
 
 
 class ConsumerOffsetManager:
-    """Offsets by topic, group and queue. For the loop's thread only.
+    """Keeps the offsets by topic, group and queue. For the loop's thread only.
 
-    An offset is that of the next message to consume. A smaller offset than the stored one is taken,
-    as Java takes it: a client may have been reset.
+    An offset is that of the next message to consume. As in Java, an offset smaller than the stored
+    one is accepted: a client may have been reset.
 
-    A reset is stored at once and kept in `resets` too until the next pull of the queue was told of
-    it: what its consumer commits before it knows counts for nothing.
+    A reset is stored at once, and also kept in `resets` until the next pull of the queue has been
+    told of it. Until then, offsets that the queue's consumer commits are ignored.
 
-    Whoever commits for a client sees first that the queue exists and reaches that far. `max_count`
-    bounds the offsets kept; `ignored_count` those that a pull brought and that could not be stored.
+    Before committing for a client, the caller must check that the queue exists and reaches that
+    far. `max_count` bounds the number of offsets kept; `ignored_count` counts offsets that came
+    with a pull and could not be stored.
     """
 
     def __init__(
@@ -48,14 +49,14 @@ class ConsumerOffsetManager:
         self.ignored_count = 0
         self.changed = False
         self.resets: dict[str, dict[int, int]] = {}
-        # Both ways through the table, whose keys are texts of both.
+        # Topics by group and groups by topic: a key of the table is a text made of both.
         self._topics: dict[str, set[str]] = {}
         self._groups: dict[str, set[str]] = {}
         for key in self.table.offset_table:
             self._note(*_split(key))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Store the offset; False when that would be one offset too many."""
+        """Store the offset. Return False if that would be more than `max_count` offsets."""
         key = _key(topic, group)
         if self.resets and queue_id in self.resets.get(key, ()):
             return True
@@ -69,7 +70,7 @@ class ConsumerOffsetManager:
         return True
 
     def keep(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store an offset of the broker's own, of which there are few, whatever the bound."""
+        """Store an offset of the broker's own, even beyond `max_count`: there are few of these."""
         self._store(topic, group, queue_id, offset)
 
     def _store(self, topic: str, group: str, queue_id: int, offset: int) -> None:
@@ -83,14 +84,18 @@ class ConsumerOffsetManager:
         self.changed = True
 
     def commit_of_pull(self, group: str, topic: str, queue_id: int, offset: int, end: int) -> None:
-        """Store the offset that came with a pull of a queue that ends at `end`, if it can be: the
-        pull is served whatever becomes of it.
+        """Store the offset that came with a pull of a queue that ends at `end`.
+
+        If the offset cannot be stored, only count it: the pull is served nevertheless.
         """
         if not 0 <= offset <= end or not self.commit(group, topic, queue_id, offset):
             self.ignored_count += 1
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Have the group go on at `offset` (Java: assignResetOffset); False as `commit`."""
+        """Have the group go on at `offset` (Java: assignResetOffset).
+
+        Return False if that would be more than `max_count` offsets.
+        """
         key = _key(topic, group)
         if not self._put(topic, group, queue_id, offset):
             return False
@@ -98,8 +103,8 @@ class ConsumerOffsetManager:
         return True
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset of a reset that no pull has been told of; told now (Java:
-        queryThenEraseResetOffset)."""
+        """Return the offset of a reset that no pull has been told of, and forget the reset; None if
+        there is none (Java: queryThenEraseResetOffset)."""
         key = _key(topic, group)
         pending = self.resets.get(key)
         if pending is None:
@@ -110,11 +115,11 @@ class ConsumerOffsetManager:
         return offset
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The stored offset, -1 if there is none."""
+        """Return the stored offset, -1 if there is none."""
         return self.table.offset_table.get(_key(topic, group), {}).get(queue_id, -1)
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
-        """The stored offsets of a group by queue id of a topic."""
+        """Return the stored offsets of a group on a topic, by queue id."""
         return dict(self.table.offset_table.get(_key(topic, group), {}))
 
     def topics_of(self, group: str) -> set[str]:
@@ -153,7 +158,7 @@ class ConsumerOffsetManager:
     # -- what cannot be --
 
     def find_impossible(self, end_of: EndOf) -> list[Correction]:
-        """The offsets that are negative, beyond the end of their queue, or of no queue at all."""
+        """Return the offsets that are negative, beyond their queue's end, or without a queue."""
         return [
             Correction(key, queue_id, offset, end)
             for key, offsets in self.table.offset_table.items()
@@ -162,8 +167,10 @@ class ConsumerOffsetManager:
         ]
 
     def correct(self, found: list[Correction]) -> None:
-        """Set offsets beyond the end back to it, so that no message which comes there is skipped;
-        forget those that say nothing. A group without an offset begins by its own policy.
+        """Set offsets beyond their queue's end back to the end, so that no new message is skipped.
+
+        Forget negative offsets and those without a queue; a group without an offset begins by its
+        own policy.
         """
         for key, queue_id, offset, end in found:
             offsets = self.table.offset_table[key]
@@ -179,7 +186,7 @@ class ConsumerOffsetManager:
 
 
 def describe(found: list[Correction]) -> dict[str, object]:
-    """Counts by kind, and some examples, for the log."""
+    """Return the counts of wrong offsets by kind, and some examples, for the log."""
     return {
         "beyond_the_end": sum(one.end is not None and one.offset > one.end for one in found),
         "negative": sum(one.end is not None and one.offset < 0 for one in found),

@@ -1,7 +1,7 @@
-"""Which half messages have ended: the records of the op topic.
+"""Write and read the op topic, whose records name the half messages of ended transactions.
 
 Java: TransactionalOpBatchService, TransactionalMessageServiceImpl.deletePrepareMessage. A record's
-body names queue offsets of half messages, each followed by a comma; releases before 5.1 wrote one
+body has queue offsets of half messages, each followed by a comma. Releases before 5.1 wrote one
 number without a comma, which the same reader understands.
 """
 
@@ -27,14 +27,15 @@ log = structlog.get_logger(__name__)
 REMOVE_TAG: Final = "d"
 _TAGS_CODE: Final = java_hash(REMOVE_TAG)
 _PROPERTIES: Final = encode_properties({p.WAIT_STORE_MSG_OK: "true", p.TAGS: REMOVE_TAG}).encode()
-# Names no half message: says only that everything decided before it is named before it.
+# The offset in a record that names no half message. Such a record only says that all transactions
+# that ended before it are named by it or by earlier op records.
 _NOTHING: Final = -1
-# Far below any maxMessageSize that could be meant.
+# Far below any reasonable maxMessageSize.
 _MAX_BODY_BYTES: Final = 64 * 1024
 
 
 def named_offsets(body: bytes) -> list[int]:
-    """The queue offsets that a record's body names; what is no number is left out."""
+    """Return the queue offsets in a record's body; leave out parts that are no number."""
     parts = body.decode("ascii", "replace").split(",")
     return [int(part) for part in parts if part.isdecimal() and len(part) < 20]
 
@@ -42,8 +43,8 @@ def named_offsets(body: bytes) -> list[int]:
 class OpQueue:
     """Writes op records and knows which of them are still needed. For the loop's thread only.
 
-    What is added waits until it takes `max_bytes`, or until `flush`. All of it leaves in one record,
-    so that a commit which lies in the log before the last op record is named in one.
+    Added offsets wait until they take `max_bytes`, or until `flush`, which then writes all of them.
+    So a commit that lies in the log before the last op record is named in an op record.
     """
 
     def __init__(self, store: MessageStore, clock: Clock, host: bytes, max_bytes: int) -> None:
@@ -53,7 +54,7 @@ class OpQueue:
         self._max_bytes = max_bytes
         self._waiting: list[int] = []
         self._waiting_bytes = 0
-        # Queue offset of a record, and the highest offset it names.
+        # By op record: its queue offset, and the highest offset that it names.
         self._kept: deque[tuple[int, int]] = deque()
         last = self._queue.last_message()
         # Commit-log offset of the last op record.
@@ -69,11 +70,11 @@ class OpQueue:
         return len(self._waiting)
 
     def found(self, queue_offset: int, offsets: Iterable[int]) -> None:
-        """An op record was found at the start; call it in queue order."""
+        """Take in an op record that was found at the start. Call this in queue order."""
         self._kept.append((queue_offset, max(offsets, default=_NOTHING)))
 
     def add(self, offsets: Iterable[int]) -> None:
-        """Half messages have ended."""
+        """Take in the queue offsets of half messages whose transactions have ended."""
         for offset in offsets:
             self._waiting.append(offset)
             self._waiting_bytes += len(str(offset)) + 1
@@ -81,13 +82,13 @@ class OpQueue:
             self.flush()
 
     def add_nothing(self) -> None:
-        """Write a record even if no half message has ended: see `last_position`."""
+        """Write a record even if no transaction has ended, which moves `last_position` on."""
         if not self._waiting:
             self.add([_NOTHING])
         self.flush()
 
     def flush(self) -> None:
-        """Write what waits. What the store refuses stays, and is written by a later call."""
+        """Write the waiting offsets. If the store refuses them, a later call writes them."""
         while self._waiting:
             count = len(self._waiting)
             if self._waiting_bytes > _MAX_BODY_BYTES:
@@ -111,7 +112,9 @@ class OpQueue:
             self.found(queue_offset, offsets)
 
     def needed_from(self, half_offset: int) -> int:
-        """The first op record that names a half message at `half_offset` or behind it."""
+        """Return the queue offset of the first op record that is still needed: the first one that
+        names a half message at `half_offset` or behind it.
+        """
         while self._kept and self._kept[0][1] < half_offset:
             self._kept.popleft()
         return self._kept[0][0] if self._kept else self._queue.next_offset

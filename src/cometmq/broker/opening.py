@@ -1,4 +1,4 @@
-"""What a start says while the store looks through its log, which may take minutes."""
+"""Log the progress of a start while the store scans its log, which may take minutes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MIB: Final = 1 << 20
 
 
 class OpeningProgress:
-    """Give it to `MessageStore.open`. A line every two seconds; a start that is quicker has none."""
+    """Logs a line every two seconds; a quicker start logs none. Pass it to `MessageStore.open`."""
 
     def __init__(self, clock: Clock, path: str) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class OpeningProgress:
         self._next_at = clock.monotonic() + _SAID_EVERY_S
 
     def __call__(self, scanned: int, total: int) -> None:
-        """`scanned` of `total` bytes of the log are done. For the thread that opens the store."""
+        """Note that `scanned` of `total` bytes are done. For the thread that opens the store."""
         now = self._clock.monotonic()
         if now < self._next_at:
             return

@@ -32,7 +32,8 @@ from cometmq.errors import ConfigError
 from cometmq.model.message import MessageExt
 from cometmq.model.subscription import EXPRESSION_CLASS, SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request
 from cometmq.protocol.compression import decompress
 from cometmq.protocol.header import NoHeader
@@ -182,8 +183,8 @@ class FilterPredicates:
         return MessageFilter(matches_whole=predicate.selects)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.REGISTER_MESSAGE_FILTER_CLASS, NoHeader, self.refuse_class)
-        handlers.register(RequestCode.REGISTER_FILTER_SERVER, NoHeader, self.refuse_server)
+        handlers.register(requests.REGISTER_MESSAGE_FILTER_CLASS, self.refuse_class)
+        handlers.register(requests.REGISTER_FILTER_SERVER, self.refuse_server)
 
     def refuse_class(self, _connection: Connection, _call: Request[NoHeader]) -> RemotingCommand:
         """Code 302 brings a class for the broker to compile and run."""

@@ -21,12 +21,12 @@ from cometmq.broker.predicates import FilterPredicates, by_class
 from cometmq.broker.pull import check_property_filter
 from cometmq.filtering.bloom import BloomFilter
 from cometmq.filtering.tags import is_tag_type
-from cometmq.protocol.bodies import CheckClientRequestBody
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body, decode_request, pretty_pieces
-from cometmq.protocol.limits import MAX_CHECK_LENGTH, check_subscription
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
+from cometmq.protocol.limits import check_subscription
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
@@ -76,12 +76,7 @@ class PropertyFilters:
         clients.on_members_changed.append(self._members_changed)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.CHECK_CLIENT_CONFIG,
-            NoHeader,
-            self.check_client,
-            max_body_length=MAX_CHECK_LENGTH,
-        )
+        handlers.register(requests.CHECK_CLIENT_CONFIG, self.check_client)
 
     def start(self, tasks: TaskOwner) -> None:
         tasks.every(_SAVE_PERIOD_S, self.save, "save-consumer-filters")
@@ -99,7 +94,7 @@ class PropertyFilters:
 
     def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Would this broker serve the subscription? FilterExpressionError carries code 23."""
-        subscription = decode_request(call.body, CheckClientRequestBody).subscription_data
+        subscription = requests.CHECK_CLIENT_CONFIG.body.decode(call.body).subscription_data
         check_subscription(subscription)
         if by_class(subscription):
             self._predicates.find(subscription.sub_string)

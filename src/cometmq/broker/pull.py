@@ -50,6 +50,7 @@ from cometmq.model.sysflag import (
     PULL_SUSPEND,
 )
 from cometmq.model.topic import TopicConfig
+from cometmq.protocol import requests
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, encode_answer, response
 from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
@@ -126,8 +127,8 @@ class PullHandler:
         clients.on_subscriptions.append(self._awaited.heard)
 
     def register(self, handlers: Handlers) -> None:
-        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
-            handlers.register(code, PullMessageRequestHeader, self.pull)
+        handlers.register(requests.PULL_MESSAGE, self.pull)
+        handlers.register(requests.LITE_PULL_MESSAGE, self.pull)
 
     def pull(self, connection: Connection, request: PullRequest) -> RemotingCommand | None:
         """Answer with messages, or let the pull wait for some."""
@@ -135,7 +136,6 @@ class PullHandler:
             return self._serve(connection, request, may_wait=True)
         except Refused as refused:
             header = request.header
-            assert header is not None
             if (
                 refused.code in AHEAD
                 and header.sys_flag & PULL_SUSPEND
@@ -158,7 +158,6 @@ class PullHandler:
     ) -> RemotingCommand | None:
         """`scan` is that of a pull that goes on in a later turn of the loop."""
         header = request.header
-        assert header is not None
         group, topic = self._check(request.code, header)
         goes_on = scan is not None
         if scan is None:
@@ -277,10 +276,8 @@ class PullHandler:
             )
         )
         # The records leave as they lie in the mapped log: nothing is copied or decoded.
-        connection.write(
-            encode_answer(request.opaque, ext, body_length=result.byte_count, remark=b"FOUND"),
-            *result.slices,
-        )
+        head = encode_answer(request.opaque, ext, body_length=result.byte_count, remark=b"FOUND")
+        connection.reply_encoded(request, head, result.slices)
 
     def _hold(
         self,

@@ -1,4 +1,4 @@
-"""The rules on delays that every message meets on its way into the store (Java: HookUtils)."""
+"""Apply the rules on delays to every message on its way into the store (Java: HookUtils)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cometmq.runtime.clock import Clock, ahead_ms
 from cometmq.store.store import MessageStore
 
 _TIMER_PROPERTIES: Final = (p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
-# As far as Java's Long and Integer reach; more digits are no number to it.
+# Java's Long and Integer have at most 19 digits; a text with more is no number to Java.
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 
 
 class MessagePut:
-    """Stores messages where they belong: in their topic, or first where they have to wait.
+    """Stores messages in their topic, or first in the topic in which delayed messages wait.
 
     For the loop's thread only.
     """
@@ -42,10 +42,10 @@ class MessagePut:
         self._delayed = delayed
 
     def put(self, message: IncomingMessage) -> tuple[int, int]:
-        """Store `message`; returns queue offset and commit-log offset of where it lies now.
+        """Store `message`; return the queue offset and the commit-log offset where it was stored.
 
-        Its topic, queue and properties change when it has to wait. Raises Refused for a delay that
-        cannot be, and as the store does; nothing is then stored.
+        The topic, queue and properties of a message that has to wait are changed. Raises Refused
+        for an impossible delay, and the store's errors; nothing is then stored.
         """
         if message.sys_flag & TRANSACTION_MASK in (TRANSACTION_NOT, TRANSACTION_COMMIT):
             level = delay_level(message.properties)
@@ -78,7 +78,7 @@ class MessagePut:
         elif name == p.TIMER_DELAY_MS:
             deliver_ms = now_ms + value
         elif p.TIMER_DEL_UNIQKEY in properties:
-            # In the slot of the message that it recalls.
+            # A recall must get into the slot of the message that it recalls.
             deliver_ms = value
         else:
             deliver_ms = value + ahead_ms(self._clock)
@@ -92,7 +92,7 @@ class MessagePut:
 
 
 def delay_level(properties: dict[str, str]) -> int:
-    """The delay level that a message asks for, 0 if none; a negative one counts as none.
+    """Return the delay level that a message asks for, 0 if none. A negative one counts as none.
 
     Raises Refused for a text that is no number.
     """
@@ -109,7 +109,10 @@ def delay_level(properties: dict[str, str]) -> int:
 
 
 def _is_timed(message: IncomingMessage) -> bool:
-    """A message that was delivered once carries TIMER_OUT_MS and is not delayed again."""
+    """Say whether a message is to be delayed by the timer.
+
+    A message that was delivered once has TIMER_OUT_MS and is not delayed again.
+    """
     properties = message.properties
     return (
         message.topic != names.TIMER_TOPIC

@@ -6,7 +6,8 @@ from typing import Final
 
 from cometmq.broker.indexing import Indexing
 from cometmq.broker.refusal import Refused
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.headers import (
     QueryMessageRequestHeader,
@@ -35,15 +36,14 @@ class QueryHandlers:
         self._max_body_length = max_frame_length - _HEADER_ROOM
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader, self.query)
-        handlers.register(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, self.view)
+        handlers.register(requests.QUERY_MESSAGE, self.query)
+        handlers.register(requests.VIEW_MESSAGE_BY_ID, self.view)
 
     async def query(
         self, _connection: Connection, request: Request[QueryMessageRequestHeader]
     ) -> RemotingCommand:
         """The records of messages that have a key, or one with the same hash, oldest first."""
         header = request.header
-        assert header is not None
         limit = header.max_num
         if ext_of(request).get(_UNIQUE_KEY_QUERY) == "true":
             limit = self._store.config.default_query_max_num
@@ -83,7 +83,6 @@ class QueryHandlers:
     ) -> RemotingCommand:
         """The record of the message at a commit-log offset."""
         header = request.header
-        assert header is not None
         record = self._store.message_at(header.offset)
         if record is None:
             raise Refused(

@@ -1,4 +1,4 @@
-"""Which member of a group may consume a queue in order (Java: RebalanceLockManager)."""
+"""Lock queues for the group member that consumes them in order (Java: RebalanceLockManager)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCK_MAX_LIVE_MS: Final = 60_000
 MAX_LOCKS_PER_GROUP: Final = 65_536
 MAX_GROUPS: Final = 65_536
 MAX_LOCKS: Final = 1_048_576
-# Looking for expired locks goes through all of them.
+# At most one search for expired locks in this time, because it goes through all locks.
 _SWEEP_PERIOD_S: Final = 10.0
 
 
@@ -29,11 +29,12 @@ class _Lock:
 
 
 class QueueLocks:
-    """Locks by group and queue. For the loop's thread only.
+    """Keeps the locks by group and queue. For the loop's thread only.
 
-    A lock lives for LOCK_MAX_LIVE_MS after its holder asked for it the last time; until then nobody
-    else gets it, and afterwards whoever asks first. Like Java's, the table does not outlive the
-    broker. A lock that the limits leave no room for is not given, as if another client held it.
+    A lock expires LOCK_MAX_LIVE_MS after its holder asked for it the last time. Until then no other
+    client gets it; afterwards the first that asks does. As in Java, the locks are lost when the
+    broker stops. A lock for which the limits leave no room is refused, as if another client held
+    it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -43,7 +44,10 @@ class QueueLocks:
         self._swept_at = -_SWEEP_PERIOD_S
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Give `queues` to the client where they are free; those it holds afterwards, renewed."""
+        """Lock the free ones of `queues` for the client, and renew the locks that it has.
+
+        Returns those of `queues` whose locks the client holds now.
+        """
         now = self._clock.monotonic()
         if len(self._groups) >= MAX_GROUPS or self._count >= MAX_LOCKS:
             self._sweep(now)
@@ -97,14 +101,14 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def holds_any(self, group: str) -> bool:
-        """Whether a member of the group holds a lock that has not expired."""
+        """Say whether a member of the group holds a lock that has not expired."""
         now = self._clock.monotonic()
         locks = self._groups.get(group)
         if locks is None:
             return False
         if any(not _expired(lock, now) for lock in locks.values()):
             return True
-        self._forget(group)  # so that the next one who asks need not look through them
+        self._forget(group)  # the next call need not look through the expired locks again
         return False
 
     def _has_room(self, group: str, locks: dict[MessageQueue, _Lock]) -> bool:
@@ -115,7 +119,7 @@ class QueueLocks:
         )
 
     def _sweep(self, now: float) -> None:
-        """Forget the groups whose locks have all expired, if the last time was long ago."""
+        """Forget the groups whose locks have all expired, once in _SWEEP_PERIOD_S at most."""
         if now - self._swept_at < _SWEEP_PERIOD_S:
             return
         self._swept_at = now

@@ -18,7 +18,8 @@ from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import PERM_WRITE
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
 from cometmq.protocol.recall_handle import RecallHandle
@@ -55,14 +56,13 @@ class RecallHandler:
         self._put = put
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader, self.recall)
+        handlers.register(requests.RECALL_MESSAGE, self.recall)
 
     def recall(
         self, connection: Connection, call: Request[RecallMessageRequestHeader]
     ) -> RemotingCommand:
         """Store that a message is not to be delivered; success also if there is no such message."""
         header = call.header
-        assert header is not None
         self._check_service(header.topic)
         handle = _decoded(header.recall_handle)
         if handle.topic != header.topic:

@@ -18,10 +18,10 @@ from cometmq.broker.refusal import Refused
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.model.route import MASTER_ID
-from cometmq.protocol.codes import OwnRequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.json_dialect import decode_request, encode_body
-from cometmq.protocol.limits import MAX_SELECTION_LENGTH
+from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.redrive import (
     LetterSelection,
     RedriveDeadLettersRequestHeader,
@@ -49,19 +49,13 @@ class RedriveHandlers:
         self._runs: dict[str, asyncio.Task[RedriveState]] = {}
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            OwnRequestCode.REDRIVE_DEAD_LETTERS,
-            RedriveDeadLettersRequestHeader,
-            self.redrive,
-            max_body_length=MAX_SELECTION_LENGTH,
-        )
+        handlers.register(requests.REDRIVE_DEAD_LETTERS, self.redrive)
 
     async def redrive(
         self, connection: Connection, request: Request[RedriveDeadLettersRequestHeader]
     ) -> RemotingCommand:
         """Begin a redrive, or wait for one that was begun; says how far it is."""
         header = request.header
-        assert header is not None
         if self._config.broker_id != MASTER_ID:
             raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave sends no dead letters")
         selection = _selection(bytes(request.frame.body))
@@ -112,7 +106,7 @@ class RedriveHandlers:
 
 
 def _selection(body: bytes) -> LetterSelection:
-    selection = decode_request(body or b"{}", LetterSelection)
+    selection = requests.REDRIVE_DEAD_LETTERS.body.decode(body or b"{}")
     for name, values in (("ids", selection.ids), ("keys", selection.keys)):
         if len(values) > MAX_SELECTED:
             raise Refused(

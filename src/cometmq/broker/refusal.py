@@ -1,4 +1,4 @@
-"""How a handler says no."""
+"""The error by which a handler refuses a request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cometmq.errors import CometMQError
 
 
 class Refused(CometMQError):  # noqa: N818 - no fault of ours
-    """A request that the broker does not serve; becomes the answer's code, remark and fields."""
+    """Says that the broker does not serve a request. Code, remark and `ext` go into the answer."""
 
     def __init__(self, code: int, remark: str, ext: dict[str, str] | None = None) -> None:
         super().__init__(remark, code=code)

@@ -13,17 +13,16 @@ import structlog
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.topics import TopicManager
-from cometmq.errors import CometMQError, ProtocolError
+from cometmq.errors import CometMQError
 from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol import requests
 from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
-from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import request
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import (
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
-from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
@@ -132,20 +131,17 @@ class Registration:
         )
         await self.announced()
         version = msgspec.structs.replace(self._topics.data_version)
-        body = encode_body(version)
         try:
-            answer = await self._client.call(
+            answer = await self._client.ask(
                 server,
-                request(RequestCode.QUERY_DATA_VERSION, header, body),
-                self._config.register_broker_timeout_mills / 1000,
+                requests.QUERY_DATA_VERSION,
+                header,
+                version,
+                what="the question for the data version",
+                timeout_s=self._config.register_broker_timeout_mills / 1000,
             )
+            return bool(answer.command.body) and answer.body == version
         except CometMQError:  # the registration that follows says so
-            return False
-        if answer.code != ResponseCode.SUCCESS or not answer.body:
-            return False
-        try:
-            return decode_body(bytes(answer.body), DataVersion) == version
-        except ProtocolError:
             return False
 
     def topics_changed(self, topics: Iterable[TopicConfig]) -> None:
@@ -250,7 +246,7 @@ class Registration:
         try:
             answer = await self._client.call(
                 server,
-                request(RequestCode.REGISTER_BROKER, header, body),
+                requests.REGISTER_BROKER.command(header, body),
                 self._config.register_broker_timeout_mills / 1000,
             )
         except CometMQError as error:
@@ -269,7 +265,7 @@ class Registration:
     async def _unregister(self, server: str, header: UnRegisterBrokerRequestHeader) -> None:
         try:
             await self._client.call(
-                server, request(RequestCode.UNREGISTER_BROKER, header), _UNREGISTER_TIMEOUT_S
+                server, requests.UNREGISTER_BROKER.command(header), _UNREGISTER_TIMEOUT_S
             )
         except CometMQError as error:  # it will notice by the closed connection
             log.warning("not unregistered", name_server=server, reason=str(error))

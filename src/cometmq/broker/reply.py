@@ -18,13 +18,12 @@ from cometmq.errors import CometMQError, StoreError
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import TRANSACTION_MASK
-from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, request, response
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.headers import (
     ReplyMessageRequestHeader,
     SendMessageHeader,
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
 from cometmq.protocol.ids import encode_offset_id, unpack_host
@@ -63,15 +62,14 @@ class ReplyHandler:
         self._packed_host = packed_host
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestHeader, self.reply)
-        handlers.register(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeaderV2, self.reply)
+        handlers.register(requests.SEND_REPLY_MESSAGE, self.reply)
+        handlers.register(requests.SEND_REPLY_MESSAGE_V2, self.reply)
 
     async def reply(self, connection: Connection, call: SendRequest) -> RemotingCommand:
         """Push the reply to the client that its properties name, store it, and say whether the
         client took it.
         """
         header = call.header
-        assert header is not None
         queue_id = await self._send.queue_for(header)
         body = bytes(call.frame.body)
         text = header.properties or ""
@@ -123,8 +121,7 @@ class ReplyHandler:
             )
         now_ms = self._clock.now_ms()
         properties[p.PUSH_REPLY_TIME] = str(now_ms)
-        push = request(
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+        push = requests.PUSH_REPLY_MESSAGE_TO_CLIENT.command(
             ReplyMessageRequestHeader(
                 producer_group=header.producer_group,
                 topic=header.topic,

@@ -6,7 +6,7 @@ Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.han
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -23,7 +23,8 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_WRITE
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
@@ -67,16 +68,13 @@ class RetryHandler:
         self.dead_letter_count = 0
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader, self.send_back
-        )
+        handlers.register(requests.CONSUMER_SEND_MSG_BACK, self.send_back)
 
     def send_back(
         self, connection: Connection, call: Request[ConsumerSendMsgBackRequestHeader]
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    ) -> RemotingCommand | None:
         """Let a group have a message again later, or put it among its dead letters."""
         header = call.header
-        assert header is not None
         group = self._groups.find(header.group)
         if group is None:
             raise Refused(
@@ -92,7 +90,8 @@ class RetryHandler:
             max_times = self._max_times(group, header.max_reconsume_times, call.version, connection)
             message = self._retried(header, group, max_times)
             if not self._topics.is_written(message.topic):
-                return self._put_when_written(message)
+                connection.reply_when(call, self._put_when_written(message))
+                return None
             self._put.put(message)
         return response(ResponseCode.SUCCESS)
 

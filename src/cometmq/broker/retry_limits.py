@@ -1,8 +1,10 @@
-"""How often a group wants a message again: the last consumer to start with another number wins.
+"""Decide how often a group gets a message again: the number of the consumer that joined last
+counts, if it is not the default.
 
-A consumer names its number (maxReconsumeTimes) with each message that it sends back; 16 is what clients
-name that were not told any. Java counts each consumer's own number for the messages that it sends
-back, so with different numbers in one group chance decides when a message becomes a dead letter.
+A consumer sends its number (maxReconsumeTimes) with each message that it sends back; clients
+without such a setting send 16. Java applies each consumer's own number to the messages that it
+sends back. So with different numbers in one group chance decides when a message becomes a dead
+letter.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ DEFAULT_MAX_TIMES: Final = 16
 
 
 class RetryLimits:
-    """What live members of groups have named. `members` gives those of a group in the order in which
-    they came. For the loop's thread only.
+    """Keeps the numbers that live members of groups have sent. For the loop's thread only.
+
+    `members` returns the members of a group in the order in which they joined.
     """
 
     def __init__(self, members: Callable[[str], Iterable[Member]]) -> None:
@@ -26,9 +29,9 @@ class RetryLimits:
         self._named: dict[str, dict[Connection, int]] = {}
 
     def named(self, group: str, connection: Connection | None, max_times: int) -> int:
-        """A consumer of `group` names `max_times`; returns the number that counts.
+        """Note that a consumer of `group` sent `max_times`; return the number that counts.
 
-        Over the connection of no member, or None, a number is not kept for others.
+        Without a connection, or over one of no member, the number is not kept for other consumers.
         """
         numbers = self._named.get(group)
         if numbers is None and max_times == DEFAULT_MAX_TIMES:
@@ -45,7 +48,7 @@ class RetryLimits:
         return max_times
 
     def members_changed(self, group: str, members: list[Member]) -> None:
-        """Forget the numbers of those who are gone."""
+        """Forget the numbers of the members that have left."""
         numbers = self._named.pop(group, None)
         if numbers is None:
             return

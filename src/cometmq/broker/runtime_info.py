@@ -26,8 +26,9 @@ from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.predicates import FilterPredicates
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transaction_check import TransactionService
+from cometmq.protocol import requests
 from cometmq.protocol.bodies import KVTable
-from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, RequestCode, ResponseCode
+from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
@@ -76,7 +77,7 @@ class RuntimeInfo:
         self._log_end_at_start = store.commit_log.end
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader, self.tell)
+        handlers.register(requests.GET_BROKER_RUNTIME_INFO, self.tell)
 
     async def tell(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
         """The table of all keys. What the disk has to tell is asked beside the loop."""

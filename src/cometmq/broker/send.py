@@ -28,15 +28,12 @@ from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
 from cometmq.model.topic import TopicConfig
+from cometmq.protocol import requests
 from cometmq.protocol.batch import decode_batch
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import answer_template, encode_answer
 from cometmq.protocol.frame import frame_prefix
-from cometmq.protocol.headers import (
-    SendMessageHeader,
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-)
+from cometmq.protocol.headers import SendMessageHeader
 from cometmq.protocol.ids import UniqueIdGenerator
 from cometmq.protocol.properties import (
     MAX_PROPERTIES_LENGTH,
@@ -145,9 +142,9 @@ class SendHandler:
         self._answer = answer_template(self._ext_json)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(RequestCode.SEND_MESSAGE, SendMessageRequestHeader, self.send)
-        handlers.register(RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2, self.send)
-        handlers.register(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2, self.send)
+        handlers.register(requests.SEND_MESSAGE, self.send)
+        handlers.register(requests.SEND_MESSAGE_V2, self.send)
+        handlers.register(requests.SEND_BATCH_MESSAGE, self.send)
 
     def topic_changed(self, topic: str) -> None:
         """Forget what was worked out for `topic`."""
@@ -161,18 +158,17 @@ class SendHandler:
             await self._topics.written()
         return target.queue_for(header.queue_id)
 
-    def send(self, connection: Connection, request: SendRequest) -> bytes | None:
+    def send(self, connection: Connection, request: SendRequest) -> None:
         """Store one message, or a batch of them, and answer where it lies.
 
-        None when the answer waits for the disk, or the message for its topic.
+        The answer may wait for the disk, or the message for its topic.
         """
         header = request.header
-        assert header is not None
         target = self._targets.get(header.topic)
         if target is None:
             if self._must_wait(header):
                 self._first_sends.hold(header.topic, connection, request)
-                return None
+                return
             target = self._open_target(header)
         queue_id = header.queue_id
         if not 0 <= queue_id < target.queue_limit:
@@ -181,7 +177,8 @@ class SendHandler:
         if queue is None:
             queue = target.queues[queue_id] = self._store.queue(target.name, queue_id)
         if header.batch:  # this field counts, not the code (Java: SendMessageProcessor)
-            return self._send_batch(connection, request, header, queue, target.sys_flag)
+            self._send_batch(connection, request, header, queue, target.sys_flag)
+            return
 
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
@@ -198,7 +195,8 @@ class SendHandler:
             or "POP_CK\x01" in text
             or target.is_retry
         ):
-            return self._send_special(connection, request, header, target, queue_id)
+            self._send_special(connection, request, header, target, queue_id)
+            return
         properties, unique_id, tags_code = self._stored_properties(text)
         queue_offset, physical_offset = self._store.append(
             queue,
@@ -221,9 +219,10 @@ class SendHandler:
                 quotable,
                 request.opaque,
             )
-            return frame_prefix(len(answer), 0) + answer
+            connection.reply_encoded(request, frame_prefix(len(answer), 0) + answer)
+            return
         ext_json = self._ext_json % (physical_offset, queue_id, queue_offset, quotable)
-        return self._acknowledge(connection, request, header, ext_json)
+        self._acknowledge(connection, request, header, ext_json)
 
     def _acknowledge(
         self,
@@ -231,14 +230,14 @@ class SendHandler:
         request: SendRequest,
         header: SendMessageHeader,
         ext_json: bytes,
-    ) -> bytes | None:
-        """The answer to a send whose messages are the last in the log."""
+    ) -> None:
+        """Answer a send whose messages are the last in the log."""
         if self._group_commit is None or _WAIT_NOT in (header.properties or ""):
-            return encode_answer(request.opaque, ext_json)
+            connection.reply_encoded(request, encode_answer(request.opaque, ext_json))
+            return
         self._group_commit.answer_when_flushed(
             self._store.commit_log.end, connection, request, ext_json
         )
-        return None
 
     def _stored_properties(self, text: str) -> tuple[bytes, str, int]:
         """The properties as they are stored, the unique id and the tags code."""
@@ -261,7 +260,7 @@ class SendHandler:
         header: SendMessageHeader,
         target: _Target,
         queue_id: int,
-    ) -> bytes | None:
+    ) -> None:
         """As `send`, for a message that is delayed, retried or half of a transaction."""
         properties = decode_properties(header.properties or "")
         # What was popped from one topic and is sent to another is not popped there.
@@ -285,13 +284,13 @@ class SendHandler:
             unwritten = self._retry.redirect(message, header.max_reconsume_times, request.version)
             if unwritten is not None:
                 self._first_sends.hold(unwritten, connection, request)
-                return None
+                return
         if self._is_half(message):
             queue_offset, physical_offset = self._put_half(message)
         else:
             queue_offset, physical_offset = self._put.put(message)
         handle = recall_handle(message, self._config.broker_name)
-        return self._acknowledge(
+        self._acknowledge(
             connection,
             request,
             header,
@@ -320,7 +319,7 @@ class SendHandler:
         header: SendMessageHeader,
         queue: ConsumeQueue,
         topic_sys_flag: int,
-    ) -> bytes | None:
+    ) -> None:
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
@@ -353,7 +352,7 @@ class SendHandler:
             reconsume_times=header.reconsume_times or 0,
         )
         unique_id = _find_unique_id(header.properties or "")
-        return self._acknowledge(
+        self._acknowledge(
             connection,
             request,
             header,

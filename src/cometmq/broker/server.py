@@ -1,4 +1,4 @@
-"""One broker process: what it consists of and the order in which it starts and stops.
+"""Compose a broker of its parts, and start and stop them in order.
 
 Java: BrokerController. Nothing here serves a request; see the handler modules beside this one.
 """
@@ -68,16 +68,16 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-# The VIP channel is this far below the broker's port.
+# The port of the VIP channel is so much lower than the broker's.
 VIP_PORT_DISTANCE = 2
 _CLIENT_SCAN_PERIOD_S = 10.0
 _LONG_POLLING_SWEEP_PERIOD_S = 0.5
 
 
 class Broker:
-    """A broker on the running loop. `start` once, `close` once; for that loop's thread only.
+    """A broker on the running loop. Call `start` once and `close` once, in that loop's thread only.
 
-    `given` is where the settings come from, for those who ask and who change them.
+    `given` says where the settings come from, for requests that read or change them.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Broker:
         self.config = config
         self._given = given
         self.store_config = store_config
-        # Files and clients have their times from the machine's clock, all else is measured by one
+        # Files and clients get their times from the machine's clock; everything else uses a clock
         # that never goes back.
         self._wall = clock
         self._clock = SteadyClock(clock)
@@ -128,7 +128,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """Where clients reach this broker, as name servers hand it out."""
+        """The address by which clients reach this broker, as name servers hand it out."""
         return f"{self.config.broker_ip1}:{self.port}"
 
     @property
@@ -150,7 +150,7 @@ class Broker:
         log.info("broker started", name=self.config.broker_name, address=self.address)
 
     async def close(self) -> None:
-        """Unregister, answer what waits, persist and flush everything, release the store.
+        """Unregister, answer the waiting pulls, persist and flush everything, release the store.
 
         Idempotent.
         """
@@ -201,7 +201,7 @@ class Broker:
         )
 
     async def _listen(self) -> None:
-        """Serve clients, those too that use the VIP channel (Java: fastRemotingServer)."""
+        """Serve clients, also over the VIP channel (Java: fastRemotingServer)."""
         await self._remoting.start()
         if not self.config.vip_channel_enable or self.config.listen_port <= VIP_PORT_DISTANCE:
             return
@@ -209,16 +209,17 @@ class Broker:
         try:
             await vip.start()
         except ConfigError as error:
-            # Few clients use it, and brokers side by side may want each other's ports.
+            # Not fatal: few clients use the channel, and its port may be that of another broker on
+            # this machine.
             log.warning("no VIP channel", reason=str(error))
         else:
             self._vip_remoting = vip
 
     async def _open(self) -> None:
-        # First: what is wrong with the directory is better said by the store than by its files.
+        # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
         packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
-        # Before the store: what is recovered gets bit maps too.
+        # Made before the store, because recovered messages get bit maps, too.
         self.predicates = FilterPredicates(self.config)
         self._filters = PropertyFilters(
             self.config,
@@ -238,7 +239,7 @@ class Broker:
                 self._filters.manager.bit_map if self.config.enable_calc_filter_bit_map else None
             ),
         )
-        # Recovery of a large store takes its time; other servers on this loop go on meanwhile.
+        # In a thread: recovery of a large store takes long, and other servers run on this loop.
         progress = OpeningProgress(self._clock, str(self.store_config.store_path_root_dir))
         await asyncio.get_running_loop().run_in_executor(None, store.open, progress)
         if self.config.enable_property_filter:
@@ -255,7 +256,7 @@ class Broker:
         )
         self.topics, self.groups = self._tables.topics, self._tables.groups
         self.offsets = self._tables.offsets
-        # An empty log tells nothing: it may be the wrong one, or its disk is not mounted.
+        # An empty log must not correct offsets: it may be the wrong one, or its disk not mounted.
         if store.commit_log.end > 0:
             self._tables.correct_offsets(store.queue_end)
         self._registration = Registration(
@@ -267,7 +268,7 @@ class Broker:
         )
         delays = Delays(self.config, store, self._disk, self._clock, self._state, self._tasks)
         await asyncio.get_running_loop().run_in_executor(None, delays.open)
-        # From here on bit maps are made on the loop, and share its work.
+        # From here on bit maps are made on the loop and share the budget of its turns.
         self._filters.manager.work = self._filter_work
         self._delays = delays
         self.delayed = delays.messages
@@ -332,7 +333,7 @@ class Broker:
             self._tasks,
             group_commit,
         )
-        # What waits with the old selection must not wait on: Java looks after it every 5 s.
+        # A pull that waits with the old expression must be answered now: Java checks every 5 s.
         self.clients.on_reselected.append(self._long_polling.release_topic)
         self._filters.watch(self.clients, self._long_polling.release_topic)
         self._filters.register(self._handlers)
@@ -438,7 +439,7 @@ class Broker:
 
 
 async def _resolve(host: str) -> str:
-    """The IP address of `host`, which stands in every message id."""
+    """Return the IP address of `host`, which stands in every message id."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)

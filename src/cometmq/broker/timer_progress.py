@@ -1,10 +1,10 @@
-"""Which timed messages are done, in a few numbers.
+"""Keep in a few numbers which timed messages are done.
 
-Timed messages are delivered in order of (slot, queue offset), a slot being their time of delivery
-rounded to the timer's precision. So the last pair that was delivered says it all: what is not above
-it is done. Only a clock that is set back breaks this: a message may then arrive in a slot that is
-over. From its queue offset on a new segment begins, which is measured by a pair of its own, until
-time has caught up and the segments are one again.
+Timed messages are delivered in order of (slot, queue offset); a slot is the time of delivery
+rounded to the timer's precision. So the last pair that was delivered suffices: all messages up to
+it are done. This fails only when the clock is set back: then a message may arrive in a slot that is
+over. A new segment begins at the queue offset of that message and has a pair of its own. When time
+has caught up, the segments are merged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 
 from cometmq.model.ranges import Int64
 
-# Above every queue offset: a slot that is done as a whole.
+# Greater than any queue offset; stands for all messages of a slot.
 WHOLE_SLOT: Final = 2**62
 
 
 class Segment(msgspec.Struct, rename="camel"):
-    """From queue offset `start` on, what is at or below (`slot`, `offset`) is done."""
+    """A part of the queue, from offset `start` on: messages up to (`slot`, `offset`) are done."""
 
     start: Int64 = 0
     slot: Int64 = -1
@@ -30,37 +30,40 @@ class Segment(msgspec.Struct, rename="camel"):
 
 
 class TimerProgress:
-    """The segments by their starts, the first at 0."""
+    """Keeps the segments, in order of their starts; the first starts at 0."""
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self.segments = sorted(segments, key=lambda segment: segment.start) or [Segment()]
         self.segments[0].start = 0
 
     def is_done(self, slot: int, offset: int) -> bool:
-        """Whether the message at queue offset `offset`, due in `slot`, needs no more attention."""
+        """Say whether the message at queue offset `offset`, due in `slot`, is done."""
         done = self._segment(offset)
         return slot < done.slot or (slot == done.slot and offset <= done.offset)
 
     def is_slot_done(self, slot: int, offset: int) -> bool:
-        """Whether all of `slot` is over for the segment of `offset`; a recall counts until then."""
+        """Say whether all of `slot` is done for the segment of `offset`.
+
+        A recall in the slot has effect until then.
+        """
         done = self._segment(offset)
         return slot < done.slot or (slot == done.slot and done.offset == WHOLE_SLOT)
 
     def arrived(self, slot: int, offset: int) -> None:
-        """A message came at the end of the queue."""
-        # Nothing of a slot that is under way can come unless the clock went back.
+        """Take in a message that arrived at the end of the queue."""
+        # Only if the clock was set back can a message arrive in a slot that is being delivered.
         if slot <= self.segments[-1].slot:
             self.segments.append(Segment(offset))
 
     def advance(self, slot: int, offset: int) -> None:
-        """One message is done, and so is every one of an earlier slot that has arrived by now."""
+        """Note that a message is done, and all those of earlier slots that have arrived."""
         if len(self.segments) > 1:
             self.finish(slot - 1)
         done = self._segment(offset)
         done.slot, done.offset = max((done.slot, done.offset), (slot, offset))
 
     def advance_all(self, slot: int, offsets: Sequence[int]) -> None:
-        """`advance` for messages that were done in this order; there is at least one."""
+        """Call `advance` for messages that were done in this order; there must be at least one."""
         if len(self.segments) == 1:
             self.advance(slot, offsets[-1])
             return
@@ -68,7 +71,7 @@ class TimerProgress:
             self.advance(slot, offset)
 
     def finish(self, slot: int) -> None:
-        """Every message of `slot` and of all slots before it that has arrived is done."""
+        """Note that all messages of `slot` and of earlier slots that have arrived are done."""
         for done in self.segments:
             if done.slot <= slot:
                 done.slot, done.offset = slot, WHOLE_SLOT

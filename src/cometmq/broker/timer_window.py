@@ -1,10 +1,10 @@
-"""Which timed messages fall due soon: the part of the timer queue that is held in memory.
+"""Hold in memory which timed messages fall due soon: a window of the timer queue.
 
-A unit of the queue says in its tags code when its message is due, so finding the messages of the
-next hour means reading 20 bytes for each that waits. The window holds queue offsets by slot, eight
-bytes each; before it runs out, the queue is scanned for the next one, a few thousand units at a
-time. Memory is bounded by `max_loaded` offsets, or those of one slot if they are more: a window that
-would take more ends earlier.
+A unit of the queue says in its tags code when its message is due. So finding the messages of the
+next hour means reading 20 bytes for each message that waits. The window holds queue offsets by
+slot, eight bytes each. Before the window runs out, the queue is scanned for the next one, a few
+thousand units at a time. The window holds at most `max_loaded` offsets, or those of one slot if
+these are more: a window that would hold more ends earlier.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 
 WINDOW_MS: Final = 3_600_000
 MAX_LOADED: Final = 1_000_000
-# Below this a tags code is the hash of tags: a Java broker wrote the unit.
+# A tags code below this is the hash of tags, in a unit that a Java broker wrote.
 MIN_TIME_CODE: Final = 2**32
 
 # (commit-log offset, size) -> tags code as this broker would have written it
@@ -27,7 +27,7 @@ CodeOfRecord = Callable[[int, int], int]
 
 
 class _Scan:
-    """A way through the queue, from offset `at` to `end`, for the slots from `low` to `high`."""
+    """A scan of the queue from offset `at` to `end`, for messages of the slots `low` to `high`."""
 
     __slots__ = ("at", "end", "first_pending", "high", "low")
 
@@ -40,10 +40,11 @@ class _Scan:
 
 
 class TimerWindow:
-    """Queue offsets by slot; that of a recall stands as its complement.
+    """Holds queue offsets by slot; the offset of a recall is held as its complement.
 
-    Every message that waits in a slot below `known_to` is in it. `beyond` is about how many wait
-    further out, `floor` a queue offset below which none waits. For the loop's thread only.
+    The window holds every message that waits in a slot below `known_to`. `beyond` is about how many
+    messages wait in later slots, `floor` a queue offset below which none waits. For the loop's
+    thread only.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class TimerWindow:
         self._order: list[int] = []
         self._scan: _Scan | None = None
         self._cut_short = False
-        # Whether a slot was taken since the last scan: without that, a window that was cut short
-        # would only be cut at the same place again.
+        # Whether a slot was taken since the last scan. If not, another scan of a window that was
+        # cut short would be cut at the same place again.
         self._drained = False
         self.known_to = 0
         self.loaded = 0
@@ -79,18 +80,18 @@ class TimerWindow:
         return first if first is not None and first < self.known_to else None
 
     def take_first(self) -> tuple[int, list[int], list[int]]:
-        """Remove the earliest slot: the slot, its messages in queue order, its recalls."""
+        """Remove the earliest slot; return it, its messages in queue order, and its recalls."""
         slot = heapq.heappop(self._order)
         entries = self._slots.pop(slot)
         self.loaded -= len(entries)
         self._drained = True
-        # Below the floor is what was rolled: it is in the window once more, further up the queue.
+        # Messages below the floor were rolled: the window has them once more, at a later offset.
         floor = self.floor
         messages = sorted(entry for entry in entries if entry >= floor)
         return slot, messages, [~entry for entry in entries if entry < 0 and ~entry >= floor]
 
     def add(self, slot: int, offset: int, *, recall: bool) -> None:
-        """A message came at the end of the queue, or one that was scanned is in the window."""
+        """Take in a message that arrived at the end of the queue, or that the scan has found."""
         high = self._scan.high if self._scan is not None else self.known_to
         if slot >= high:
             self.beyond += not recall
@@ -111,9 +112,9 @@ class TimerWindow:
         return self._scan is not None
 
     def move(self, now_ms: int) -> None:
-        """See that what falls due soon is known or being looked for; see `scan`.
+        """Move the window on if it runs out soon, by beginning a scan if one is needed; see `scan`.
 
-        Not while a slot that was taken is still being delivered.
+        Not to be called while a slot that was taken is still being delivered.
         """
         if self._scan is not None:
             return
@@ -122,7 +123,7 @@ class TimerWindow:
                 return
         elif self.known_to - now_ms > self._window_ms // 2:
             return
-        # Never back: what is known stays known when the clock is set back.
+        # The window's end never goes back, not even when the clock is set back.
         high = max(now_ms + self._window_ms, self.known_to)
         self._cut_short = self._drained = False
         queue = self._queue()
@@ -135,7 +136,7 @@ class TimerWindow:
         self.beyond = 0
 
     def scan(self, count: int) -> int:
-        """Look at up to `count` units of a scan under way; returns how many messages wait there."""
+        """Look at up to `count` units of the scan; return how many waiting messages were found."""
         scan = self._scan
         if scan is None:
             return 0
@@ -169,7 +170,7 @@ class TimerWindow:
         return 0 if recall else 1
 
     def raise_floor(self, count: int) -> int:
-        """Move `floor` over up to `count` messages that are done; returns it."""
+        """Move `floor` over up to `count` messages that are done; return the new floor."""
         queue = self._queue()
         floor = max(self.floor, queue.min_offset)
         end = min(floor + count, queue.next_offset)
@@ -189,9 +190,10 @@ class TimerWindow:
         return floor
 
     def needed_code(self, offset: int, saved: TimerProgress, saved_to: int) -> int:
-        """The tags code of the message at a queue offset if it waits, or of a recall whose slot is
-        not over, or not by `saved`, which knows what lies below the commit-log offset `saved_to`;
-        else 0.
+        """Return the tags code of the message at a queue offset if it is still needed, else 0.
+
+        A message is needed while it waits. A recall is needed until its slot is done by the present
+        progress and by `saved` as well; `saved` covers records below commit-log offset `saved_to`.
         """
         unit = self._queue().unit(offset)
         if unit is None or unit.size == PLACEHOLDER_SIZE:
@@ -208,7 +210,7 @@ class TimerWindow:
         return tags_code
 
     def _is_done(self, code: int, offset: int) -> bool:
-        # A record that does not say when it is due has the code 0, and is done.
+        # A record that does not say when it is due has the code 0 and counts as done.
         if code > 0:
             return self._progress.is_done(code, offset)
         return code == 0 or self._progress.is_slot_done(-code, offset)
@@ -220,7 +222,7 @@ class TimerWindow:
         )
 
     def _cut(self) -> None:
-        """Let the latest slots go until a quarter of the room is free."""
+        """Drop the latest slots until a quarter of the room is free; a scan finds them later."""
         order = sorted(self._order)
         while self.loaded > self._max_loaded * 3 // 4 and len(order) > 1:
             entries = self._slots.pop(order.pop())

@@ -1,12 +1,13 @@
-"""`topics.journal` beside `topics.json`: what changed in the table of topics since that was written.
+"""`topics.journal` beside `topics.json`: the changes of the table of topics since that was written.
 
-A new topic is durable by one line and one fdatasync, shared by all that wait for it, whatever the
-table's size. `topics.json` follows soon after, and then the lines that it holds leave the journal; at a
-clean stop there is no journal. Java has no counterpart, it writes the whole table for each topic.
+One line and one fdatasync make a new topic durable, whatever the table's size; all changes that
+wait share the fdatasync. `topics.json` is written soon after, and its changes are then removed from
+the journal. After a clean stop there is no journal. Java has no counterpart; it writes the whole
+table for each topic.
 
-A line is the CRC-32 of the rest in eight hex digits, a blank, and the JSON of a `TopicChange`. The first
-line has the version of `topics.json` that the journal goes on from, and no change. A line that is
-damaged counts for none: the last one may be half there after a crash.
+A line is the CRC-32 of the rest in eight hex digits, a blank, and the JSON of a `TopicChange`. The
+first line has the version of `topics.json` that the journal continues, and no change. A damaged
+line is skipped: the last one may be incomplete after a crash.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _LONGEST_PAUSE_S: Final = 5.0
 
 
 class TopicChange(msgspec.Struct, rename="camel", omit_defaults=True):
-    """One change of the table, and the table's version behind it."""
+    """One change of the table, and the table's version after the change."""
 
     version: DataVersion
     topic: TopicConfig | None = None
@@ -44,8 +45,9 @@ class TopicChange(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class JournalFile:
-    """The file. Each method blocks; one call at a time. After an OSError of `append` the file must be
-    written as a whole.
+    """Reads and writes the file. Each method blocks; one call at a time.
+
+    After an OSError of `append` the file must be written as a whole.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +59,7 @@ class JournalFile:
         return self._fd >= 0
 
     def read(self) -> list[TopicChange]:
-        """What is there, the version of `topics.json` first. Raises OSError."""
+        """Read the changes; the first has the version of `topics.json`. Raises OSError."""
         try:
             lines = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -87,35 +89,36 @@ class JournalFile:
             raise
 
     def remove(self) -> None:
-        """Durably, too: an old journal must not meet a table that went on without it."""
+        """Remove the file durably: an old journal must not meet a table written without it."""
         self.close()
         with suppress(FileNotFoundError):
             self.path.unlink()
             sync(self.path.parent)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class TopicJournal:
-    """Changes on their way to the disk, many with one write. For the loop's thread.
+    """Writes changes to the disk, many with one write. For the loop's thread.
 
-    A position is the number of changes made since the start. `on_add` is called after each.
+    A position is the number of changes made since the start. `on_add` is called after each change.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = JournalFile(path)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="topic-journal")
         self.on_add: Callable[[], None] = lambda: None
-        # What `topics.json` does not hold: the lines behind position `_folded`, and its version.
+        # `topics.json` has version `_base` and all changes up to position `_folded`. `_lines` are
+        # the changes behind that position.
         self._lines: list[bytes] = []
         self._folded = 0
         self._base = DataVersion()
         self._fold_due = False
-        # Up to here the disk has the changes.
+        # The disk has all changes up to this position.
         self.durable = 0
         self._running: Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -125,9 +128,9 @@ class TopicJournal:
         self._closed = False
 
     def recover(self, table: TopicConfigSerializeWrapper, now_ms: int) -> bool:
-        """Bring the table that `topics.json` holds up to the journal; whether there is one.
+        """Make the journal's changes in the table of `topics.json`; return whether it has lines.
 
-        Before anything else; blocks. Raises OSError. The journal stays until `folded`.
+        Must be called first; blocks. Raises OSError. The journal stays until `folded`.
         """
         changes = self._file.read()
         self._base = msgspec.structs.replace(table.data_version)
@@ -144,15 +147,16 @@ class TopicJournal:
         return self._folded + len(self._lines)
 
     def add(self, change: TopicChange) -> int:
-        """Have a change written; returns its position."""
+        """Have a change written soon; return its position."""
         self._lines.append(_encode(change))
         self._arm()
         self.on_add()
         return self.position
 
     async def written(self) -> None:
-        """Return when the disk has all changes made so far. Raises OSError when it refuses them;
-        they are then tried again, for the next who waits and every few seconds.
+        """Return when the disk has all changes made so far. Raises OSError when it refuses them.
+
+        The journal then tries again for the next caller that waits, and every few seconds.
         """
         position = self.position
         if position <= self.durable:
@@ -163,7 +167,7 @@ class TopicJournal:
         await waiter
 
     def folded(self, position: int, version: DataVersion) -> None:
-        """`topics.json` has the table as it was at `position`, with `version`."""
+        """Note that `topics.json` now has the table as it was at `position`, with `version`."""
         del self._lines[: position - self._folded]
         self._folded = position
         self._base = version
@@ -172,7 +176,7 @@ class TopicJournal:
         self._arm()
 
     def close(self) -> None:
-        """Write what `topics.json` does not hold, or remove the file. Blocks; idempotent."""
+        """Write the changes that `topics.json` lacks, or remove the file. Blocks; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -190,8 +194,9 @@ class TopicJournal:
     # Inside
 
     def _arm(self, pause_s: float = 0.0) -> None:
-        """Write what is due, after a pause, and in the next turn of the loop at the soonest: what
-        changes in this one goes together.
+        """Write the changes that are due, after a pause of `pause_s`.
+
+        The write begins in the loop's next turn at the soonest, so it has all changes of this turn.
         """
         if self._running is not None or self._closed:
             return
@@ -215,7 +220,7 @@ class TopicJournal:
         )
 
     def _work(self) -> Callable[[], None]:
-        """What is to be done now, in the journal's thread."""
+        """Return the function that writes the file now; the journal's thread calls it."""
         if not self._fold_due and self._file.is_open:
             return partial(self._file.append, self._lines[self.durable - self._folded :])
         if not self._lines:
@@ -263,10 +268,10 @@ class TopicJournal:
 def replay(
     table: TopicConfigSerializeWrapper, changes: list[TopicChange], now_ms: int
 ) -> list[TopicChange]:
-    """Make the changes of a journal in the table of `topics.json`; returns those that were made.
+    """Make the changes of a journal in the table of `topics.json`; return those that were made.
 
-    If that has a version which the journal does not know, another broker went on without it, or the
-    table is an older backup: then nothing there is changed, and only what is missing is added.
+    If the journal does not know the table's version, another broker changed the table without the
+    journal, or the table is an older backup. Then only topics that the table lacks are added.
     """
     if not changes:
         return []
@@ -302,6 +307,6 @@ def _decode(line: bytes) -> TopicChange | None:
     try:
         if len(crc) == _CRC_LENGTH and int(crc, 16) == crc32(data):
             return msgspec.json.decode(data, type=TopicChange)
-    except ValueError:  # what msgspec raises is one, too
+    except ValueError:  # msgspec's errors are ValueErrors, too
         pass
     return None

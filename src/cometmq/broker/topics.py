@@ -1,4 +1,4 @@
-"""The broker's table of topics (Java: TopicConfigManager)."""
+"""Keep the broker's table of topics (Java: TopicConfigManager)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-# Java: TopicConfigManager and MixAll; perm INHERIT lets new topics be made after the model.
+# Java: TopicConfigManager and MixAll. A topic with perm INHERIT may be the model of new topics.
 _PERM_ALL = PERM_RW | PERM_INHERIT
 _DEFAULT_QUEUE_NUMS_OF_CLUSTER_TOPIC = 16
 _BENCHMARK_QUEUE_NUMS = 1024
 
 
 class TopicManager:
-    """Topics by name. `on_change` is called with the configs that were made or changed, and without
-    any after `on_remove` was called with a topic's name.
+    """Keeps the topics by name. For the loop's thread only.
 
-    A message must not be acknowledged in a new topic before `is_written` says that the disk has the
-    topic: a broker that is killed right behind the acknowledgement would not know it, and nobody could
-    read the message (Java persists there, too). Configs are replaced, never changed in place: what
-    `journal` and the state files write is read beside the loop. Without a journal every topic counts
-    as written.
+    `on_change` is called with the configs that were made or changed. When a topic is removed,
+    `on_remove` is called with its name, and then `on_change` with no configs.
 
-    For the loop's thread only.
+    A message in a new topic must not be acknowledged before `is_written` says that the disk has the
+    topic. If the broker were killed right after the acknowledgement, it would not know the topic at
+    the next start, and nobody could read the message (Java persists there, too). Without a journal
+    every topic counts as written.
+
+    Configs are replaced, never changed in place: other threads read them when they write the
+    journal and the state files.
     """
 
     def __init__(
@@ -55,7 +57,8 @@ class TopicManager:
         self._on_change = on_change
         self._on_remove = on_remove
         self._journal = journal
-        # Topics made lately, by the position of the journal that has to be on disk, and in its order.
+        # Topics made lately: the journal's position that must be on disk, by name; and both in the
+        # order of positions.
         self._unwritten: dict[str, int] = {}
         self._unwritten_order: deque[tuple[int, str]] = deque()
         self._limit = CreationLimit(
@@ -81,22 +84,22 @@ class TopicManager:
 
     @property
     def system_topics(self) -> frozenset[str]:
-        """Those that the broker itself makes at every start."""
+        """The topics that the broker itself makes at every start."""
         return self._system
 
     def is_system(self, topic: str) -> bool:
-        """Made by the broker itself at every start."""
+        """Say whether the broker itself makes the topic at every start."""
         return topic in self._system
 
     def has_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether a topic, as it is configured now, has a queue of this id to write or to read."""
+        """Say whether a topic, as configured now, has a queue of this id to write or to read."""
         config = self.get(topic)
         return config is not None and 0 <= queue_id < max(
             config.read_queue_nums, config.write_queue_nums
         )
 
     def is_written(self, topic: str) -> bool:
-        """Whether the disk has the topic, perhaps with an older config."""
+        """Say whether the disk has the topic, perhaps with an older config."""
         if not self._unwritten:
             return True
         assert self._journal is not None, "there is one if anything is unwritten"
@@ -108,7 +111,7 @@ class TopicManager:
         return topic not in self._unwritten
 
     async def written(self) -> None:
-        """Return when the disk has all topics made so far. Raises Refused when it takes none."""
+        """Return when the disk has all topics made so far. Raises Refused if writing fails."""
         if self._journal is None:
             return
         try:
@@ -142,7 +145,7 @@ class TopicManager:
         self._on_change([topic])
 
     def remove(self, topic: str) -> TopicConfig | None:
-        """Take a topic out of the table; the caller sees to its queues and offsets."""
+        """Take a topic out of the table; the caller removes its queues and offsets."""
         removed = self.table.topic_config_table.pop(topic, None)
         if removed is not None:
             self._unwritten.pop(topic, None)
@@ -154,10 +157,11 @@ class TopicManager:
         return removed
 
     def create_on_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
-        """The topic, made after `default_topic` if that may be inherited from, else None.
+        """Return the topic; make it after the model `default_topic` if it does not exist.
 
-        Java: createTopicInSendMessageMethod. The number of queues is the smaller of what the client
-        asks for and the model has. Raises Refused when clients make too many.
+        Returns None if that model may not be inherited from. The number of queues is the smaller of
+        the client's `queue_nums` and the model's. Java: createTopicInSendMessageMethod. Raises
+        Refused when clients make too many topics.
         """
         if (existing := self.get(topic)) is not None:
             return existing
@@ -182,7 +186,10 @@ class TopicManager:
         return created
 
     def create_for_group(self, topic: str, queue_nums: int, perm: int = PERM_RW) -> TopicConfig:
-        """A retry topic, made on demand (Java: createTopicInSendMessageBackMethod)."""
+        """Return a topic that the broker itself needs, such as a retry topic; make it on demand.
+
+        Java: createTopicInSendMessageBackMethod.
+        """
         if (existing := self.get(topic)) is not None:
             return existing
         created = TopicConfig(
@@ -192,20 +199,20 @@ class TopicManager:
         return created
 
     def registered(self, topic: TopicConfig) -> TopicConfig:
-        """The config as name servers see it: the broker's own permission limits the topic's."""
+        """Return the config as name servers get it: the broker's permission limits the topic's."""
         if self._config.broker_permission & PERM_RW == PERM_RW:
             return topic
         return msgspec.structs.replace(topic, perm=topic.perm & self._config.broker_permission)
 
     def permission_changed(self) -> None:
-        """Tell name servers what the broker's new permission leaves of the topics' ones."""
+        """Have the topics registered again, because the broker's permission has changed."""
         self.data_version.next(self._clock.now_ms())
         if self._journal is not None:
             self._journal.add(TopicChange(self.data_version))
         self._on_change([])
 
     def _add_system_topics(self) -> frozenset[str]:
-        """Make the built-in topics that are missing; what a file changed in them is kept."""
+        """Make the built-in topics that are missing; keep those that the file has, as they are."""
         config = self._config
         topics = [
             _topic(names.SELF_TEST_TOPIC, 1),
@@ -225,7 +232,7 @@ class TopicManager:
             _topic(names.TRANS_OP_HALF_TOPIC, 1),
         ]
         if config.auto_create_topic_enable:
-            # Its route is what makes clients send to topics that have none.
+            # Clients send to a topic that has no route over the route of this one.
             topics.append(
                 _topic(names.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, _PERM_ALL)
             )

@@ -1,9 +1,9 @@
-"""How much goes in and out of a broker, and how fast.
+"""Count how many messages go in and out of a broker, and how fast.
 
 Java: StoreStatsService, BrokerStats and the parts of BrokerStatsManager whose figures tools read.
 
-Sends cost nothing here: what came in is read off the store's own counter and queues when somebody
-asks or a second is over. A pull that finds messages costs one call.
+Sends cost nothing here: their number is read from the store's own counter and queues once a second
+and on request. A pull that finds messages costs one call.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RATE_SPANS_S: Final = (10, 60, 600)
 _SPAN_SAMPLES: Final = 10
 _SPANS_KEPT: Final = 6
 _MINUTE_SAMPLES: Final = 60
-# So many queues of groups are remembered with what was handed out of them, 200 bytes each; of others
-# nothing is said to be in flight.
+# For so many queues of groups the next offset to hand out is kept, 200 bytes each. Of other queues
+# no messages are reported as in flight.
 MAX_PULLED_QUEUES: Final = 500_000
-# Java: StoreStatsService.PUT_MESSAGE_ENTIRE_TIME_MAX_DESC, each with the first ms beyond it.
+# Java: StoreStatsService.PUT_MESSAGE_ENTIRE_TIME_MAX_DESC. Each with the first ms above its range.
 _PUT_TIMES: Final = (
     ("[<=0ms]", 1),
     ("[0~10ms]", 10),
@@ -59,7 +59,7 @@ class Sample(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What each group took of each topic within `length_s`."""
+    """How many messages each group took of each topic within `length_s`."""
 
     length_s: float
     taken: dict[tuple[str, str], int]
@@ -68,8 +68,8 @@ class Span(NamedTuple):
 class Traffic:
     """Counts what pulls take and samples all totals once a second. For the loop's thread only.
 
-    Users' messages are those outside the topics that the broker keeps for itself; a delayed message
-    so counts when it is delivered.
+    Users' messages are those in topics that the broker does not keep for itself. So a delayed
+    message counts when it is delivered.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class Traffic:
         self.transferred_count = 0
         self.user_taken = 0
         self.longest_get_s = 0.0
-        # How late the last sample was: as long any request may have waited for its turn.
+        # How late the last sample was; any request may have waited for its turn as long.
         self.loop_delay_s = 0.0
         self._samples: deque[Sample] = deque(maxlen=RATE_SPANS_S[-1] + 1)
         self._taken: dict[tuple[str, str], int] = {}
         self._taken_since_s = clock.monotonic()
         self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
-        # By group, so that all of a group that went can be dropped at once.
+        # By group, so that all entries of a group that has left can be dropped at once.
         self._pulled: dict[str, dict[tuple[str, int], int]] = {}
         self._pulled_count = 0
         self._sample_count = 0
@@ -137,17 +137,17 @@ class Traffic:
         self.missed_count += 1
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """Up to where the group's living members were handed messages; -1 if unknown."""
+        """Return the offset up to which the group's members were handed messages; -1 if unknown."""
         pulled = self._pulled.get(group)
         return -1 if pulled is None else pulled.get((topic, queue_id), -1)
 
     def members_changed(self, group: str, members: Sequence[object]) -> None:
-        """Forget what a group was handed once nobody of it is left."""
+        """Forget up to where a group was handed messages, once it has no members."""
         if not members:
             self._pulled_count -= len(self._pulled.pop(group, ()))
 
     def group_tps(self, group: str, topic: str) -> float:
-        """Messages a second that the group took of the topic in the last minute (Java:
+        """Return how many messages a second the group took of the topic in the last minute (Java:
         tpsGroupGetNums)."""
         key = (group, topic)
         length_s = sum(span.length_s for span in self._spans)
@@ -190,11 +190,11 @@ class Traffic:
             self.taken_mornings = (self.taken_mornings[1], self.user_taken)
 
     def user_put(self) -> int:
-        """How many messages were put to users' topics since the start."""
+        """Return how many messages were put to users' topics since the start."""
         return self._store.appended_count - (self._system_put() - self._system_put_before)
 
     def _system_put(self) -> int:
-        """The messages that the broker's own topics ever had; their queues are few."""
+        """Return how many messages the broker's own topics ever had; their queues are few."""
         levels = sum(self._delayed.levels.ends().values())
         return levels + sum(map(self._put_to, self._system_topics - {SCHEDULE_TOPIC}))
 
@@ -219,11 +219,11 @@ class Traffic:
         return self._rates(4)
 
     def timer_rates(self) -> tuple[float, float]:
-        """Timed messages a second that came and were delivered, over ten seconds."""
+        """Return how many timed messages a second arrived and were delivered, over ten seconds."""
         return self._rates(5)[0] or 0.0, self._rates(6)[0] or 0.0
 
     def _rates(self, field: int) -> list[float | None]:
-        """A second's rate over 10 s, a minute and ten; None until so much time has passed."""
+        """Return rates per second over RATE_SPANS_S; None until so much time has passed."""
         samples = self._samples
         rates: list[float | None] = []
         for span in RATE_SPANS_S:
@@ -238,7 +238,7 @@ class Traffic:
     # -- times --
 
     def put_time_counts(self) -> list[tuple[str, int]]:
-        """How many puts of the last full minute took how long."""
+        """Return how many puts of the last full minute took how long, by range."""
         counts = dict.fromkeys((name for name, _ in _PUT_TIMES), 0)
         counts[_PUT_TIMES[0][0]] = max(0, self._put_in_minute - sum(self._slow_puts.values()))
         for took_ms, count in self._slow_puts.items():
@@ -246,7 +246,7 @@ class Traffic:
         return list(counts.items())
 
     def put_time_ms(self, part: float) -> float:
-        """As long took that part of the puts of the last full minute at most, say 0.99 of them."""
+        """Return the ms that `part` of the last full minute's puts took at most; 0.99 for 99 %."""
         beyond = self._put_in_minute * (1 - part)
         for took_ms in sorted(self._slow_puts, reverse=True):
             beyond -= self._slow_puts[took_ms]

@@ -19,8 +19,7 @@ from cometmq.broker.half_message import HalfMessage, read_half
 from cometmq.broker.transactions import Transactions
 from cometmq.errors import ConnectionLostError, MessageIllegalError, StoreError
 from cometmq.model import properties as p
-from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.command import request
+from cometmq.protocol import requests
 from cometmq.protocol.headers import CheckTransactionStateRequestHeader
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.record import encode_record
@@ -245,10 +244,8 @@ class TransactionService:
         body = _record_for_producer(half)
         try:
             connection.send_oneway(
-                request(
-                    RequestCode.CHECK_TRANSACTION_STATE,
-                    _question(half, self._config.broker_name),
-                    body,
+                requests.CHECK_TRANSACTION_STATE.command(
+                    _question(half, self._config.broker_name), body
                 )
             )
         except ConnectionLostError:

@@ -41,7 +41,8 @@ from cometmq.model.sysflag import (
     TRANSACTION_NOT,
     TRANSACTION_ROLLBACK,
 )
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import (
     EndTransactionRequestHeader,
@@ -124,14 +125,8 @@ class Transactions:
             recovery.run(half_offset, op_offset)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.END_TRANSACTION, EndTransactionRequestHeader, self._on_end_transaction
-        )
-        handlers.register(
-            RequestCode.RESUME_CHECK_HALF_MESSAGE,
-            ResumeCheckHalfMessageRequestHeader,
-            self._on_resume,
-        )
+        handlers.register(requests.END_TRANSACTION, self._on_end_transaction)
+        handlers.register(requests.RESUME_CHECK_HALF_MESSAGE, self._on_resume)
 
     # -- the way of a transaction --
 
@@ -441,7 +436,6 @@ class Transactions:
         self, connection: Connection, request: Request[EndTransactionRequestHeader]
     ) -> RemotingCommand | None:
         header = request.header
-        assert header is not None
         if self._config.broker_id != MASTER_ID:
             raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions")
         if header.commit_or_rollback not in _VERDICTS:
@@ -468,6 +462,5 @@ class Transactions:
         self, _connection: Connection, request: Request[ResumeCheckHalfMessageRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         self.resume(header.msg_id)
         return response(ResponseCode.SUCCESS)

@@ -1,4 +1,4 @@
-"""The frame of a benchmark: how long it runs, and the reports meanwhile."""
+"""Bounds the run of a benchmark and has it report meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from cometmq.runtime.tasks import TaskOwner
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """`quantity` messages and `duration_s` seconds, 0: without end. Ctrl-C ends every run."""
+    """Ends a run after `quantity` messages or `duration_s` seconds; 0 sets no limit.
+
+    Ctrl-C ends every run.
+    """
 
     quantity: int = 0
     duration_s: float = 0.0
@@ -23,7 +26,7 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """`holds` becomes the exit status, `text` says it in words, `facts` is the JSON output."""
+    """The outcome of a run: `holds` gives the exit status, `text` the words, `facts` the JSON."""
 
     holds: bool
     text: str
@@ -33,7 +36,7 @@ class BenchResult:
 
 @asynccontextmanager
 async def bounded(limits: RunLimits, report: Callable[[], None]) -> AsyncIterator[asyncio.Event]:
-    """An event that is set when the time is up or a signal came; `report` is called meanwhile."""
+    """Yield an event that is set when the time is up or a signal came; call `report` meanwhile."""
     owner = TaskOwner("bench")
     with stop_event() as stop:
         timer = None

@@ -1,4 +1,4 @@
-"""How a benchmark shows itself: Java's report lines, a live line on a terminal, a closing table."""
+"""Shows a benchmark: Java's report lines, a live line on a terminal, a table at the end."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ _PERCENTILES: Final = (("p50", 50), ("p90", 90), ("p99", 99), ("p999", 99.9))
 
 
 class BenchScreen:
-    """`as_json` keeps standard output for the one object at the end; the rest goes to stderr.
+    """Prints what a benchmark reports.
 
-    Raises ConfigError when `output` cannot be a file.
+    `as_json` keeps standard output for the one JSON object at the end; everything else then goes to
+    standard error. Raises ConfigError when the directory of `output` does not exist.
     """
 
     def __init__(self, *, as_json: bool = False, output: Path | None = None) -> None:
         if output is not None and not output.parent.is_dir():
-            # Said before the run, not after it.
+            # The user is told before the run, not after it.
             raise ConfigError(f"the result cannot be written to {output}: no such directory")
         self._as_json = as_json
         self._output = output
         self._console = Console(stderr=as_json, highlight=False, emoji=False, markup=False)
 
     def say(self, line: str) -> None:
-        """A line: whole when piped, broken between words on a terminal."""
+        """Print a line: whole into a pipe, broken between words on a terminal."""
         self._console.print(line, soft_wrap=not self._console.is_terminal)
 
     def report(self, java_line: str, short_line: str) -> None:
-        """Java's line for whoever reads a log, a shorter one for whoever looks at a terminal."""
+        """Print the short line on a terminal, and Java's line anywhere else, such as a log."""
         line = short_line if self._console.is_terminal else java_line
         if line:
             self.say(line)
 
     @contextmanager
     def running(self, status: Callable[[], str]) -> Iterator[None]:
-        """Within the context a terminal shows `status()`, several times a second."""
+        """Show `status()` on a terminal within the context, anew several times a second."""
         if not self._console.is_terminal:
             yield
             return
@@ -59,7 +60,7 @@ class BenchScreen:
             refresh_per_second=4,
             transient=True,
         ):
-            # Here, so that a warning is printed above the live line instead of through it.
+            # Configured here, so that a warning is printed above the live line, not through it.
             configure_logging("warning", json=False, stream=sys.stderr)
             yield
         configure_logging("warning", json=False)
@@ -85,7 +86,10 @@ class BenchScreen:
             self.say(note)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result where the user wants it as JSON. Raises ConfigError."""
+        """Write the result as JSON to standard output and to the file, if wanted.
+
+        Raises ConfigError.
+        """
         text = msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
         if self._as_json:
             sys.stdout.write(text.decode())
@@ -99,7 +103,7 @@ class BenchScreen:
 
 
 def time_text() -> str:
-    """The local time as Java's benchmark prints it (UtilAll.timeMillisToHumanString2)."""
+    """Return the local time as Java's benchmark prints it (UtilAll.timeMillisToHumanString2)."""
     return datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
 
 

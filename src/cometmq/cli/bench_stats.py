@@ -1,4 +1,4 @@
-"""What a benchmark counts: latencies in a histogram, and which offsets of a queue came."""
+"""Counts for a benchmark: latencies in a histogram, and which offsets of a queue came."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _MAX_NS: Final = (1 << 42) - 1  # 73 minutes
 
 
 class LatencyHistogram:
-    """Counts of nanoseconds in buckets less than 1 % wide; up to 256 ns each has its own.
+    """Counts latencies in buckets less than 1 % wide; below 256 ns each nanosecond has its own.
 
-    The size is constant, so a benchmark may run for ever. Longer than `_MAX_NS` counts as that.
+    The size is constant, so a benchmark may run for ever. A latency above `_MAX_NS` counts as
+    `_MAX_NS`.
     """
 
     __slots__ = ("_buckets", "count", "max_ns", "total_ns")
@@ -47,7 +48,7 @@ class LatencyHistogram:
         return self.max_ns / 1e6
 
     def percentile_ms(self, percent: float) -> float:
-        """Milliseconds that `percent` of the values do not exceed, at most 1 % too many."""
+        """Return the ms that `percent` of the values do not exceed, at most 1 % too high."""
         wanted = max(1, round(self.count * percent / 100))
         passed = 0
         for index, count in enumerate(self._buckets):
@@ -57,7 +58,7 @@ class LatencyHistogram:
         return 0.0
 
     def summary_ms(self) -> dict[str, float]:
-        """Mean, percentiles and maximum, as the JSON output names them."""
+        """Return mean, percentiles and maximum in ms, under the names of the JSON output."""
         return {
             "mean": round(self.mean_ms, 3),
             "p50": round(self.percentile_ms(50), 3),
@@ -76,7 +77,7 @@ def _bucket(ns: int) -> int:
 
 
 def _highest(bucket: int) -> int:
-    """The largest value that falls into `bucket`."""
+    """Return the largest value that falls into `bucket`."""
     if bucket < 2 * _SUB_BUCKETS:
         return bucket
     shift = (bucket >> _SUB_BITS) - 1
@@ -84,7 +85,10 @@ def _highest(bucket: int) -> int:
 
 
 class OffsetSet:
-    """The offsets of one queue that came, a bit each: they come almost in order, sometimes twice."""
+    """The offsets of one queue that came, with a bit for each.
+
+    Offsets come almost in order, and sometimes twice.
+    """
 
     __slots__ = ("_base", "_bits", "count", "lowest")
 
@@ -95,7 +99,7 @@ class OffsetSet:
         self.count = 0
 
     def add(self, offset: int) -> bool:
-        """False when it was there already."""
+        """Add an offset; return False if it came before."""
         if offset < self.lowest:
             self._extend_down(offset)
         index, bit = divmod(offset - self._base, 8)
@@ -109,7 +113,7 @@ class OffsetSet:
         return True
 
     def count_between(self, begin: int, end: int) -> int:
-        """How many offsets from `begin` on, below `end`, came."""
+        """Return how many offsets came, from `begin` on and below `end`."""
         return sum(
             self._bits[(offset - self._base) >> 3] >> (offset & 7) & 1
             for offset in range(max(begin, self._base), min(end, self._base + 8 * len(self._bits)))

@@ -1,4 +1,4 @@
-"""`cometmq broker` (Java: mqbroker, BrokerStartup)."""
+"""The command `cometmq broker` (Java: mqbroker, BrokerStartup)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.store.config import StoreConfig
 
-# What `-m` shows of what `-p` does (Java: @ImportantField).
+# Of the keys that `-p` shows, `-m` shows these (Java: @ImportantField).
 IMPORTANT_KEYS: Final = frozenset(
     {
         "autoCreateSubscriptionGroup",
@@ -70,7 +70,7 @@ def broker(
     from cometmq.store.config import StoreConfig
 
     properties = read_config_file(config_file)
-    if lenient:  # what it lets pass is logged
+    if lenient:  # the misspelt keys that it lets pass are logged
         configure_logging(log_level)
     config, store_config = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
     if print_config or print_important:
@@ -111,9 +111,9 @@ def load_configs(
     *,
     lenient: bool = False,
 ) -> tuple[BrokerConfig, StoreConfig]:
-    """The broker's and its store's settings. Raises ConfigError.
+    """Make the configurations of the broker and its store. Raises ConfigError.
 
-    Name servers come from the option, else the file, else the environment's NAMESRV_ADDR. A
+    The name servers come from the option, else the file, else the environment's NAMESRV_ADDR. A
     master's id is 0 whatever the file says (Java: BrokerStartup).
     """
     from cometmq.broker.config import broker_configs

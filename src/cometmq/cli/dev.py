@@ -1,4 +1,7 @@
-"""`cometmq dev`: a name server and a broker in one process, for development and first steps."""
+"""The command `cometmq dev`: a name server and a broker in one process.
+
+It is meant for development and first steps.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ if TYPE_CHECKING:
     from cometmq.broker.server import Broker
     from cometmq.namesrv.server import NameServer
 
-# Files are preallocated: these keep a new store at 16 MiB and 120 kB a queue, where RocketMQ's own
-# sizes would take a gigabyte and 6 MB.
+# The store preallocates files. With these sizes a new store takes 16 MiB and 120 kB a queue, where
+# RocketMQ's own sizes would take a gigabyte and 6 MB.
 COMMIT_LOG_FILE_SIZE: Final = 16 * 1024 * 1024
 CONSUME_QUEUE_FILE_SIZE: Final = 6000 * 20
 
@@ -78,7 +81,7 @@ async def _serve(root: Path, host: str, port: int, broker_port: int, *, temporar
 
 
 class DevServers:
-    """A name server and the one broker that registers with it."""
+    """Runs a name server and the one broker that registers with it."""
 
     def __init__(self, root: Path, host: str, port: int, broker_port: int) -> None:
         from cometmq.namesrv.config import NamesrvConfig
@@ -103,7 +106,10 @@ class DevServers:
         return f"{self._host}:{self.namesrv.port}"
 
     async def start(self) -> None:
-        """Raises ConfigError or StoreError; then nothing runs."""
+        """Start the name server, then the broker.
+
+        Raises ConfigError or StoreError, and then leaves nothing running.
+        """
         from cometmq.broker.config import BrokerConfig
         from cometmq.broker.server import Broker
         from cometmq.store.config import StoreConfig

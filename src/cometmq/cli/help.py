@@ -1,4 +1,4 @@
-"""How commands show their help."""
+"""Has commands show their help without types for flags."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 def _without_types_of_flags(params: list[Any]) -> list[Any]:
-    """A flag takes no value, so its help names no type of one (typer says `<bool>`)."""
+    """Leave out the type (typer says `<bool>`) in the help of flags, because they take no value."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""

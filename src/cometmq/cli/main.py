@@ -1,7 +1,7 @@
-"""The application and what becomes of an error: one sentence and an exit status.
+"""Defines the application, and ends it after an error with one sentence and an exit status.
 
-Status 2 says that what the user gave does not fit (options, files, keys, a taken port, a store
-directory that cannot be used), 1 that something else failed.
+Status 2 says that something the user gave does not fit (options, files, keys, a taken port, a store
+directory that cannot be used); status 1 says that something else failed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _form() -> str:
     why_not = _compiled.state()
     if not why_not:
         return "compiled"
-    # What to run is of use in a checkout: whoever installed a wheel has what came with it.
+    # The reason says what to run, which helps in a checkout only: a wheel cannot be changed.
     return f"interpreted: {why_not}" if _compiled.is_checkout() else "interpreted"
 
 
@@ -78,7 +78,7 @@ def main() -> None:
     try:
         app()
     except CometMQError as error:
-        # Not by `sys.stderr`, whose buffer would fail again, and change the status, at the end.
+        # Not through `sys.stderr`: its buffer would fail again at the end, and change the status.
         with suppress(OSError):
             os.write(2, f"cometmq: {error}\n".encode(errors="backslashreplace"))
         sys.exit(2 if isinstance(error, _GIVEN_WRONG) else 1)

@@ -1,4 +1,4 @@
-"""`cometmq namesrv` (Java: mqnamesrv, NamesrvStartup)."""
+"""The command `cometmq namesrv` (Java: mqnamesrv, NamesrvStartup)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def namesrv(
     from cometmq.runtime.logging import configure_logging
 
     properties = read_config_file(config_file)
-    if lenient:  # what it lets pass is logged
+    if lenient:  # the misspelt keys that it lets pass are logged
         configure_logging(log_level)
     config = namesrv_config(properties, source=str(config_file), file=config_file, lenient=lenient)
     if config_file is not None:
-        # What UPDATE_NAMESRV_CONFIG changes is written back to the file it came from.
+        # UPDATE_NAMESRV_CONFIG writes its changes back to the file that the settings came from.
         config.config_store_path = config_file.resolve()
     if print_config:
         typer.echo(format_properties(effective_properties([config], properties)), nl=False)

@@ -1,8 +1,8 @@
-"""What is said of a pipeline that could not be begun, or ended half-way: one sentence.
+"""Says in one sentence why a pipeline could not begin or ended half-way.
 
-A mistake in the file is said with the file and its table. What went wrong in Spark comes wrapped into
-Python's and Java's traces, of which only the cause is of use to whoever runs the pipeline; Spark's own
-log has the rest.
+A mistake in the file is reported with the file and its table. An error in Spark comes wrapped in
+Python's and Java's traces, of which only the cause is of use to whoever runs the pipeline; Spark's
+own log has the rest.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Final
 from cometmq import errors
 from cometmq.errors import CometMQError, ConfigError
 
-# As a worker's trace ends.
+# Matches the line of one of our errors at the end of a worker's trace.
 _OURS: Final = re.compile(r"^(?:\S+: )?cometmq\.errors\.(\w+): (.+)$", re.MULTILINE)
-# As Spark and Java begin the line of a cause: [CONDITION] text, or some.java.Exception: text.
+# Match the lines of a cause that Spark and Java begin with: [CONDITION] text, or
+# some.java.Exception: text.
 _SPARKS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 _JAVAS: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 _WRAPPERS: Final = ("Job aborted", "[PYTHON_DATA_SOURCE_ERROR]", "An exception was thrown from")
@@ -29,7 +30,7 @@ _MOST_LETTERS: Final = 600
 
 
 class StoppedError(CometMQError):
-    """Somebody stopped it, by the signal of this number."""
+    """Somebody stopped the pipeline by the signal `number`."""
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(
@@ -40,8 +41,10 @@ class StoppedError(CometMQError):
 
 @contextmanager
 def stoppable(name: str) -> Iterator[None]:
-    """Have SIGINT and SIGTERM end what is done here by a StoppedError, whatever comes of it on the way:
-    pyspark's own handler talks to Java in the middle of another call, and leaves the traces of both.
+    """Have SIGINT and SIGTERM end the context by a StoppedError, whatever other errors they cause.
+
+    pyspark's own handler would talk to Java in the middle of another call, and leave the traces of
+    both.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -50,7 +53,7 @@ def stoppable(name: str) -> Iterator[None]:
 
     def stop(number: int, _frame: object) -> None:
         got.append(number)
-        # py4j would log the call that was under way, and its whole trace.
+        # Otherwise py4j would log the call that was under way, and its whole trace.
         logging.disable(logging.CRITICAL)
         raise KeyboardInterrupt
 
@@ -68,7 +71,7 @@ def stoppable(name: str) -> Iterator[None]:
 
 @contextmanager
 def said_in_a_sentence(file: Path, table: str) -> Iterator[None]:
-    """Raise what `sentence_of` makes of errors."""
+    """Replace an error in the context by the one that `sentence_of` makes of it, if any."""
     try:
         yield
     except Exception as error:
@@ -78,7 +81,7 @@ def said_in_a_sentence(file: Path, table: str) -> Iterator[None]:
 
 
 def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None:
-    """The error to show instead of this one of the pipeline `table`; None for one that shows itself."""
+    """Return the error to show instead of `error` of the pipeline `table`; None to show `error`."""
     if isinstance(error, ConfigError):
         text = str(error)
         where = f"{file}" if "[cluster]" in text else f"{file}, table [{table}]"
@@ -91,7 +94,7 @@ def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None
         name, said = ours[-1]
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, ConfigError | errors.StoreError):
-            # What its class says of the exit status holds here, too.
+            # An error of the same class, because the class decides on the exit status.
             return kind(said)
     else:
         said = _cause(text)
@@ -102,7 +105,10 @@ def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None
 
 
 def _cause(text: str) -> str:
-    """The last line that names a cause, without what only wraps another one."""
+    """Return the first cause that does not only wrap another one, else the last line.
+
+    Causes that Spark names come before those of Java.
+    """
     for pattern, group in ((_SPARKS, 0), (_JAVAS, 1)):
         for found in pattern.finditer(text):
             if not found[0].startswith(_WRAPPERS) and not found[group].startswith(_WRAPPERS):

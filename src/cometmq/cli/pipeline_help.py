@@ -1,4 +1,4 @@
-"""`cometmq pipeline NAME -h`: the keys of the pipeline's table, besides the options."""
+"""Has `cometmq pipeline NAME -h` show the keys of the pipeline's table, besides the options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cometmq.pipelines.catalogue import PIPELINES
 
 class PipelineCommand(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # The option for help ends the command before NAME is looked at.
+        # The option for help ends the command before typer looks at NAME.
         names = [word for word in args if word in PIPELINES]
         ctx.meta["cometmq.pipeline"] = names[0] if names else None
         return super().parse_args(ctx, args)
@@ -25,7 +25,7 @@ class PipelineCommand(Command):
 
 
 def print_keys(name: str) -> None:
-    """Tables of the keys of [name], [cluster] and [spark]."""
+    """Print tables of the keys of [name], [cluster] and [spark]."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

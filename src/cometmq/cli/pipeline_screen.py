@@ -1,4 +1,4 @@
-"""How pipelines are shown on a terminal: bars while they run, tables when they are done."""
+"""Shows pipelines on a terminal: bars while they run, tables when they are done."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _console: Final = Console(highlight=False, soft_wrap=True)
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Bars on stderr when it is a terminal, else a line for each step."""
+    """Show bars on stderr if it is a terminal, else a line for each step."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _Lines(console)
@@ -82,7 +82,8 @@ def _print_table(table: Table) -> None:
     )
     for at, name in enumerate(table.columns):
         is_number = has_numbers(table, at)
-        # Folded: a name of which a part is missing is no name. In two lines a number is two.
+        # A long name is folded, because a part of it would be no name. A number is kept in one
+        # line, because in two it would look like two numbers.
         screen.add_column(
             escape(name),
             justify="right" if is_number else "left",

@@ -1,4 +1,4 @@
-"""What the commands that run a server have in common."""
+"""The options and steps that the commands for servers have in common."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cometmq.runtime.signals import stop_event
 
 log = structlog.get_logger(__name__)
 
-# Long names as Java's mqnamesrv and mqbroker spell them.
+# The long names are spelt as in Java's mqnamesrv and mqbroker.
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -49,23 +49,23 @@ class Server(Protocol):
 
 
 def read_config_file(path: Path | None) -> dict[str, str]:
-    """The entries of the file that `-c` names, none without it. Raises ConfigError."""
+    """Return the entries of the file that `-c` names, none without `-c`. Raises ConfigError."""
     return load_properties(path) if path is not None else {}
 
 
 def report_unknown_keys(properties: Mapping[str, str], *classes: type) -> None:
-    """One line with the keys of a file that change nothing here."""
+    """Log one line with the keys of a file that change nothing here."""
     if keys := unknown_keys(properties, *classes):
         log.info("configuration keys without effect", keys=keys)
 
 
 def say(text: str) -> None:
-    """Print a line that no server fails or waits for, whatever became of standard output."""
+    """Print a line without failing or waiting, whatever became of standard output."""
     line_writer(sys.stdout).write(f"{text}\n")
 
 
 async def serve(server: Server, on_ready: Callable[[], None]) -> None:
-    """Run `server` until SIGTERM or SIGINT; `on_ready` is called once it serves."""
+    """Run `server` until SIGTERM or SIGINT; call `on_ready` once it serves."""
     raise_open_file_limit()
     with stop_event() as stop:
         await server.start()

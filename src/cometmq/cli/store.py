@@ -1,7 +1,7 @@
 """`cometmq store check|dump|stats|repair|explain`: tools for a store directory whose broker is down.
 
-They work on stores of the Java broker too. Exit status: 0 all is well, 1 something is damaged,
-2 the directory cannot be used.
+They work on stores of the Java broker too; `explain` also works while the broker runs. Exit status:
+0 all is well, 1 something is damaged, 2 the directory cannot be used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class DumpForm(Enum):
     JSON = "json"
 
 
-# Not checked by typer (`readable`): the store says better what is wrong and what to do.
+# typer does not check the directory (`readable`): the store's errors say better what is wrong and
+# what to do.
 Directory = Annotated[
     Path,
     typer.Argument(
@@ -172,7 +173,7 @@ def dump(
         key=key,
     )
     damages: list[Damage] = []
-    # Where the messages go to a terminal, a bar would run through them.
+    # On a terminal, a bar would run through the messages.
     quiet = sys.stdout.isatty()
     with (
         open_offline(_config(directory, settings, commit_log)) as store,
@@ -213,7 +214,7 @@ def repair(
     from cometmq.runtime.logging import configure_logging
     from cometmq.store import repair as tool
 
-    # What a start says would be said twice.
+    # The rebuilding starts a store, whose log lines would repeat what the screen shows.
     configure_logging("error")
     config = _config(directory, settings, commit_log)
     with screen.progress() as progress:

@@ -1,4 +1,4 @@
-"""How the store's tools show what they found: tables on a terminal, JSON for programs."""
+"""Shows what the store's tools found: tables on a terminal, JSON for programs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 _MOST_FINDINGS: Final = 50
 _MOST_TAGS: Final = 3
 
-# Lines may be longer than the terminal; it wraps them, and a pipe gets them whole.
+# Lines may be longer than the terminal is wide: the terminal wraps them, and a pipe gets them
+# whole.
 _console: Final = Console(highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[ProgressOf]:
-    """Bars on stderr, if that is a terminal; they disappear when the work is done."""
+    """Show bars on stderr, if that is a terminal; they disappear when the work is done."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda _: None
@@ -63,7 +64,10 @@ def print_line(value: Any) -> None:
 
 
 def time_ms(option: str, text: str) -> int:
-    """Milliseconds since the epoch from either form that users write. Raises ConfigError."""
+    """Read a time as users write it: ms since the epoch, or an ISO date and time.
+
+    Returns ms since the epoch. Raises ConfigError.
+    """
     if text.isdecimal():
         return int(text)
     try:
@@ -348,7 +352,7 @@ def _count(number: int, one: str, many: str = "") -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]], right: range = range(0)) -> list[str]:
-    """The rows as lines with aligned columns, those of `right` to the right."""
+    """Return the rows as lines with aligned columns; align those in `right` to the right."""
     count = max(map(len, rows))
     widths = [max(len(row[n]) for row in rows if n < len(row)) for n in range(count)]
     return [

@@ -14,7 +14,8 @@ from cometmq.client.received import received_message
 from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import CURRENT_VERSION, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.consumer_bodies import (
     ConsumeMessageDirectlyResult,
@@ -61,31 +62,16 @@ class Inspection:
         self._namesrv = namesrv
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, self.reset_offsets
-        )
-        handlers.register(
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-            GetConsumerStatusRequestHeader,
-            self.consumer_status,
-        )
-        handlers.register(
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            GetConsumerRunningInfoRequestHeader,
-            self.running_info,
-        )
-        handlers.register(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY,
-            ConsumeMessageDirectlyResultRequestHeader,
-            self.consume_directly,
-        )
+        handlers.register(requests.RESET_CONSUMER_CLIENT_OFFSET, self.reset_offsets)
+        handlers.register(requests.GET_CONSUMER_STATUS_FROM_CLIENT, self.consumer_status)
+        handlers.register(requests.GET_CONSUMER_RUNNING_INFO, self.running_info)
+        handlers.register(requests.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
 
     async def reset_offsets(
         self, connection: Connection, call: Request[ResetOffsetRequestHeader]
     ) -> None:
         """One way: what goes wrong is only logged."""
         header = call.header
-        assert header is not None, "the decoder fills it"
         member = self._members.get(header.group)
         try:
             offsets = decode_reset_offsets(bytes(call.body)) if call.body else {}
@@ -107,7 +93,6 @@ class Inspection:
         self, _connection: Connection, call: Request[GetConsumerStatusRequestHeader]
     ) -> RemotingCommand:
         header = call.header
-        assert header is not None, "the decoder fills it"
         member = self._members.get(header.group)
         offsets = member.known_offsets(header.topic) if member is not None else {}
         return response(ResponseCode.SUCCESS, body=encode_queue_table("messageQueueTable", offsets))
@@ -116,7 +101,6 @@ class Inspection:
         self, _connection: Connection, call: Request[GetConsumerRunningInfoRequestHeader]
     ) -> RemotingCommand:
         header = call.header
-        assert header is not None, "the decoder fills it"
         member = self._members.get(header.consumer_group)
         if member is None:
             return _no_member(header.consumer_group)
@@ -133,7 +117,6 @@ class Inspection:
         self, _connection: Connection, call: Request[ConsumeMessageDirectlyResultRequestHeader]
     ) -> RemotingCommand:
         header = call.header
-        assert header is not None, "the decoder fills it"
         member = self._members.get(header.consumer_group)
         if member is None:
             return _no_member(header.consumer_group)

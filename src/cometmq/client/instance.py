@@ -29,8 +29,8 @@ from cometmq.errors import (
 from cometmq.model import properties as p
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.subscription import ConsumerData, ProducerData
+from cometmq.protocol import requests
 from cometmq.protocol.bodies import HeartbeatData
-from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import Request
 from cometmq.protocol.headers import (
     CheckTransactionStateRequestHeader,
@@ -187,16 +187,8 @@ class ClientInstance:
 
     def _handlers(self) -> Handlers:
         handlers = Handlers()
-        handlers.register(
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-            NotifyConsumerIdsChangedRequestHeader,
-            self._on_consumer_ids_changed,
-        )
-        handlers.register(
-            RequestCode.CHECK_TRANSACTION_STATE,
-            CheckTransactionStateRequestHeader,
-            self._on_check_transaction,
-        )
+        handlers.register(requests.NOTIFY_CONSUMER_IDS_CHANGED, self._on_consumer_ids_changed)
+        handlers.register(requests.CHECK_TRANSACTION_STATE, self._on_check_transaction)
         Inspection(self._inspected, self.namesrv).register(handlers)
         self.replies.register(handlers)
         return handlers
@@ -204,7 +196,6 @@ class ClientInstance:
     def _on_check_transaction(
         self, connection: Connection, request: Request[CheckTransactionStateRequestHeader]
     ) -> None:
-        assert request.header is not None, "the decoder fills it"
         record = decode_record(request.body)
         group = find_property(record.properties, p.PRODUCER_GROUP) or ""
         on_check = self._producers.get(group)
@@ -217,7 +208,6 @@ class ClientInstance:
     def _on_consumer_ids_changed(
         self, _connection: Connection, request: Request[NotifyConsumerIdsChangedRequestHeader]
     ) -> None:
-        assert request.header is not None, "the decoder fills it"
         member = self._consumers.get(request.header.consumer_group)
         if member is not None:
             member.rebalance_soon()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from typing import Any
 
-from cometmq.errors import RemoteError, RemotingError, RouteNotFoundError
+from cometmq.errors import RemotingError, RouteNotFoundError
 from cometmq.model.route import TopicRouteData
-from cometmq.protocol.bodies import TopicList
-from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.header import HeaderT, NoHeader
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
-from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.limits import check_route
-from cometmq.remoting.client import RemotingClient
+from cometmq.protocol.request_type import AnswerBodyT, AnswerT, RequestType
+from cometmq.remoting.client import Answer, RemotingClient
 
 
 class NamesrvApi:
@@ -32,40 +33,48 @@ class NamesrvApi:
         Raises RouteNotFoundError when the name server knows none, RemotingError when no name server
         could be asked, RemoteError for any other refusal.
         """
-        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        answer = await self._call(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
-        if answer.code == ResponseCode.SUCCESS and answer.body:
-            return check_route(decode_body(bytes(answer.body), TopicRouteData))
-        if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS):
+        answer = await self._ask(
+            requests.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+            what=f"the route of topic {topic}",
+            also=(ResponseCode.TOPIC_NOT_EXIST,),
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST or not answer.command.body:
             raise RouteNotFoundError(
                 f"no name server of {';'.join(self._addresses)} knows a route of topic {topic}; "
                 "create the topic, or enable autoCreateTopicEnable at the broker",
                 code=ResponseCode.TOPIC_NOT_EXIST,
-                remark=answer.remark,
+                remark=answer.command.remark,
             )
-        raise RemoteError(
-            f"the route of topic {topic} was refused with code {answer.code}: {answer.remark}",
-            code=answer.code,
-            remark=answer.remark,
-        )
+        return check_route(answer.body)
 
     async def topic_names(self) -> list[str]:
         """All topics that a name server knows. Raises RemotingError, RemoteError."""
-        answer = await self._call(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
-        if answer.code != ResponseCode.SUCCESS:
-            raise RemoteError(
-                f"the list of topics was refused with code {answer.code}: {answer.remark}",
-                code=answer.code,
-                remark=answer.remark,
-            )
-        return decode_body(bytes(answer.body), TopicList).topic_list if answer.body else []
+        answer = await self._ask(
+            requests.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader(), what="the list of topics"
+        )
+        return answer.body.topic_list if answer.command.body else []
 
-    async def _call(self, command: RemotingCommand) -> RemotingCommand:
+    async def _ask(
+        self,
+        request_type: RequestType[HeaderT, Any, AnswerT, AnswerBodyT],
+        header: HeaderT,
+        *,
+        what: str,
+        also: Container[int] = (),
+    ) -> Answer[AnswerT, AnswerBodyT]:
         failure: RemotingError | None = None
         for _ in self._addresses:
             address = self._addresses[self._current]
             try:
-                return await self._remoting.call(address, command, self._timeout_s)
+                return await self._remoting.ask(
+                    address,
+                    request_type,
+                    header,
+                    what=what,
+                    timeout_s=self._timeout_s,
+                    also=also,
+                )
             except RemotingError as error:
                 failure = error
                 self._current = (self._current + 1) % len(self._addresses)

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from cometmq.client.first_commits import FirstCommits
 from cometmq.client.instance import ClientInstance
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
@@ -26,15 +27,13 @@ COMMIT_SERVED_S: Final = 0.5
 
 
 class OffsetStore(Protocol):
-    """Offsets of the queues this member consumes; an offset is that of the next message to consume.
-
-    `remote` says whether a pull may carry the offset to the broker.
-    """
-
-    remote: bool
+    """Offsets of the queues this member consumes; an offset is that of the next message to consume."""
 
     def get(self, queue: MessageQueue) -> int | None:
         """What is known here, without asking anybody."""
+
+    def pull_offset(self, queue: MessageQueue) -> int:
+        """The offset that a pull may carry to the broker, 0 for none."""
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None: ...
 
@@ -57,15 +56,15 @@ class RemoteOffsetStore:
 
     A Java broker serves the commits of one connection in different threads, and takes whichever offset
     comes last. So who waits for a commit waits first until the one that was sent a moment ago without
-    waiting is served: it would set the offset back behind the hand-over of a queue.
+    waiting is served: it would set the offset back behind the hand-over of a queue. For the same
+    reason the first commit for a topic is waited for, see FirstCommits.
     """
-
-    remote = True
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
+        self._firsts = FirstCommits()
         # When commits were sent that nobody waits for, on the clock of the loop.
         self._oneway_at: dict[MessageQueue, float] = {}
         # Commits that failed, each said once: the next one comes in seconds.
@@ -74,6 +73,10 @@ class RemoteOffsetStore:
     def get(self, queue: MessageQueue) -> int | None:
         """What is known here, without asking the broker."""
         return self._offsets.get(queue)
+
+    def pull_offset(self, queue: MessageQueue) -> int:
+        """What is known here, once the broker has a commit for the topic."""
+        return self._offsets.get(queue, 0) if self._firsts.made(self._group, queue) else 0
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         if increase_only and offset <= self._offsets.get(queue, -1):
@@ -90,6 +93,8 @@ class RemoteOffsetStore:
         offset = await self._instance.brokers.query_consumer_offset(address, self._group, queue)
         if offset is not None:
             self._offsets[queue] = offset
+            if offset > 0:  # a Java broker also answers 0 when it has none
+                self._firsts.found(self._group, queue)
         return offset
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
@@ -98,14 +103,21 @@ class RemoteOffsetStore:
         await asyncio.gather(*(self._persist(queue) for queue in queues))
 
     async def persist_oneway(self, queues: Iterable[MessageQueue]) -> None:
-        """Send the offsets without waiting for an answer, as the periodic commit does."""
+        """Send the offsets without waiting for an answer, as the periodic commit does.
+
+        The first commit for a topic is waited for, because more of them may follow at once.
+        """
         for queue in queues:
             offset = self._offsets.get(queue)
             address = self._instance.routes.master_address(queue.broker_name)
             if offset is None or address is None:
                 continue
             # A lost connection is being restored already; connecting here would hold up the rest.
-            if self._instance.remoting.connected(address) is not None:
+            if self._instance.remoting.connected(address) is None:
+                continue
+            if not self._firsts.made(self._group, queue):
+                await self._persist(queue)
+            else:
                 self._oneway_at[queue] = asyncio.get_running_loop().time()
                 await self._instance.brokers.update_consumer_offset_oneway(
                     address, self._group, queue, offset
@@ -117,14 +129,12 @@ class RemoteOffsetStore:
             rest_s = sent_at + COMMIT_SERVED_S - asyncio.get_running_loop().time()
             if rest_s > 0:
                 await asyncio.sleep(rest_s)
-        offset = self._offsets.get(queue)
-        if offset is None:
+        if self._offsets.get(queue) is None:
             return
         try:
-            address = self._instance.need_master(queue.broker_name, queue.topic)
-            await self._instance.brokers.update_consumer_offset(address, self._group, queue, offset)
-            self._said.pop(queue, None)
+            await self._firsts.commit(self._group, queue, lambda: self._commit(queue))
         except CometMQError as error:
+            offset = self._offsets.get(queue, 0)
             failure = (offset, str(error))
             say = log.debug if self._said.get(queue) == failure else log.warning
             self._said[queue] = failure
@@ -136,6 +146,14 @@ class RemoteOffsetStore:
                 reason=str(error),
             )
 
+    async def _commit(self, queue: MessageQueue) -> None:
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return
+        address = self._instance.need_master(queue.broker_name, queue.topic)
+        await self._instance.brokers.update_consumer_offset(address, self._group, queue, offset)
+        self._said.pop(queue, None)
+
 
 class LocalOffsetStore:
     """In a file of this client, for a broadcasting consumer: every member consumes everything.
@@ -144,8 +162,6 @@ class LocalOffsetStore:
     Java's client has it. Raises IllegalArgumentError for a client id that is no file name,
     ConfigError for a file that cannot be read.
     """
-
-    remote = False
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         if "/" in client_id or client_id in (".", ".."):
@@ -159,6 +175,9 @@ class LocalOffsetStore:
 
     def get(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
+
+    def pull_offset(self, _queue: MessageQueue) -> int:
+        return 0
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         if increase_only and offset <= self._offsets.get(queue, -1):

@@ -213,7 +213,7 @@ class QueuePuller:
             self._process_queue.last_pull_s = time.monotonic() - asked_at
 
     def _header(self, address: str, subscription: SubscriptionData) -> PullMessageRequestHeader:
-        commit_offset = (self._offsets.get(self._queue) or 0) if self._offsets.remote else 0
+        commit_offset = self._offsets.pull_offset(self._queue)
         sys_flag = PULL_SUSPEND
         master = self._instance.routes.master_address(self._queue.broker_name)
         if commit_offset > 0 and address == master:

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from cometmq.client.blocking import BlockingClient
 from cometmq.client.expressions import check_expression
+from cometmq.client.first_commits import FirstCommits
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
@@ -139,11 +140,13 @@ class RangeReader(AsyncClient):
         """Store these as offsets of `group`, at the masters. Raises as `offsets`."""
         instance = self._running()
         name = self._namespace.wrap(group)
+        firsts = FirstCommits()
 
         async def store(_address: str, queue: MessageQueue) -> None:
             master = instance.need_master(queue.broker_name, queue.topic)
             offset = offsets[self._namespace.unwrap_queue(queue)]
-            await instance.brokers.update_consumer_offset(master, name, queue, offset)
+            update = instance.brokers.update_consumer_offset
+            await firsts.commit(name, queue, lambda: update(master, name, queue, offset))
 
         await self._of_each(offsets, store)
 

@@ -20,7 +20,8 @@ from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import REPLY_TOPIC_POSTFIX
 from cometmq.model.sysflag import COMPRESSED
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import ReplyMessageRequestHeader
 from cometmq.protocol.properties import decode_properties
@@ -77,14 +78,11 @@ class Replies:
         self._waiting.pop(correlation_id, None)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._on_reply
-        )
+        handlers.register(requests.PUSH_REPLY_MESSAGE_TO_CLIENT, self._on_reply)
 
     def _on_reply(
         self, connection: Connection, call: Request[ReplyMessageRequestHeader]
     ) -> RemotingCommand:
-        assert call.header is not None, "the decoder fills it"
         message = _reply(call.header, bytes(call.body))
         correlation_id = message.properties.get(p.CORRELATION_ID, "")
         future = self._waiting.pop(correlation_id, None)

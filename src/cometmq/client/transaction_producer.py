@@ -39,8 +39,8 @@ from cometmq.model.sysflag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol import requests
+from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
@@ -319,6 +319,6 @@ class TransactionProducer(Producer):
 
 
 def _verdict(header: EndTransactionRequestHeader, remark: str) -> RemotingCommand:
-    command = request(RequestCode.END_TRANSACTION, header)
+    command = requests.END_TRANSACTION.command(header)
     command.remark = remark[:_MAX_REMARK] or None
     return command

@@ -1,1 +1,1 @@
-"""What a consumer group selects of a topic: tag expressions. Pure functions, no I/O."""
+"""Evaluates what a consumer group selects of a topic: tag and SQL92 expressions. No network I/O."""

@@ -1,8 +1,8 @@
-"""The Bloom filter behind the bit map of a message: which groups' SQL92 expressions it may match.
+"""The Bloom filter behind a message's bit map: which groups' SQL92 expressions it may match.
 
-Java: BloomFilter, BitsArray, BloomFilterData; the hash is Guava's murmur3_128. A group's positions on
-a topic are those of the text `group#topic`. Bit p of a bit map is bit p % 8, the lowest first, of
-byte p // 8.
+Java: BloomFilter, BitsArray, BloomFilterData; the hash is Guava's murmur3_128. A group's positions
+on a topic are those of the text `group#topic`. Bit p of a bit map is bit p % 8, counted from the
+lowest, of byte p // 8.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ _C2: Final = 0x4CF5AD432745937F
 
 @dataclass(frozen=True)
 class BloomFilter:
-    """`bit_count` bits, of which a text sets `position_count`."""
+    """A Bloom filter of `bit_count` bits, of which each text sets `position_count`."""
 
     bit_count: int
     position_count: int
 
     @classmethod
     def create(cls, error_rate_per_cent: int, expected_count: int) -> BloomFilter:
-        """For so many texts at such a rate of false hits (`maxErrorRateOfBloomFilter`,
-        `expectConsumerNumUseFilter`). Raises IllegalArgumentError.
+        """Make a filter for a number of texts and a rate of false hits in per cent.
+
+        They are a broker's `expectConsumerNumUseFilter` and `maxErrorRateOfBloomFilter`. Raises
+        IllegalArgumentError.
         """
         if not 1 <= error_rate_per_cent < 100:
             raise IllegalArgumentError(
@@ -47,18 +49,18 @@ class BloomFilter:
         return cls(-(-bits // 8) * 8, position_count)
 
     def positions(self, text: str) -> tuple[int, ...]:
-        """The bits of `text`, in the order in which consumerFilter.json lists them."""
+        """Return the positions of `text`, in the order in which consumerFilter.json lists them."""
         value = murmur3_128_low(text.encode())
         low, high = value & 0xFFFFFFFF, value >> 32
         found = []
         for factor in range(1, self.position_count + 1):
             combined = (low + factor * high) & 0xFFFFFFFF
-            # As an int32, with all bits flipped when it is negative.
+            # Java computes with an int32 and flips all bits when it is negative.
             found.append((combined ^ 0xFFFFFFFF if combined >> 31 else combined) % self.bit_count)
         return tuple(found)
 
     def bit_map(self, of: Sequence[Sequence[int]]) -> bytes:
-        """The bit map in which the positions of all these texts are set."""
+        """Return the bit map in which the positions of all these texts are set."""
         bits = bytearray(self.bit_count // 8)
         for positions in of:
             for position in positions:
@@ -66,13 +68,13 @@ class BloomFilter:
         return bytes(bits)
 
     def hits(self, bit_map: bytes, positions: Sequence[int]) -> bool:
-        """Whether all positions are set. `bit_map` must have `bit_count` bits."""
+        """Return whether all positions are set. `bit_map` must have `bit_count` bits."""
         assert len(bit_map) * 8 == self.bit_count
         return all(bit_map[position // 8] >> position % 8 & 1 for position in positions)
 
 
 def murmur3_128_low(data: bytes) -> int:
-    """The first half, as an unsigned number, of MurmurHash3_x64_128 with seed 0."""
+    """Return the first half of MurmurHash3_x64_128 with seed 0, as an unsigned number."""
     h1 = h2 = 0
     whole = len(data) - len(data) % 16
     for start in range(0, whole, 16):

@@ -1,4 +1,4 @@
-"""The properties of one message, and the account of what it costs to evaluate expressions on them."""
+"""Charges the evaluation of expressions on a message's properties to a budget of work."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Final
 
 from cometmq.model.work import WorkBudget
 
-# In units of WorkBudget. The worst that a character costs in a search, measured with texts made to
-# be slow; a term of an expression at its worst is the reading of a long number.
+# Costs are in units of WorkBudget. A character costs at most this in a search, measured with texts
+# that were made to be slow. The most expensive term of an expression reads a long number.
 _SEARCHED_CHARACTER_COST: Final = 6
 TERM_COST: Final = 500
 _PROPERTY_COST: Final = 250
 _PROPERTIES_COST: Final = 1_000
-# Up to this product of lengths a search costs too little to be worth the precaution.
+# Up to this product of lengths a search is too cheap for the precaution that `contains` takes.
 _DIRECT_SEARCH_PRODUCT: Final = 100_000
 _LINEAR_SEARCH_LENGTH: Final = 30_000
-# The same for the charge: a term's own cost covers the search of a text that short.
+# A search in a text no longer than this is not charged: the term's own cost covers it.
 _FREE_SEARCH_LENGTH: Final = 64
 
 
 class MeteredProperties(dict[str, str]):
-    """Properties whose evaluation is charged to `budget`.
+    """A message's properties, whose evaluation is charged to `budget`.
 
-    An evaluation that raises OutOfWorkError can be begun again with the same object when the budget
-    has been filled up: the searches that were done are not done again, so it comes to its end.
+    After OutOfWorkError, refill the budget and evaluate the expression again with the same object.
+    The object remembers the searches that were done, so the evaluation comes to its end.
     """
 
     __slots__ = ("_found", "budget")
@@ -34,7 +34,7 @@ class MeteredProperties(dict[str, str]):
         self._found: dict[tuple[str, str], bool] = {}
 
     def contains(self, text: str, searched: str) -> bool:
-        """Whether the value `text` has `searched` in it. Raises OutOfWorkError."""
+        """Return whether the value `text` has `searched` in it. Raises OutOfWorkError."""
         if len(text) <= _FREE_SEARCH_LENGTH:
             return searched in text
         key = text, searched
@@ -46,11 +46,13 @@ class MeteredProperties(dict[str, str]):
 
 
 def contains(text: str, searched: str) -> bool:
-    """`searched in text`, in time that grows with the sum of their lengths.
+    """Return `searched in text`, in time that grows with the sum of their lengths.
 
-    In shorter texts Python looks for short texts by a method that can take the product: 1.3 ms for 98
-    characters in 29,000. From 30,000 characters on it uses one that cannot (bpo-41972), so a text
-    made slow is lengthened; nothing can be found that ends in the lengthening.
+    In a text of less than 30,000 characters Python looks for a short text by a method whose time
+    can grow with the product of the lengths: 1.3 ms for 98 characters in 29,000. In a longer text
+    it uses a method without this fault (bpo-41972). So this function pads a text that may be slow
+    to 30,000 characters. The padding makes no false match, because `searched` does not end in its
+    character.
     """
     if len(text) * len(searched) > _DIRECT_SEARCH_PRODUCT and len(text) < _LINEAR_SEARCH_LENGTH:
         text = text.ljust(_LINEAR_SEARCH_LENGTH, "\x01" if searched[-1] == "\x02" else "\x02")
@@ -58,5 +60,5 @@ def contains(text: str, searched: str) -> bool:
 
 
 def decoding_cost(text: str) -> int:
-    """What it costs to decode a properties string."""
+    """Return the cost of decoding a properties string, in units of WorkBudget."""
     return _PROPERTIES_COST + len(text) + _PROPERTY_COST * text.count("\x02")

@@ -1,8 +1,8 @@
-"""Selection by properties: RocketMQ's SQL92, `a > 5 AND b IS NOT NULL` (Java: SqlFilter, SelectorParser).
+"""Compiles RocketMQ's SQL92, which selects messages by properties: `a > 5 AND b IS NOT NULL`.
 
-Grammar and precedence are those of Java 5.3.3, surprises included (see `sql92.lark`); LIKE is not
-part of it. Refused here, though Java accepts it: anything after the end of the expression (Java
-ignores it). Accepted here only: the literal 0.0.
+Java: SqlFilter, SelectorParser. Grammar and precedence are those of Java 5.3.3, surprises included
+(see `sql92.lark`); LIKE is not part of the language. CometMQ refuses text after the end of the
+expression, which Java ignores. CometMQ accepts the literal 0.0, which Java refuses.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ MAX_PARTS: Final = 4 * MAX_TERMS
 _CACHED_EXPRESSIONS: Final = 512
 _INT64_DIGITS: Final = len(str(INT64_LIMIT))
 
-# Comments, strings, words and numbers, signs. Nothing in it is tried twice, even where an end is
-# missing; an error there is for the parser to find.
+# Matches comments, strings, words, numbers and signs. It never backtracks, even where the end of a
+# comment or string is missing; the parser finds such errors.
 _PART: Final = re.compile(
     r"(?:--[^\n\r]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|\s)++|('(?:[^']|'')*+'?|(?:[\d.]++[eE][+-])?[\w.$]++|[^\w.$'\s])"
 )
@@ -75,7 +75,7 @@ _READABLE: Final = {
     "STRING": "a string in single quotes",
     "$END": "the end",
 }
-# What people write who know another SQL.
+# For what people write who know another SQL.
 _HINTS: Final = {
     "LIKE": "LIKE is not part of RocketMQ's SQL92; use CONTAINS, STARTSWITH or ENDSWITH",
     **dict.fromkeys("+-", "there is no arithmetic, and names have letters, digits, _ and $ only"),
@@ -90,7 +90,7 @@ _HINTS: Final = {
 class SqlCondition:
     """A compiled expression of `size` properties and literals; call it with a message's properties.
 
-    MeteredProperties are charged for it, and it then raises OutOfWorkError.
+    A call with MeteredProperties charges their budget and raises OutOfWorkError when that is spent.
     """
 
     __slots__ = ("_cost", "_evaluate", "size")
@@ -110,15 +110,16 @@ class SqlCondition:
 
 
 def compile_sql(expression: str) -> SqlCondition:
-    """The expression as a function of a message's properties, by name.
+    """Compile an expression into a function of a message's properties, which are given by name.
 
-    It gives True for a message that is selected, False, or None for unknown: a property is missing,
-    or not of the type that it is compared with. Compiled once for each text; for any thread. Raises
-    FilterExpressionError with the position of the fault, or the limit that was hit.
+    The function returns True for a message that is selected, False for any other, and None for
+    unknown: a property is missing, or not of the type that it is compared with. The expressions
+    compiled last are cached. For any thread. Raises FilterExpressionError with the position of the
+    fault, or the limit that the expression exceeds.
     """
     outcome = _outcome(expression)
     if isinstance(outcome, FilterExpressionError):
-        # One of its own for each caller: tracebacks would pile up in a shared one.
+        # Each caller gets an error of its own: a shared one would collect all their tracebacks.
         raise FilterExpressionError(outcome.reason, outcome.line, outcome.column)
     return outcome
 
@@ -132,7 +133,7 @@ def _outcome(expression: str) -> SqlCondition | FilterExpressionError:
 
 
 def prepare() -> None:
-    """Load the parser, for a server to do beside its loop: it takes some tenths of a second."""
+    """Load the parser. It takes some tenths of a second, so a server does it beside its loop."""
     _parser()
 
 
@@ -156,8 +157,10 @@ def _compile(expression: str) -> SqlCondition:
 
 
 def _check_size(expression: str) -> None:
-    """Refuse, before it is parsed, what has more parts than the parser may take: it needs some tens
-    of microseconds for each, a thousand times as long as this count.
+    """Refuse an expression that has more parts than the parser may take, before it is parsed.
+
+    The parser needs some tens of microseconds for each part, a thousand times as long as this
+    count.
     """
     parts = [part for part in _PART.findall(expression) if part]
     terms = sum(part[0] in _TERM_STARTS and part.upper() not in _KEYWORDS for part in parts)
@@ -176,7 +179,7 @@ def _check_size(expression: str) -> None:
 
 @functools.cache
 def _parser() -> Lark:
-    # Imported at the first expression: it takes longer than the rest of a broker's start.
+    # Imported at the first expression: the import takes longer than the rest of a broker's start.
     from lark import Lark, Token
 
     def keyword(token: Token) -> Token:
@@ -194,7 +197,10 @@ def _parser() -> Lark:
 
 
 class Builder:
-    """Makes terms of the rules of `sql92.lark`, from the innermost outward. Keeps no state."""
+    """Turns the parsed rules of `sql92.lark` into terms, from the innermost outward.
+
+    Each method is named after a rule. The builder keeps no state.
+    """
 
     # Values
 
@@ -205,7 +211,8 @@ class Builder:
         return literal_term(ValueType.TEXT, _unquoted(parts[0]), *_place(parts[0]))
 
     def integer(self, parts: Sequence[Token]) -> Term:
-        # Without leading zeros, so 19 digits say it; int() raises ValueError beyond 4,300.
+        # The grammar allows no leading zeros, so more than 19 digits are always too large. They are
+        # not converted: int() raises ValueError beyond 4,300 digits.
         digits = parts[0].rstrip("lL")
         if len(digits) > _INT64_DIGITS or (value := int(digits)) >= INT64_LIMIT:
             raise FilterExpressionError(
@@ -234,7 +241,7 @@ class Builder:
     def group(self, parts: Sequence[Any]) -> Term:
         return _deeper(parts[1])
 
-    # Operands with something in front
+    # Operands with an operator in front
 
     def plus(self, parts: Sequence[Term]) -> Term:
         return _deeper(parts[0])
@@ -313,7 +320,7 @@ def _unquoted(token: str) -> str:
 
 
 def _deeper(term: Term) -> Term:
-    """The same one level down: parentheses count towards the depth, but mean nothing."""
+    """Return the same term one level deeper: parentheses and `+` add to the depth only."""
     return replace(term, depth=term.depth + 1)
 
 
@@ -369,7 +376,7 @@ def _shortened(token: str) -> str:
 
 
 def _expected(accepted: set[str]) -> str:
-    """The tokens that would fit, in words."""
+    """Name the tokens that would fit, in words."""
     if {"NAME", "STRING"} <= accepted:
         return "a property, a literal or (" + (" or NOT" if "NOT" in accepted else "")
     names = sorted(_READABLE.get(name, name) for name in accepted)

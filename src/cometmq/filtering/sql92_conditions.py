@@ -1,9 +1,10 @@
-"""Comparisons and logic of SQL92 expressions, in three values: True, False, None for unknown.
+"""Builds comparisons and logic of SQL92 expressions in three values: True, False, None (unknown).
 
-Each function gives a closure; where one side is a property and the other is fixed, one without
-calls to its operands. Java: ComparisonExpression, LogicExpression, UnaryInExpression. A value that
-is not of the type that it is compared with ends the evaluation of the whole expression
-(NotComparableError), unless an earlier operand of OR or AND decided it.
+Each function returns a closure. Where one side is a property and the other is fixed, the closure
+reads the property itself and calls no operands. Java: ComparisonExpression, LogicExpression,
+UnaryInExpression. A value that is not of the type that it is compared with ends the evaluation of
+the whole expression (NotComparableError), unless an earlier operand of OR or AND has decided the
+result.
 """
 
 from __future__ import annotations
@@ -88,7 +89,11 @@ def negation(condition: Condition) -> Condition:
 
 
 def equal(left: Term, right: Term) -> Condition:
-    """Unknown when the left side is NULL; else False when the right one is."""
+    """Return the condition `left = right`.
+
+    It is True when both sides are NULL, unknown when only the left one is, and False when only the
+    right one is.
+    """
     if left.name is not None and right.fixed and right.type is not ValueType.NOTHING:
         return _property_equals(left.name, right)
     same = _sameness(left.type, right.type)
@@ -118,7 +123,7 @@ def _property_equals(name: str, right: Term) -> Condition:
 
 
 def _sameness(left: ValueType, right: ValueType) -> Callable[[Any, Any], bool]:
-    """How two values, neither of them NULL, are found equal."""
+    """Return the function that compares two values of these types, neither of them NULL."""
     if left is _DOUBLE and right is _DOUBLE:
         return _same_doubles
     if left is right:
@@ -157,7 +162,7 @@ def is_null(term: Term) -> Condition:
 
 
 def ordered(left: Term, order: Callable[[Any, Any], bool], right: Term) -> Condition:
-    """`left` before or behind `right`; unknown when one of them is NULL."""
+    """Return the condition that `left` and `right` are in `order`; NULL makes it unknown."""
     if left.name is not None and right.fixed:
         return _property_in_order(left.name, order, right)
     types = (left.type, right.type)
@@ -208,7 +213,7 @@ def _property_test(
 
 
 def listed(name: str, texts: Iterable[str], *, negated: bool) -> Condition:
-    """`name IN (…)`."""
+    """Return the condition `name IN (…)`."""
     wanted = frozenset(texts)
 
     def is_listed(properties: Properties) -> bool | None:
@@ -221,7 +226,10 @@ def listed(name: str, texts: Iterable[str], *, negated: bool) -> Condition:
 def text_test(
     term: Term, test: Callable[[str, str], bool], searched: str, *, negated: bool
 ) -> Condition:
-    """CONTAINS and its kin: False, negated or not, for what is no text and for an empty search."""
+    """Return the condition of CONTAINS, STARTSWITH or ENDSWITH.
+
+    Negated or not, it is False if the term is no text or NULL, or if `searched` is empty.
+    """
     if not searched:
         return lambda _: False
     evaluate, is_text = term.evaluate, term.type is _TEXT

@@ -1,6 +1,7 @@
-"""What the parts of an SQL92 expression are and may be combined to.
+"""Makes the terms of SQL92 expressions and refuses those that may not be combined.
 
-Java: PropertyExpression, ConstantExpression, UnaryExpression, and what ComparisonExpression refuses.
+Java: PropertyExpression, ConstantExpression, UnaryExpression, and the checks in
+ComparisonExpression.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 from cometmq.errors import FilterExpressionError
 
 Properties = Mapping[str, str]
-# Gives what `Term.type` says, or None. Raises NotComparableError.
+# Returns a value of the type that `Term.type` says, or None. Raises NotComparableError.
 Evaluation = Callable[[Properties], Any]
 Condition = Callable[[Properties], "bool | None"]
 
@@ -22,7 +23,7 @@ MAX_TERMS: Final = 1024
 
 
 class ValueType(Enum):
-    """The type of every value of a term; properties are texts. It is known before any message is."""
+    """The type of every value of a term, which is known without a message. Properties are texts."""
 
     TEXT = "text"
     INT = "int32"
@@ -39,9 +40,10 @@ NUMBERS: Final = frozenset({ValueType.INT, ValueType.LONG, ValueType.DOUBLE})
 class Term:
     """A part of an expression, compiled.
 
-    `depth` levels of nesting below and including it, `size` properties and literals in it. `name` is
-    a property's; `fixed` says that the value is `value` whatever the message, `literal` that it was
-    written so (`-5` is no literal: Java refuses less of it). `logical` terms are conditions.
+    `depth` counts the levels of nesting down from and including the term, `size` the properties and
+    literals in it. `name` is set if the term is a property. `fixed` says that the value is `value`
+    for every message, `literal` that the expression has it as a literal (`-5` is none: Java refuses
+    fewer uses of it). `logical` terms can serve as conditions.
     """
 
     type: ValueType
@@ -63,7 +65,7 @@ class Term:
             raise self.error(f"more than {MAX_TERMS} properties and literals (limit MAX_TERMS)")
 
     def error(self, reason: str) -> FilterExpressionError:
-        """A refusal of what begins here."""
+        """Return the error that refuses this term, with its position."""
         return FilterExpressionError(reason, self.line, self.column)
 
 
@@ -88,7 +90,10 @@ def literal_term(
 
 
 def condition_term(condition: Condition, *parts: Term, size: int = 0) -> Term:
-    """A condition made of `parts` and `size` more literals; it begins where the first part does."""
+    """Make the term of a condition on `parts` and `size` more literals.
+
+    Its position is that of the first part.
+    """
     return Term(
         ValueType.TRUTH,
         condition,
@@ -101,7 +106,11 @@ def condition_term(condition: Condition, *parts: Term, size: int = 0) -> Term:
 
 
 def negative_term(operand: Term, line: int, column: int) -> Term:
-    """Minus: of what is no number it is NULL, but still fails where its operand does."""
+    """Make the term for minus `operand`.
+
+    If the operand is no number, the term is NULL, but its evaluation raises what the operand's
+    does.
+    """
     depth, size = operand.depth + 1, operand.size
     if operand.type in NUMBERS:
         value = -operand.value
@@ -117,7 +126,7 @@ def negative_term(operand: Term, line: int, column: int) -> Term:
 
 
 def as_condition(term: Term) -> Condition:
-    """The term as a condition. A property alone is never true: its value is a text."""
+    """Return the term as a condition. A property alone is never true: its value is a text."""
     if term.logical:
         return term.evaluate
     if term.name is None:
@@ -127,7 +136,7 @@ def as_condition(term: Term) -> Condition:
 
 
 def check_ordered(term: Term) -> None:
-    """Only numbers and properties can be compared by order."""
+    """Refuse conditions and literals that are no numbers: they cannot be compared by order."""
     if term.logical and not term.literal:
         raise term.error(
             "a condition cannot be compared with <, <=, > or >=; NOT binds tighter than a "
@@ -156,7 +165,7 @@ def check_range(low: Term, high: Term) -> None:
 
 
 def check_listed(term: Term) -> str:
-    """The name of the property in front of IN."""
+    """Return the name of the property in front of IN; refuse a term that is no property."""
     if term.name is None:
         raise term.error("IN takes a property on its left; write NOT (a IN ('x')) to negate it")
     return term.name

@@ -1,4 +1,4 @@
-"""Property values are text; here they become what a literal is, by Java's rules.
+"""Converts property values, which are texts, to the types of literals by Java's rules.
 
 Java: Integer.valueOf, Long.valueOf, Double.valueOf, Double.compareTo.
 """
@@ -11,8 +11,9 @@ from typing import Final
 
 INT32_LIMIT: Final = 1 << 31
 INT64_LIMIT: Final = 1 << 63
-# Longer texts are nobody's numbers, and reading them costs more the longer they are: an int the
-# square of its length (and beyond 4,300 digits a ValueError), for each term of an expression anew.
+# Nobody's numbers are longer, and long ones are expensive: reading an int takes time that grows
+# with the square of its length (and raises ValueError beyond 4,300 digits), for each term of an
+# expression again.
 _MAX_NUMBER_LENGTH: Final = 256
 
 _DECIMAL: Final = re.compile(
@@ -21,14 +22,15 @@ _DECIMAL: Final = re.compile(
 _HEXADECIMAL: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
-# What String.trim removes: every character up to the blank.
+# Java's String.trim removes every character up to the blank.
 _TRIMMED: Final = "".join(map(chr, range(33)))
 
 
 class NotComparableError(Exception):
     """A property's value is not of the type that an expression compares it with.
 
-    Never leaves a compiled expression: the message then does not match.
+    A compiled expression never raises it; its result is unknown then, and the message does not
+    match.
     """
 
 
@@ -47,8 +49,8 @@ def to_int64(text: str) -> int:
 
 
 def _to_integer(text: str) -> int:
-    # Only digits and one sign: int() would take blanks and underscores too. As in Java, digits of
-    # any script count, unless they lie beyond the basic plane.
+    # Only digits and one sign are allowed: int() would take blanks and underscores too. As in Java,
+    # digits of any script count, unless they lie beyond the basic plane.
     if len(text) > _MAX_NUMBER_LENGTH:
         raise NotComparableError
     digits = text if text.isdecimal() else text[1:] if text[:1] in ("+", "-") else ""
@@ -79,7 +81,10 @@ def to_truth(text: str) -> bool:
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Less than, equal to or greater than 0: -0.0 comes before 0.0, NaN after everything."""
+    """Return a number less than, equal to or greater than 0, as `left` compares with `right`.
+
+    -0.0 comes before 0.0, and NaN comes after everything.
+    """
     if left < right:
         return -1
     if left > right:

@@ -1,4 +1,4 @@
-"""Selection by tag: `TagA || TagB` (Java: FilterAPI, ExpressionMessageFilter).
+"""Selects messages by tag: `TagA || TagB` (Java: FilterAPI, ExpressionMessageFilter).
 
 A broker compares hash codes, which lie beside the offsets in the consume queue; a client then
 compares the texts, because two tags may share a code.
@@ -21,10 +21,10 @@ def build_subscription(
     expression_type: str | None = EXPRESSION_TAG,
     sub_version: int = 0,
 ) -> SubscriptionData:
-    """The subscription of a group to `topic`; `sub_version` are milliseconds, 0 = unversioned.
+    """Make the subscription of a group to `topic`; `sub_version` is in ms, 0 = unversioned.
 
     A tag expression that is None, empty or `*` selects every message; else `||` separates the tags
-    to select. An expression of another type (`SQL92`) is carried as it stands.
+    to select. An expression of another type (`SQL92`) is taken over unchanged.
 
     Raises IllegalArgumentError for `||` without a tag, for more than MAX_TAGS tags, and for an empty
     expression of another type.
@@ -53,9 +53,9 @@ def build_subscription(
 
 
 def tag_matcher(subscription: SubscriptionData) -> TagMatcher | None:
-    """The broker's test on a tag code as it stands in the consume queue; None when all pass.
+    """Return the broker's test on a tag code from the consume queue, or None when all codes pass.
 
-    Expressions of other types pass here: what they select does not show in the tag code.
+    Every code passes for expressions of other types: the tag code does not show what they select.
     """
     if selects_all(subscription) or not is_tag_type(subscription.expression_type):
         return None
@@ -63,14 +63,17 @@ def tag_matcher(subscription: SubscriptionData) -> TagMatcher | None:
 
 
 def accepts(subscription: SubscriptionData, tag: str | None) -> bool:
-    """The client's test on a message's tag, by the texts."""
+    """Return whether a message's tag passes the client's test, which compares the texts."""
     if selects_all(subscription) or not subscription.tags_set:
         return True
     return tag is not None and tag in subscription.tags_set
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Old clients leave the type out or empty (Java: ExpressionType.isTagType)."""
+    """Return whether the type is TAG, which old clients leave out or empty.
+
+    Java: ExpressionType.isTagType.
+    """
     return not expression_type or expression_type == EXPRESSION_TAG
 
 

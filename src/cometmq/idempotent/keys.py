@@ -1,4 +1,4 @@
-"""What a store says of a key, and what it must be able to do."""
+"""Defines what a key store must be able to do and what it says of a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ WEEK_S: Final = 7 * 24 * 3600.0
 
 
 class KeyState(Enum):
-    """FREE: begun now, by the caller. BUSY: begun by somebody else, whose lease holds. DONE: done."""
+    """The answer of a store that is asked to begin a key.
+
+    FREE: the caller has begun the key now. BUSY: somebody else has begun it, and that lease still
+    holds. DONE: its message is done.
+    """
 
     FREE = "free"
     BUSY = "busy"
@@ -22,30 +26,30 @@ class KeyState(Enum):
 
 
 class Begun(NamedTuple):
-    """The answer to `begin`; with FREE, `token` tells the caller from those who begin later."""
+    """The answer to `begin`. With FREE, `token` tells the caller from those who begin later."""
 
     state: KeyState
     token: str = ""
 
 
 class KeyStore(Protocol):
-    """Keys that are in progress or done. Every method may be called by any thread, and is atomic
-    towards all users of the same keys. Failures raise KeyStoreError.
+    """Remembers keys that are in progress or done.
 
-    `blocking` says that calls may wait for a disk or a network: coroutine listeners have them made in
-    threads.
+    Any thread may call any method. Every method is atomic towards all users of the same keys and
+    raises KeyStoreError when it fails. `blocking` says that calls may wait for a disk or a network;
+    coroutine listeners then make them in threads.
     """
 
     blocking: bool
 
     def begin(self, key: str, lease_s: float) -> Begun:
-        """Take a key that is neither done nor held under a lease that has not run out."""
+        """Take a key for `lease_s` seconds, unless it is done or held under a lease."""
 
     def finish(self, key: str, token: str) -> bool:
-        """Note a key as done; False when the lease ran out and somebody else has begun it since."""
+        """Note a key as done; return False if the lease ran out and somebody else began the key."""
 
     def abandon(self, key: str, token: str) -> None:
-        """Free a key that was begun with `token`; nothing happens if it is not held with it."""
+        """Free a key that is held with `token`; do nothing if it is not."""
 
     def close(self) -> None:
         """Release what the store holds open. Idempotent."""

@@ -1,4 +1,4 @@
-"""A listener that skips what was done."""
+"""Wraps a listener so that it skips messages that were done before."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ log = structlog.get_logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Gives the text that tells one business event from all others; None has the message consumed anyway.
+# Returns the text that tells one business event from all others, or None to have the message
+# consumed in any case.
 KeyOf = Callable[[MessageExt], str | None]
 
 LEASE_S: Final = 15 * 60.0
 
 
 def business_key(message: MessageExt) -> str:
-    """The first of the message's KEYS; without any its unique id, which tells only a message that was
-    delivered twice, not one that was sent twice."""
+    """Return the first of the message's KEYS, or its unique id if it has none.
+
+    The unique id reveals a message that was delivered twice, but not one that was sent twice.
+    """
     keys = message.keys
     return keys[0] if keys else message.msg_id
 
@@ -70,20 +73,23 @@ def idempotent(
     key: KeyOf = business_key,
     lease_s: float = LEASE_S,
 ) -> Listener:
-    """`listener`, called only with messages whose key is not done; of the same kind as it is, a
-    function or a coroutine function, for concurrent and orderly consumers.
+    """Wrap `listener` so that it gets only messages whose key is not done.
 
-    `scope` keeps those apart who share a store, usually the consumer group; the topic does too.
-    Messages are done when the listener returned SUCCESS (of a ConsumeReport, up to its `ack_index`).
-    One whose key somebody else has in progress is consumed later, with what follows it in the list:
-    concurrently by another delivery, in order after a pause.
+    The result is of the same kind as `listener`, a function or a coroutine function, and suits
+    concurrent and orderly consumers.
 
-    `lease_s` is how long that may take: longer than the listener ever needs for a list, or the same
-    event may be consumed twice at a time; shorter, and the event of a process that crashed is
-    consumed again sooner.
+    `scope`, usually the consumer group, keeps the users of one store apart; the topic is part of
+    the key too. A message is done when the listener has returned SUCCESS (with a ConsumeReport, up
+    to its `ack_index`). When somebody else has a message in progress, that message and those behind
+    it in the list are consumed later: by another delivery if the consumer is concurrent, after a
+    pause if it is orderly.
 
-    When the store fails before the listener was called, the messages are consumed later; when it fails
-    afterwards, they are acknowledged, with a log entry.
+    `lease_s` is how long a message may be in progress. Choose more than the listener ever needs for
+    a list, or two consumers may work on the same event at a time. The shorter it is, the sooner the
+    event of a crashed process is consumed again.
+
+    If the store fails before the listener is called, the messages are consumed later. If it fails
+    afterwards, they are acknowledged and the failure is logged.
     """
     if not scope or not isinstance(scope, str):
         raise IllegalArgumentError(f"scope is {scope!r}; pass text, the consumer group for example")
@@ -125,10 +131,11 @@ def _coroutine(listener: CoroutineListener, keeper: _Keeper) -> CoroutineListene
 
 @dataclass(slots=True)
 class _Batch:
-    """One list of messages: what of it goes to the listener, in `fresh`, and where that stands.
+    """One list of messages, of which the listener gets those in `fresh`.
 
-    `held` are key and token of each fresh message, None without a key; `cut` says that the list was
-    not taken to its end, because somebody else has a message in progress.
+    `places` has the position of each fresh message in the list; `held` has its key and token, or
+    None if it has no key. `cut` says that the list ends early because somebody else has the next
+    message in progress.
     """
 
     length: int
@@ -138,7 +145,7 @@ class _Batch:
     cut: bool = False
 
     def done_count(self, verdict: object) -> int:
-        """How many of the fresh messages the listener is done with, by what it returned."""
+        """Return how many of the fresh messages are done, going by what the listener returned."""
         if verdict is ConsumeResult.SUCCESS:
             return len(self.fresh)
         if isinstance(verdict, ConsumeReport) and verdict.result is ConsumeResult.SUCCESS:
@@ -148,11 +155,11 @@ class _Batch:
         return 0
 
     def verdict(self, verdict: Verdict) -> Verdict:
-        """What the listener said, for the whole list."""
+        """Turn the listener's verdict on the fresh messages into one on the whole list."""
         result = verdict.result if isinstance(verdict, ConsumeReport) else verdict
         if self.cut and result is ConsumeResult.SUCCESS:
-            # What is done is skipped when it comes again. A part cannot be acknowledged: orderly
-            # consumers know no `ack_index`.
+            # The messages that are done are skipped when they come again. The list cannot be
+            # acknowledged in part, because orderly consumers know no `ack_index`.
             return ConsumeResult.RECONSUME_LATER
         if not isinstance(verdict, ConsumeReport) or verdict.ack_index is None:
             return verdict
@@ -162,7 +169,7 @@ class _Batch:
 
 
 class _Keeper:
-    """Begins and concludes the keys of lists."""
+    """Begins and concludes the keys of lists of messages."""
 
     def __init__(self, store: KeyStore, scope: str, key: KeyOf, lease_s: float) -> None:
         self._store = store
@@ -171,7 +178,7 @@ class _Keeper:
         self._lease_s = lease_s
 
     async def apart(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `function` where it may wait for the store."""
+        """Call `function` in a thread if the store blocks, else directly."""
         if self._store.blocking:
             return await asyncio.to_thread(function, *args, **kwargs)
         return function(*args, **kwargs)
@@ -188,7 +195,7 @@ class _Keeper:
                     batch.held.append(None)
                     continue
                 if name in seen:
-                    continue  # the same event twice in one list: done with the first
+                    continue  # the list has this event twice, and the first one stands for both
                 begun = self._store.begin(name, self._lease_s)
                 if begun.state is KeyState.BUSY:
                     batch.cut = True
@@ -204,7 +211,7 @@ class _Keeper:
         return batch
 
     def conclude(self, batch: _Batch, verdict: object) -> None:
-        """Tell the store what became of the keys; its failures are logged."""
+        """Tell the store which keys are done and which are free again; log its failures."""
         done = batch.done_count(verdict)
         for place, held in enumerate(batch.held):
             if held is None:

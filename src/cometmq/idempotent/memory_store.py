@@ -1,4 +1,4 @@
-"""Keys in this process's memory: the least recently used go first."""
+"""Keeps keys in this process's memory and forgets the least recently used ones first."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_KEYS: Final = 1_000_000
 
 
 class MemoryStore:
-    """Remembers up to `max_keys` keys that are done, each for `keep_s` seconds at most. Nothing
-    survives the process; a forked child goes on with a copy.
+    """Remembers up to `max_keys` keys that are done, each for `keep_s` seconds at most.
 
-    `max_keys` bounds those in progress too, of which a consumer has no more than its `concurrency`
-    times its batch: beyond, KeyStoreError. `clock` gives seconds.
+    No key survives the process; a forked child goes on with a copy. `max_keys` also bounds the keys
+    in progress: `begin` raises KeyStoreError beyond it. A consumer has at most its `concurrency`
+    times its batch in progress. `clock` returns seconds.
     """
 
     blocking = False
@@ -40,12 +40,12 @@ class MemoryStore:
         self._clock = clock
         self._lock = threading.Lock()
         self._generation = PROCESS.generation
-        # When each expires: of those done, in the order in which they were asked for.
+        # When each key that is done expires. The key that was noted or asked for last comes last.
         self._done: OrderedDict[str, float] = OrderedDict()
         self._held: dict[str, tuple[str, float]] = {}
 
     def __len__(self) -> int:
-        """How many keys are remembered as done; some of them may have expired."""
+        """Return how many keys are remembered as done; some of them may have expired."""
         return len(self._done)
 
     def begin(self, key: str, lease_s: float) -> Begun:
@@ -86,7 +86,7 @@ class MemoryStore:
                 del self._held[key]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: this store holds nothing open."""
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +96,8 @@ class MemoryStore:
 
     def _locked(self) -> threading.Lock:
         if self._generation != PROCESS.generation:
-            # Who held the lock when the process was forked is not here to let go of it.
+            # A thread of the parent may have held the lock during the fork and cannot release it
+            # here.
             self._generation = PROCESS.generation
             self._lock = threading.Lock()
         return self._lock

@@ -1,6 +1,7 @@
-"""Keys in a Redis server, which the processes of many hosts share.
+"""Keeps keys in a Redis server, which the processes of many hosts share.
 
-A key's value is `p:` and the token of who has it in progress, or `done`; Redis itself lets it expire.
+The value of a key in progress is `p:` and its holder's token; that of a key that is done is `done`.
+Redis itself lets keys expire.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_
 PREFIX: Final = "cometmq:idempotent:"
 SOCKET_TIMEOUT_S: Final = 5.0
 
-# Scripts run alone on the server; what they compare and change is one step.
+# The server runs one script at a time, so each script compares and changes a key in one step.
 _BEGIN: Final = """
 local value = redis.call('GET', KEYS[1])
 if value then
@@ -43,9 +44,10 @@ _STATES: Final = {0: KeyState.FREE, 1: KeyState.BUSY, 2: KeyState.DONE}
 class RedisStore:
     """Remembers keys that are done for `keep_s` seconds at `url` (`redis://host:6379/0`).
 
-    Needs the extra `redis`; ConfigError without it. `options` are those of `redis.Redis.from_url`.
-    How well keys survive a crash of the server is the server's setting (`appendonly yes`), and it
-    must not evict them (`maxmemory-policy noeviction`). The server is first talked to when a key is.
+    Needs the extra `redis`, and raises ConfigError without it or for a `url` that is no address of
+    a Redis server. `options` are those of `redis.Redis.from_url`. The server's configuration
+    decides how well keys survive its crash (`appendonly yes`), and must keep it from evicting them
+    (`maxmemory-policy noeviction`). The store connects when the first key is begun.
     """
 
     blocking = True
@@ -69,7 +71,8 @@ class RedisStore:
             "socket_connect_timeout": SOCKET_TIMEOUT_S,
             **options,
         }
-        # Its pool gives every thread, and after a fork every process, connections of their own.
+        # The pool of this client gives every thread a connection of its own, and after a fork every
+        # process.
         try:
             self._redis: Any = redis.Redis.from_url(url, **settings)
         except ValueError as error:

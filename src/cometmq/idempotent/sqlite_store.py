@@ -1,9 +1,10 @@
-"""Keys in an SQLite file, which the threads and processes of one host share.
+"""Keeps keys in an SQLite file, which the threads and processes of one host share.
 
 column      meaning
 key         scope, topic and business key
-token       of who has it in progress; NULL once it is done
-expires_ms  when the lease runs out, or when the key is forgotten; ms since the epoch
+token       the holder's token while the key is in progress; NULL once it is done
+expires_ms  when the lease runs out or, once the key is done, when the store forgets it; ms since the
+            epoch
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from cometmq.errors import KeyStoreError
 from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_token
 from cometmq.runtime.forks import PROCESS
 
-# How long one user waits for another; each holds the file for one small transaction.
+# How long one user of the file waits for another; each holds it for one small transaction.
 BUSY_TIMEOUT_S: Final = 30.0
-# How often keys that are to be forgotten are looked for, counted in keys begun here.
+# After so many keys begun here, the store deletes keys that have expired.
 PURGE_EVERY: Final = 1000
 _PURGE_LIMIT: Final = 10 * PURGE_EVERY
 
@@ -36,11 +37,12 @@ CREATE INDEX IF NOT EXISTS keys_by_expiry ON keys (expires_ms);
 
 
 class SQLiteStore:
-    """Remembers keys that are done for `keep_s` seconds, in the file `path`, made if need be.
+    """Remembers keys that are done for `keep_s` seconds in the file `path`, which it makes if
+    needed.
 
-    What `finish` noted survives a crash of the process and of the host. The file must lie on a local
-    disk: SQLite's locks do not work over network file systems. Raises KeyStoreError for a file that
-    cannot be opened. `clock` gives seconds since the epoch.
+    The keys that `finish` noted survive a crash of the process and of the host. The file must lie
+    on a local disk: SQLite's locks do not work over network file systems. Raises KeyStoreError for
+    a file that cannot be opened. `clock` returns seconds since the epoch.
     """
 
     blocking = True
@@ -62,7 +64,7 @@ class SQLiteStore:
         self._begun = 0
         self._closed = False
         with self._transaction():
-            pass  # makes the file, or says why it cannot be
+            pass  # makes the file, or raises an error that says why it cannot
 
     def begin(self, key: str, lease_s: float) -> Begun:
         with self._transaction() as connection:
@@ -121,7 +123,10 @@ class SQLiteStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Alone on the file, all or nothing."""
+        """Hold the file alone for the context, and commit all its changes or none.
+
+        Raises KeyStoreError.
+        """
         with self._locked():
             if self._closed:
                 raise KeyStoreError(f"the key store {self._path} is closed; make a new one")
@@ -147,7 +152,8 @@ class SQLiteStore:
             self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         try:
-            # Readers and one writer at a time do not wait for each other, and a commit is one sync.
+            # With WAL readers and the one writer do not wait for each other, and a commit is one
+            # sync.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.executescript(_SCHEMA)
@@ -158,7 +164,7 @@ class SQLiteStore:
 
     def _locked(self) -> threading.Lock:
         if self._generation != PROCESS.generation:
-            # A connection must not be used by two processes, nor closed by the wrong one: closing
+            # Two processes must not use one connection. The child must not close it either: closing
             # would release locks that the parent counts on.
             PROCESS.keep(self._connection)
             self._generation = PROCESS.generation

@@ -1,1 +1,1 @@
-"""RocketMQ's nouns: messages, queues, topics, groups, routes. No I/O, no wire format."""
+"""Defines RocketMQ's nouns: messages, queues, topics, groups, routes. No I/O, no wire format."""

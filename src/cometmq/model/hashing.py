@@ -1,4 +1,4 @@
-"""Java's String.hashCode, on which tag codes and index keys rest."""
+"""Computes Java's String.hashCode, from which tag codes and index keys are made."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import lru_cache
 
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
-    """The int32 that Java's `text.hashCode()` gives: h = 31·h + unit over UTF-16 units.
+    """Return the int32 that Java's `text.hashCode()` returns: h = 31·h + unit over UTF-16 units.
 
-    Cached: a broker sees few different tags, and each on every message.
+    Results are cached: a broker sees few different tags, but needs a code for every message.
     """
     units = array.array("H", text.encode("utf-16-le", "surrogatepass"))
     if sys.byteorder == "big":

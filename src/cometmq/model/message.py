@@ -16,20 +16,21 @@ _INT64_MAX: Final = 2**63 - 1
 class Message:
     """A message to send.
 
-    `body` are the bytes to carry; `tags` one tag by which consumers select; `keys` one business key
-    or several by which the message can be looked up; `properties` further text the consumer will see. Tags, keys
-    and all else that travels beside the body live in the one `properties` dict, as on the wire.
+    `body` has the bytes to carry. `tags` is one tag, by which consumers select. `keys` is one
+    business key, or several, by which the message can be looked up. `properties` are further texts
+    that the consumer will see. Tags, keys and everything else that travels beside the body live in
+    the one `properties` dict, as on the wire.
 
-    A key has no white space in it, since brokers take what stands between blanks for one key each:
-    IllegalArgumentError. (Java's setKeys(String) takes several in one text; here they are a list.)
+    A key with white space in it raises IllegalArgumentError, because brokers would take it for
+    several keys. (Java's setKeys(String) takes several keys in one text; here they are a list.)
 
-    At most one of `delay_level`, `delay_ms` and `deliver_at_ms` has the broker deliver the message
-    later; see the properties of these names. IllegalArgumentError for two of them, or a number that
-    is out of range.
+    Give at most one of `delay_level`, `delay_ms` and `deliver_at_ms` to have the broker deliver the
+    message later; see the properties of these names. Two of them, or a number that is out of range,
+    raise IllegalArgumentError.
 
-    The first send gives the message its unique id. An object that is sent again keeps it, so to
-    whoever tells messages by their id it is the same message once more, as in Java: make another one,
-    or a `copy` without the property UNIQ_KEY.
+    The first send gives the message its unique id. An object that is sent again keeps its id, so
+    everyone who tells messages apart by their ids sees the same message once more, as in Java. To
+    send another message, make a new one, or a `copy` without the property UNIQ_KEY.
     """
 
     __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
@@ -94,15 +95,15 @@ class Message:
 
     @property
     def wait_store_ok(self) -> bool:
-        """False: the broker may acknowledge before the message is flushed or replicated."""
+        """If False, the broker may acknowledge before the message is flushed or replicated."""
         return self.properties.get(p.WAIT_STORE_MSG_OK, "true") != "false"
 
     @property
     def delay_level(self) -> int:
-        """The delay level with which the broker delivers the message, 1 for the first; 0: at once.
+        """The delay level of the message, 1 for the first; 0 has the broker deliver it at once.
 
-        How long each level is the broker says (messageDelayLevel: 18 levels from 1 s to 2 h as it is
-        shipped); a level above its highest counts as that. Setting a level takes back `delay_ms` and
+        The broker's messageDelayLevel says how long each level is (by default 18 levels from 1 s to
+        2 h); a level above the highest counts as the highest. Setting a level clears `delay_ms` and
         `deliver_at_ms`. Java: setDelayTimeLevel.
         """
         return _number(self.properties.get(p.DELAY_TIME_LEVEL)) or 0
@@ -116,11 +117,12 @@ class Message:
 
     @property
     def delay_ms(self) -> int | None:
-        """After how many ms the broker delivers the message, None without such a wish.
+        """The ms after which the broker delivers the message, or None if there is no such delay.
 
-        Counted from its arrival there and kept to the second, 3 days at most as brokers are shipped
-        (timerMaxDelaySec); what brokers before 5.0 do not know, they deliver at once. Setting it
-        takes back `delay_level` and `deliver_at_ms`. Java: setDelayTimeMs, setDelayTimeSec.
+        The delay counts from the message's arrival at the broker, which keeps it to the second. By
+        default a broker allows 3 days at most (timerMaxDelaySec). Brokers before 5.0 do not know
+        the delay and deliver at once. Setting it clears `delay_level` and `deliver_at_ms`. Java:
+        setDelayTimeMs, setDelayTimeSec.
         """
         seconds = _number(self.properties.get(p.TIMER_DELAY_SEC))
         if seconds is not None:
@@ -135,10 +137,10 @@ class Message:
 
     @property
     def deliver_at_ms(self) -> int | None:
-        """When the broker delivers the message, ms since the epoch; None without such a wish.
+        """The time at which the broker delivers the message, in ms since the epoch, or None.
 
-        A moment that is over means at once; else as `delay_ms`, which setting this takes back.
-        Java: setDeliverTimeMs.
+        The broker delivers at once if the time is past; its precision and limit are those of
+        `delay_ms`. Setting the time clears `delay_level` and `delay_ms`. Java: setDeliverTimeMs.
         """
         return _number(self.properties.get(p.TIMER_DELIVER_MS))
 
@@ -150,7 +152,7 @@ class Message:
 
     @property
     def unique_id(self) -> str | None:
-        """The id the producer gave the message when it was sent, else None."""
+        """The id that the producer gave the message when it was sent, or None."""
         return self.properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
 
     def _delay(self, level: int, delay_ms: int | None, deliver_at_ms: int | None) -> None:
@@ -171,7 +173,7 @@ class Message:
             self.properties.pop(name, None)
 
     def copy(self) -> Self:
-        """A message with its own properties dict; the body is shared."""
+        """Return a copy with a properties dict of its own; the body is shared."""
         other = object.__new__(type(self))
         for cls in type(self).__mro__:
             for slot in getattr(cls, "__slots__", ()):
@@ -189,8 +191,9 @@ class Message:
 class MessageExt(Message):
     """A message as a broker delivered it.
 
-    `msg_id` is the producer's unique id (else the offset id), `offset_msg_id` names the broker and
-    commit-log offset where it lies. Timestamps are milliseconds since the epoch; hosts `ip:port`.
+    `msg_id` is the producer's unique id (else the offset id). `offset_msg_id` names the broker and
+    the commit-log offset where the message lies. Timestamps are milliseconds since the epoch; hosts
+    are `ip:port`.
     """
 
     __slots__ = (
@@ -261,7 +264,7 @@ class MessageExt(Message):
 
 
 def _number(text: str | None) -> int | None:
-    """A received property may be any text; one that is no number says nothing."""
+    """Return the number in a received property, or None if it is missing or no number."""
     try:
         return None if text is None else int(text)
     except ValueError:

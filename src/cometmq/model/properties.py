@@ -47,9 +47,9 @@ PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 
 KEY_SEPARATOR: Final = " "
 
-# A client may read these from a received message, never set them on one it sends: they would be
-# taken for the broker's own (the Java client's MessageConst.STRING_HASH_SET, cut to those that
-# change how a broker treats a message).
+# A client may read these from a received message but never set them on one it sends, because a
+# broker would take them for its own. They are the Java client's MessageConst.STRING_HASH_SET, cut
+# to those that change how a broker treats a message.
 RESERVED: Final = frozenset(
     {
         REAL_TOPIC,
@@ -68,8 +68,8 @@ RESERVED: Final = frozenset(
     }
 )
 
-# What producers, brokers and consumers note of one sending: its delay, retries, transaction, request.
-# A message that is made anew from a received one starts without.
+# Producers, brokers and consumers note these of one sending: its delay, retries, transaction,
+# request. A new message that is made from a received one starts without them.
 OF_ONE_SENDING: Final = frozenset(
     {
         WAIT_STORE_MSG_OK,

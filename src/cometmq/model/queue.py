@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class MessageQueue(NamedTuple):
-    """Ordered as Java orders it: topic, then broker name, then queue id."""
+    """One queue of a topic on one broker.
+
+    As in Java, queues are ordered by topic, then broker name, then queue id.
+    """
 
     topic: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""Java's integer types, for records that travel: what is out of range is refused when decoded."""
+"""Defines Java's integer types for records on the wire: decoding refuses numbers out of range."""
 
 from __future__ import annotations
 

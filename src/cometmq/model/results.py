@@ -1,4 +1,7 @@
-"""What sending, pulling and consuming yield (Java: SendResult, PullStatus, ConsumeFromWhere, …)."""
+"""The results of sending, pulling and consuming (Java: SendResult, PullStatus, …).
+
+Some of a consumer's choices are here too, such as ConsumeFromWhere.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class SendStatus(Enum):
-    """In every status the message is stored; all but SEND_OK say what could not be waited for."""
+    """What became of a message that the broker stored.
+
+    The message is stored in every status; all but SEND_OK name what the broker could not wait for.
+    """
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -28,8 +34,9 @@ class SendResult:
     """The broker's acknowledgement of one message or one batch.
 
     `msg_id` is the unique id (comma-separated for a batch), `queue_offset` the offset of the first
-    message in `queue`. `recall_handle` takes a message with `delay_ms` or `deliver_at_ms` back before
-    it is delivered (`Producer.recall`); None for any other, and from brokers older than 5.3.2.
+    message in `queue`. With `recall_handle`, `Producer.recall` takes back a message with `delay_ms`
+    or `deliver_at_ms` before it is delivered. The handle is None for any other message, and from
+    brokers older than 5.3.2.
     """
 
     status: SendStatus
@@ -44,7 +51,7 @@ class SendResult:
 
 
 class LocalTransactionState(Enum):
-    """What a producer says of its own part of a transaction. UNKNOWN: the broker will ask."""
+    """The state of a producer's own part of a transaction. After UNKNOWN the broker will ask."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -53,7 +60,7 @@ class LocalTransactionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionSendResult(SendResult):
-    """The acknowledgement of a transactional message, and what the producer said of it.
+    """The acknowledgement of a transactional message, with the state that the producer reported.
 
     `queue_offset` is that of the half message, which no consumer sees.
     """
@@ -81,11 +88,11 @@ class PullResult:
 
 
 class ConsumeResult(Enum):
-    """What a listener says of the messages it got (Java: ConsumeConcurrentlyStatus,
-    ConsumeOrderlyStatus).
+    """A listener's verdict on its messages (Java: ConsumeConcurrentlyStatus, ConsumeOrderlyStatus).
 
     RECONSUME_LATER has the broker deliver the messages again; SUSPEND has an orderly consumer hold
-    their queue and try them again in place. Each counts as the other where the other is meant.
+    their queue and try them again in place. An orderly consumer takes RECONSUME_LATER for SUSPEND,
+    and a concurrent one SUSPEND for RECONSUME_LATER.
     """
 
     SUCCESS = "CONSUME_SUCCESS"
@@ -98,13 +105,13 @@ class ConsumeReport:
     """What a listener may return instead of a ConsumeResult, to say more (Java:
     ConsumeConcurrentlyContext, ConsumeOrderlyContext).
 
-    With SUCCESS, `ack_index` is the place in the list of the last message that is done with (-1:
-    none); those after it are delivered again. `delay_level` is the level with which the broker
-    delivers again (0: by the number of times, -1: not again, to the dead letters).
-    `suspend_current_queue_time_ms` replaces an orderly consumer's own pause.
+    With SUCCESS, `ack_index` is the index in the list of the last message that is done (-1: none);
+    those after it are delivered again. `delay_level` is the level with which the broker delivers
+    again (0: chosen by the number of deliveries; -1: no further delivery, the message goes to the
+    dead letters). `suspend_current_queue_time_ms` replaces an orderly consumer's own pause.
 
-    Raises IllegalArgumentError for what is none of these: in the listener, whose messages then come
-    again.
+    Raises IllegalArgumentError for any other value. The error is raised in the listener, so its
+    messages then come again.
     """
 
     result: ConsumeResult = ConsumeResult.SUCCESS
@@ -131,12 +138,13 @@ class ConsumeReport:
 
 
 class DamagedMessage(Enum):
-    """What a consumer does with a message that is not what was stored: its body contradicts its CRC, or
-    the broker's bytes are no record of the queue.
+    """What a consumer does with a message that is not what was stored.
 
-    It is logged and counted in any case. SKIP goes on behind it; STOP consumes nothing more of the queue
-    from it on, until the queue's offset is reset or another choice is made; DEAD_LETTER puts the bytes,
-    as they came, among the group's dead letters, and then goes on.
+    The body of such a message contradicts its CRC, or the broker's bytes are no record of the
+    queue. The consumer logs and counts the message in any case. SKIP goes on behind it. STOP
+    consumes nothing more of the queue from this message on, until the queue's offset is reset or
+    another choice is made. DEAD_LETTER puts the bytes, as they came, among the group's dead
+    letters, and then goes on.
     """
 
     SKIP = "skip"
@@ -146,8 +154,9 @@ class DamagedMessage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DamageCounts:
-    """What a consumer did with damaged messages since its start; `stopped` are the queues that it
-    does not go on with, each with the offset of the message that it stopped at.
+    """The numbers of damaged messages that a consumer skipped and dead-lettered since its start.
+
+    `stopped` has the queues that it stopped, each with the offset of the message where it stopped.
     """
 
     skipped: int = 0
@@ -158,9 +167,9 @@ class DamageCounts:
 class ConsumeFromWhere(Enum):
     """Where a group without a stored offset begins.
 
-    In a queue whose first message its broker still has in memory, a new group begins with that
-    message, whatever it wanted: so RocketMQ's brokers have it (accessMessageInMemoryMaxRatio, 40 % of
-    the memory as they are shipped).
+    If the broker still has a queue's first message in memory, a new group begins with that message,
+    whatever this says. RocketMQ's brokers do so too (accessMessageInMemoryMaxRatio, by default 40 %
+    of the memory).
     """
 
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"

@@ -36,7 +36,7 @@ class BrokerData(msgspec.Struct, rename="camel"):
         return self.broker_addrs.get(MASTER_ID)
 
     def any_address(self) -> str | None:
-        """The master's address, else that of the lowest id, else None."""
+        """Return the master's address, else that of the lowest id, else None."""
         return self.broker_addrs[min(self.broker_addrs)] if self.broker_addrs else None
 
 
@@ -51,7 +51,7 @@ class TopicRouteData(msgspec.Struct, rename="camel"):
         return next((b for b in self.broker_datas if b.broker_name == broker_name), None)
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues a producer may send to: writable, with a master, sorted by broker name.
+        """Return the queues a producer may send to: writable, with a master, by broker name.
 
         An ordered topic's configuration (`brokerA:4;brokerB:4`) overrides the queue data.
         """
@@ -72,7 +72,7 @@ class TopicRouteData(msgspec.Struct, rename="camel"):
         return queues
 
     def subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues a consumer may read, sorted."""
+        """Return the queues a consumer may read, sorted."""
         return sorted(
             MessageQueue(topic, data.broker_name, i)
             for data in self.queue_datas
@@ -87,7 +87,10 @@ class ClusterInfo(msgspec.Struct, rename="camel"):
 
 
 def order_conf(text: str) -> list[tuple[str, int]]:
-    """Broker names and queue numbers of an ordered topic's configuration; what is none is left out."""
+    """Return the broker names and queue counts in an ordered topic's configuration.
+
+    Parts that are not of the form `broker:count` are left out.
+    """
     pairs = []
     for part in text.split(";"):
         name, _, count = part.partition(":")

@@ -1,4 +1,4 @@
-"""What a consumer group wants of a topic (Java: SubscriptionData, ConsumerData)."""
+"""Defines what a consumer group subscribes to (Java: SubscriptionData, ConsumerData)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import msgspec
 from cometmq.model.ranges import Int32, Int64
 
 SUB_ALL: Final = "*"
-# Tags of one subscription, or of the expression of one pull: a broker goes through them each time.
+# Bounds the tags of a subscription, or of a pull's expression: a broker goes through them each
+# time.
 MAX_TAGS: Final = 4_096
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"
-# Not Java's, whose class filters say TAG and set `class_filter_mode`: a Java broker would take that
-# for a subscription to everything, and refuses what it does not know.
+# Java has no such type: its class filters say TAG and set `class_filter_mode`. A Java broker would
+# take that for a subscription to everything, but it refuses a type that it does not know.
 EXPRESSION_CLASS: Final = "FILTER_CLASS"
 
 
 class MessageSelector(NamedTuple):
-    """Which messages of a topic somebody wants: tags (`TagA || TagB`, `*` for all), SQL92, or the
-    name of a predicate at the broker."""
+    """Selects messages of a topic by tags (`TagA || TagB`, `*` for all), by SQL92, or by the name
+    of a predicate at the broker."""
 
     expression: str = SUB_ALL
     expression_type: str = EXPRESSION_TAG
@@ -29,8 +30,8 @@ class MessageSelector(NamedTuple):
 class SubscriptionData(msgspec.Struct, rename="camel"):
     """One group's subscription to one topic.
 
-    `code_set` are the Java hash codes of `tags_set`, by which the broker selects; `sub_version` (ms)
-    orders the versions of one subscription.
+    `code_set` has the Java hash codes of `tags_set`, by which the broker selects; `sub_version`
+    (ms) orders the versions of one subscription.
     """
 
     topic: str
@@ -43,7 +44,7 @@ class SubscriptionData(msgspec.Struct, rename="camel"):
 
 
 class ConsumerData(msgspec.Struct, rename="camel"):
-    """One group membership as a heartbeat states it."""
+    """A client's membership in one consumer group, as its heartbeat reports it."""
 
     group_name: str
     consume_type: str = "CONSUME_PASSIVELY"

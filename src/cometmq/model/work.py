@@ -1,18 +1,21 @@
-"""Counted work: what a scan may spend before it has to let others in.
+"""Counts the work that a scan may do before it has to let others in.
 
-A unit stands for about a nanosecond of what the work costs at its worst. Work is counted rather than
-timed, so that the same request is cut at the same places on every machine.
+A unit stands for about a nanosecond of work at its slowest. Work is counted rather than timed, so
+that the same request is cut at the same places on every machine.
 """
 
 from __future__ import annotations
 
 
 class OutOfWorkError(Exception):
-    """The budget is spent: answer with what there is and go on later. Never leaves the broker."""
+    """The budget is spent: the scan answers with what it has and goes on later.
+
+    This error never leaves the broker.
+    """
 
 
 class WorkBudget:
-    """`left` units may still be spent; the last charge may go beyond it."""
+    """Work of which `left` units may still be spent; the last charge may exceed them."""
 
     __slots__ = ("left",)
 

@@ -15,9 +15,9 @@ from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
 from cometmq.namesrv.route_table import FLAG_UNIT, FLAG_UNIT_SUB, RouteTable
-from cometmq.protocol import headers, limits
+from cometmq.protocol import headers, limits, requests
 from cometmq.protocol.bodies import KVTable, TopicList
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
@@ -54,50 +54,22 @@ class AdminHandlers:
 
     def register(self, handlers: Handlers) -> None:
         """Take the codes of this class in `handlers`."""
-        code = RequestCode
-        handlers.register(code.GET_BROKER_CLUSTER_INFO, NoHeader, self._cluster_info)
-        handlers.register(
-            code.WIPE_WRITE_PERM_OF_BROKER,
-            headers.WipeWritePermOfBrokerRequestHeader,
-            self._wipe_write_perm,
-        )
-        handlers.register(
-            code.ADD_WRITE_PERM_OF_BROKER,
-            headers.AddWritePermOfBrokerRequestHeader,
-            self._add_write_perm,
-        )
-        handlers.register(code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader, self._all_topics)
-        handlers.register(
-            code.GET_TOPICS_BY_CLUSTER,
-            headers.GetTopicsByClusterRequestHeader,
-            self._topics_of_cluster,
-        )
-        handlers.register(code.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader, self._system_topics)
-        handlers.register(code.GET_UNIT_TOPIC_LIST, NoHeader, self._unit_topics)
-        handlers.register(code.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader, self._unit_sub_topics)
-        handlers.register(
-            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoHeader, self._unit_sub_ununit_topics
-        )
-        handlers.register(
-            code.DELETE_TOPIC_IN_NAMESRV,
-            headers.DeleteTopicFromNamesrvRequestHeader,
-            self._delete_topic,
-        )
-        handlers.register(code.PUT_KV_CONFIG, headers.PutKVConfigRequestHeader, self._put_kv)
-        handlers.register(code.GET_KV_CONFIG, headers.GetKVConfigRequestHeader, self._get_kv)
-        handlers.register(
-            code.DELETE_KV_CONFIG, headers.DeleteKVConfigRequestHeader, self._delete_kv
-        )
-        handlers.register(
-            code.GET_KVLIST_BY_NAMESPACE, headers.GetKVListByNamespaceRequestHeader, self._list_kv
-        )
-        handlers.register(
-            code.UPDATE_NAMESRV_CONFIG,
-            NoHeader,
-            self._update_config,
-            max_body_length=limits.MAX_CONFIG_LENGTH,
-        )
-        handlers.register(code.GET_NAMESRV_CONFIG, NoHeader, self._get_config)
+        handlers.register(requests.GET_BROKER_CLUSTER_INFO, self._cluster_info)
+        handlers.register(requests.WIPE_WRITE_PERM_OF_BROKER, self._wipe_write_perm)
+        handlers.register(requests.ADD_WRITE_PERM_OF_BROKER, self._add_write_perm)
+        handlers.register(requests.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self._all_topics)
+        handlers.register(requests.GET_TOPICS_BY_CLUSTER, self._topics_of_cluster)
+        handlers.register(requests.GET_SYSTEM_TOPIC_LIST_FROM_NS, self._system_topics)
+        handlers.register(requests.GET_UNIT_TOPIC_LIST, self._unit_topics)
+        handlers.register(requests.GET_HAS_UNIT_SUB_TOPIC_LIST, self._unit_sub_topics)
+        handlers.register(requests.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, self._unit_sub_ununit_topics)
+        handlers.register(requests.DELETE_TOPIC_IN_NAMESRV, self._delete_topic)
+        handlers.register(requests.PUT_KV_CONFIG, self._put_kv)
+        handlers.register(requests.GET_KV_CONFIG, self._get_kv)
+        handlers.register(requests.DELETE_KV_CONFIG, self._delete_kv)
+        handlers.register(requests.GET_KVLIST_BY_NAMESPACE, self._list_kv)
+        handlers.register(requests.UPDATE_NAMESRV_CONFIG, self._update_config)
+        handlers.register(requests.GET_NAMESRV_CONFIG, self._get_config)
 
     def _cluster_info(
         self, _connection: Connection, _request: Request[NoHeader]
@@ -109,7 +81,6 @@ class AdminHandlers:
         connection: Connection,
         request: Request[headers.WipeWritePermOfBrokerRequestHeader],
     ) -> RemotingCommand:
-        assert request.header is not None
         name = request.header.broker_name
         count = self._table.wipe_write_perm(name)
         log.info("write permission wiped", broker=name, topics=count, by=connection.peer)
@@ -121,7 +92,6 @@ class AdminHandlers:
     def _add_write_perm(
         self, connection: Connection, request: Request[headers.AddWritePermOfBrokerRequestHeader]
     ) -> RemotingCommand:
-        assert request.header is not None
         name = request.header.broker_name
         count = self._table.add_write_perm(name)
         log.info("write permission added", broker=name, topics=count, by=connection.peer)
@@ -145,7 +115,6 @@ class AdminHandlers:
     def _topics_of_cluster(
         self, _connection: Connection, request: Request[headers.GetTopicsByClusterRequestHeader]
     ) -> RemotingCommand:
-        assert request.header is not None
         topics = self._table.topics_of_cluster(request.header.cluster)
         return self._topic_list(topics, enabled=self._config.enable_topic_list)
 
@@ -177,7 +146,6 @@ class AdminHandlers:
         request: Request[headers.DeleteTopicFromNamesrvRequestHeader],
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         if self._table.delete_topic(header.topic, header.cluster_name):
             log.info(
                 "topic deleted",
@@ -193,7 +161,6 @@ class AdminHandlers:
         self, connection: Connection, request: Request[headers.PutKVConfigRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         limits.check_kv(header.namespace, header.key, header.value)
         try:
             await self._kv_config.put(header.namespace, header.key, header.value)
@@ -212,7 +179,6 @@ class AdminHandlers:
         self, _connection: Connection, request: Request[headers.GetKVConfigRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         value = self._kv_config.get(header.namespace, header.key)
         if value is None:
             return response(
@@ -225,7 +191,6 @@ class AdminHandlers:
         self, connection: Connection, request: Request[headers.DeleteKVConfigRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         try:
             await self._kv_config.delete(header.namespace, header.key)
         except OSError as error:
@@ -241,7 +206,6 @@ class AdminHandlers:
     def _list_kv(
         self, _connection: Connection, request: Request[headers.GetKVListByNamespaceRequestHeader]
     ) -> RemotingCommand:
-        assert request.header is not None
         namespace = request.header.namespace
         entries = self._kv_config.namespace(namespace)
         if entries is None:

@@ -1,4 +1,4 @@
-"""What a name server can be told, under RocketMQ's keys (Java: NamesrvConfig, NettyServerConfig)."""
+"""A name server's configuration under RocketMQ's keys (Java: NamesrvConfig, NettyServerConfig)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cometmq.runtime.networks import Networks
 
 DEFAULT_PORT = 9876
 
-# Never changed by a request, whatever configBlackList says (Java: DefaultRequestProcessor).
+# No request changes these, whatever configBlackList says (Java: DefaultRequestProcessor).
 FIXED_KEYS = frozenset(
-    # Who may change the configuration is none of it.
+    # adminFrom is CometMQ's own: no request may decide who may change the configuration.
     {"adminFrom", "configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
 )
 
@@ -26,22 +26,22 @@ def _home(name: str) -> Path:
 
 @dataclass
 class NamesrvConfig:
-    """Durations are milliseconds unless the key says seconds."""
+    """The settings of a name server. Durations are in milliseconds unless the key says seconds."""
 
     listen_port: int = field(default=DEFAULT_PORT, metadata={"min": 0, "max": 65535})
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Java does; set it to listen on one address
-    # CometMQ's own: addresses and networks, besides this machine, that administrators use.
+    # CometMQ's own: the addresses and networks of administrators, besides this machine.
     admin_from: str = ""
     server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
     server_socket_backlog: int = field(default=1024, metadata={"min": 1})
-    # CometMQ's own: what all connections together may hold of unfinished frames, requests that wait
-    # and answers that nobody reads.
+    # CometMQ's own: how many bytes of unfinished frames, waiting requests and unread answers all
+    # connections together may hold.
     max_bytes_in_flight: int = field(default=DEFAULT_LIMIT_BYTES, metadata={"min": 1024 * 1024})
-    # CometMQ's own: a frame may take so long, and a second more for each 16 KiB of it.
+    # CometMQ's own: how long a frame may take to arrive; each 16 KiB of it add a second.
     unfinished_frame_timeout_seconds: int = field(default=30, metadata={"min": 1})
     kv_config_path: Path = field(default_factory=lambda: _home("kvConfig.json"))
     config_store_path: Path = field(default_factory=lambda: _home("namesrv.properties"))
-    # Semicolons part the keys that UPDATE_NAMESRV_CONFIG refuses to change.
+    # The keys that UPDATE_NAMESRV_CONFIG refuses to change, separated by semicolons.
     config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
     scan_not_active_broker_interval: int = field(default=5000, metadata={"min": 1})
     order_message_enable: bool = False
@@ -50,7 +50,7 @@ class NamesrvConfig:
     enable_all_topic_list: bool = True
     enable_topic_list: bool = True
     delete_topic_with_broker_registration: bool = False
-    # Refuse to answer routes for that long after a start, until the brokers have come back.
+    # Answer no route for wait_seconds_for_service after a start: the brokers come back first.
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = field(default=45, metadata={"min": 0})
 
@@ -58,11 +58,11 @@ class NamesrvConfig:
         Networks("adminFrom", self.admin_from)
 
     def refused_keys(self) -> frozenset[str]:
-        """The keys that no request may change."""
+        """Return the keys that no request may change."""
         return FIXED_KEYS | frozenset(filter(None, self.config_black_list.split(";")))
 
 
-# What a name server of Java's would keep, and ours cannot yet.
+# The keys that ask Java's name server for something that ours cannot do yet.
 NAMESRV_PROMISES: Final[Mapping[str, Promise]] = {
     **SERVER_PROMISES,
     "enableControllerInNamesrv": Promise(
@@ -76,7 +76,7 @@ NAMESRV_PROMISES: Final[Mapping[str, Promise]] = {
 def namesrv_config(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
 ) -> NamesrvConfig:
-    """The name server's settings. Raises ConfigError with every mistake."""
+    """Make the name server's configuration. Raises ConfigError with every mistake."""
     config: NamesrvConfig
     (config,) = checked_configs(
         (NamesrvConfig,),

@@ -1,4 +1,4 @@
-"""Texts by namespace and key, kept in kvConfig.json (Java: KVConfigManager)."""
+"""Keeps texts by namespace and key in kvConfig.json (Java: KVConfigManager)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from cometmq.runtime.state_writer import StateWriter
 # Holds `brokerA:4;brokerB:4` by topic: the queues of topics that are ordered across all brokers.
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
-# Letters of a namespace or a key: topics are named by 255 at most, with their namespace.
+# Letters of a namespace or a key. A topic's name has 255 at most, with the topic's own namespace.
 MAX_NAME_LENGTH: Final = 512
-# A text of this size tells the queues of some thousand brokers.
+# Letters of a value: enough for the queues of some thousands of brokers.
 MAX_VALUE_LENGTH: Final = 65_536
 MAX_ENTRIES: Final = 10_000
-# Letters of everything together. The order topics go to every broker with each registration, and the
-# whole table is encoded for each change.
+# Letters of the whole table. Every registration of a broker is answered with the order topics, and
+# each change encodes the whole table.
 MAX_TABLE_LENGTH: Final = 1024 * 1024
 
 
 class KvConfig:
-    """The table and its file. A change is in force at once and durable when its call returns; one
-    that could not be written is tried again until it can.
+    """The table of texts and its file.
 
-    A table that is already larger than the limits is read and kept, and does not grow.
+    A change is in force at once, and durable when its call returns. A change that cannot be written
+    is tried again until it can. A file with a table beyond the limits is read and kept, but the
+    table cannot grow.
     """
 
     def __init__(self, path: Path, state: StateWriter) -> None:
@@ -55,11 +56,11 @@ class KvConfig:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """The entries of a namespace; None when nothing was ever put there."""
+        """Return the entries of a namespace, or None if it never had any."""
         return self._table.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Raises OSError when the file cannot be written, CometMQError for what is too much."""
+        """Set a text. Raises OSError if the file cannot be written, CometMQError beyond a limit."""
         before = self.get(namespace, key)
         entries = self._entries + (before is None)
         growth = _size(namespace, key, value)
@@ -67,7 +68,7 @@ class KvConfig:
             growth -= _size(namespace, key, before)
         self._check(namespace, key, value, entries, growth)
         if len(self._table) >= MAX_ENTRIES and namespace not in self._table:
-            # A namespace outlives its entries; too many do not.
+            # A namespace without entries is kept, unless there are too many namespaces.
             self._table = {name: kept for name, kept in self._table.items() if kept}
         self._table.setdefault(namespace, {})[key] = value
         self._entries = entries
@@ -75,7 +76,7 @@ class KvConfig:
         await self._save()
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Raises OSError when the file cannot be written. A missing entry is no fault."""
+        """Remove a text, if there is one. Raises OSError if the file cannot be written."""
         value = self._table.get(namespace, {}).pop(key, None)
         if value is not None:
             self._entries -= 1

@@ -11,16 +11,15 @@ from typing import Final
 import structlog
 
 from cometmq.model.route import TopicRouteData
-from cometmq.model.topic import DataVersion
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
 from cometmq.namesrv.route_table import BrokerKey, LiveBroker, Registration, RouteTable
-from cometmq.protocol import headers, limits
+from cometmq.protocol import headers, limits, requests
 from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
-from cometmq.protocol.codes import MQVersion, RequestCode, ResponseCode
+from cometmq.protocol.codes import MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
-from cometmq.protocol.json_dialect import decode_request, encode_body, encode_strict_sorted
+from cometmq.protocol.json_dialect import encode_body, encode_strict_sorted
 from cometmq.protocol.register_body import check_body_crc, decode_register_body
 from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection
@@ -57,48 +56,18 @@ class RouteHandlers:
 
     def register(self, handlers: Handlers) -> None:
         """Take the codes of this class in `handlers`."""
-        handlers.register(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader, self._route
-        )
-        handlers.register(
-            RequestCode.REGISTER_BROKER,
-            headers.RegisterBrokerRequestHeader,
-            self._register_broker,
-            max_body_length=limits.MAX_REGISTRATION_LENGTH,
-        )
-        handlers.register(
-            RequestCode.UNREGISTER_BROKER,
-            headers.UnRegisterBrokerRequestHeader,
-            self._unregister_broker,
-        )
-        handlers.register(
-            RequestCode.QUERY_DATA_VERSION,
-            headers.QueryDataVersionRequestHeader,
-            self._query_data_version,
-            max_body_length=limits.MAX_DATA_VERSION_LENGTH,
-        )
-        handlers.register(
-            RequestCode.BROKER_HEARTBEAT,
-            headers.BrokerHeartbeatRequestHeader,
-            self._broker_heartbeat,
-        )
-        handlers.register(
-            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-            headers.RegisterTopicRequestHeader,
-            self._register_topic,
-            max_body_length=limits.MAX_TOPIC_ROUTE_LENGTH,
-        )
-        handlers.register(
-            RequestCode.GET_BROKER_MEMBER_GROUP,
-            headers.GetBrokerMemberGroupRequestHeader,
-            self._member_group,
-        )
+        handlers.register(requests.GET_ROUTEINFO_BY_TOPIC, self._route)
+        handlers.register(requests.REGISTER_BROKER, self._register_broker)
+        handlers.register(requests.UNREGISTER_BROKER, self._unregister_broker)
+        handlers.register(requests.QUERY_DATA_VERSION, self._query_data_version)
+        handlers.register(requests.BROKER_HEARTBEAT, self._broker_heartbeat)
+        handlers.register(requests.REGISTER_TOPIC_IN_NAMESRV, self._register_topic)
+        handlers.register(requests.GET_BROKER_MEMBER_GROUP, self._member_group)
 
     def _route(
         self, _connection: Connection, request: Request[headers.GetRouteInfoRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         if self._is_waiting():
             return response(ResponseCode.SYSTEM_ERROR, "name server not ready")
         route = self._table.route(header.topic)
@@ -122,7 +91,6 @@ class RouteHandlers:
         self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         check_body_crc(request.body, header.body_crc32)
         body = RegisterBrokerBody()
         if request.body:
@@ -187,7 +155,7 @@ class RouteHandlers:
                 continue
             raise self._access.refusal(
                 connection,
-                RequestCode.REGISTER_BROKER,
+                requests.REGISTER_BROKER,
                 f"{live.broker_name} (brokerId {live.broker_id}) is alive at {live.key.address} and "
                 f"registers from {live.link.peer_ip}",
                 f"Stop it, wait until it has been silent for {live.timeout_ms} ms, or set another "
@@ -219,12 +187,11 @@ class RouteHandlers:
         self, connection: Connection, request: Request[headers.UnRegisterBrokerRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         for live in self._table.live():
             if live.key.address == header.broker_addr and not self._speaks_for(live, connection):
                 raise self._access.refusal(
                     connection,
-                    RequestCode.UNREGISTER_BROKER,
+                    requests.UNREGISTER_BROKER,
                     f"{live.broker_name} at {live.key.address} registers from {live.link.peer_ip}",
                 )
         key = BrokerKey(header.cluster_name, header.broker_addr)
@@ -235,9 +202,10 @@ class RouteHandlers:
     def _register_topic(
         self, connection: Connection, request: Request[headers.RegisterTopicRequestHeader]
     ) -> RemotingCommand:
-        assert request.header is not None
         topic = request.header.topic
-        route = decode_request(request.body, TopicRouteData) if request.body else TopicRouteData()
+        route = TopicRouteData()
+        if request.body:
+            route = requests.REGISTER_TOPIC_IN_NAMESRV.body.decode(request.body)
         limits.check_route_queues(route)
         self._check_queues(connection, {data.broker_name for data in route.queue_datas})
         stranger = self._table.register_topic(topic, route.queue_datas)
@@ -260,7 +228,7 @@ class RouteHandlers:
         for name in sorted(broker_names & others.keys() - own):
             raise self._access.refusal(
                 connection,
-                RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+                requests.REGISTER_TOPIC_IN_NAMESRV,
                 f"{name} registers from {others[name]}",
             )
 
@@ -268,9 +236,8 @@ class RouteHandlers:
         self, connection: Connection, request: Request[headers.QueryDataVersionRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         key = BrokerKey(header.cluster_name, header.broker_addr)
-        theirs = decode_request(request.body, DataVersion) if request.body else None
+        theirs = requests.QUERY_DATA_VERSION.body.decode(request.body) if request.body else None
         ours = self._table.data_version(key)
         self._touch(connection, key)
         return response(
@@ -283,7 +250,6 @@ class RouteHandlers:
         self, connection: Connection, request: Request[headers.BrokerHeartbeatRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         self._touch(connection, BrokerKey(header.cluster_name, header.broker_addr))
         return success()
 
@@ -291,6 +257,5 @@ class RouteHandlers:
         self, _connection: Connection, request: Request[headers.GetBrokerMemberGroupRequestHeader]
     ) -> RemotingCommand:
         header = request.header
-        assert header is not None
         group = self._table.member_group(header.cluster_name, header.broker_name)
         return success(member_group_json(group))

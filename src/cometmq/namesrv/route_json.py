@@ -1,8 +1,9 @@
-"""JSON with broker ids as bare keys, `{0:"10.0.0.1:10911"}`, as Java's name server writes it.
+"""Writes JSON with broker ids as bare keys, `{0:"10.0.0.1:10911"}`, as Java's name server does.
 
-Java reads quoted ids as well, other clients do not: the Go client takes every quoted id of a route
-for 0, so a slave would replace its master, and reads none of a cluster's. Strict JSON is for those
-who ask for it, by version or by header (Java: ClientRequestProcessor).
+Java's clients read quoted ids as well; other clients do not. The Go client takes every quoted id of
+a route for 0, so that a slave would replace its master, and does not read the quoted ids of a
+cluster's info at all. Clients that want strict JSON ask for it, by version or by header (Java:
+ClientRequestProcessor).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 def route_json(route: TopicRouteData) -> bytes:
-    """A route for callers that do not take strict JSON."""
+    """Encode a route for callers that do not take strict JSON."""
     fields = _fields(route)
     fields["brokerDatas"] = [_broker(broker) for broker in route.broker_datas]
     return _encoder.encode(fields)
@@ -47,7 +48,7 @@ def _broker(broker: BrokerData | BrokerMemberGroup) -> dict[str, Any]:
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:
-    """The wire names and values of a struct, without those that are None."""
+    """Return the wire names and values of a struct, without those that are None."""
     return {
         wire_name: value
         for name, wire_name in zip(

@@ -1,10 +1,10 @@
-"""Which broker is alive at which address, and which queues of which topic it holds.
+"""Knows which brokers are alive at which addresses, and which queues of which topics they hold.
 
-The rules of Java's RouteInfoManager without its locks, sockets and log lines: every method is one
-step on plain tables, tells by its result what happened, and reads time from the clock alone. Two
-states that Java can get into do not arise here: a broker name without any address (Java creates
-one when it refuses a first registration of a single topic), and a live entry that no scan removes
-(Java's stay when another broker took over the id).
+The rules are those of Java's RouteInfoManager, without its locks, sockets and log lines: every
+method is one step on plain tables, tells by its result what happened, and takes time from its clock
+only. Two states that Java can get into do not arise here: a broker name without any address (Java
+creates one when it refuses a first registration of a single topic), and a live entry that no scan
+removes (Java keeps such an entry when another broker takes over the id).
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ DEFAULT_LIVE_TIMEOUT_MS: Final = 120_000
 FLAG_UNIT: Final = 0x1
 FLAG_UNIT_SUB: Final = 0x2
 
-# Its route shows the members of a broker group as they are, without an acting master.
+# The route of a topic with this prefix shows the members of a broker group as they are, without an
+# acting master.
 _SYNC_MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class Link(Protocol):
-    """The connection that brought a registration. Its identity is what counts."""
+    """The connection that brought a registration. The table compares links by identity."""
 
     closed: bool
     peer_ip: str
@@ -42,7 +43,7 @@ class Link(Protocol):
 
 
 class BrokerKey(NamedTuple):
-    """What a live broker is known by."""
+    """Identifies a live broker."""
 
     cluster: str
     address: str
@@ -50,7 +51,7 @@ class BrokerKey(NamedTuple):
 
 @dataclass
 class Registration:
-    """What a broker says of itself (header and body of code 103).
+    """What a broker reports of itself (header and body of request code 103).
 
     `enable_acting_master` is None from brokers that do not know of it (4.x).
     """
@@ -72,7 +73,7 @@ class Registration:
 
 
 class RegisterResult(NamedTuple):
-    """What came of a registration; the addresses are those of a live master, for its slaves."""
+    """The outcome of a registration. A slave gets the addresses of its master if that is live."""
 
     accepted: bool = True
     is_new: bool = False
@@ -96,7 +97,10 @@ class LiveBroker:
 
 
 class RouteTable:
-    """See the module. For one thread; flags of `config` are read anew at every step."""
+    """The table that the module describes. For one thread.
+
+    Every method reads the flags of `config` anew.
+    """
 
     def __init__(self, config: NamesrvConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config = config
@@ -104,6 +108,8 @@ class RouteTable:
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
+        # The names of topics in order, None until they are listed again after one came or went.
+        self._names: list[str] | None = None
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
@@ -114,8 +120,8 @@ class RouteTable:
         """Take in a full or incremental registration.
 
         None means that a single topic came before its broker was known: the broker has to send all
-        of them first. A result that is not `accepted` means that the id is held by a broker of a
-        later state version; its sender is not told (Java answers with success).
+        its topics first. A result that is not `accepted` means that a broker with a later state
+        version holds the id; the sender is not told so (Java answers with success).
         """
         name = registration.broker_name
         topics = registration.topics.topic_config_table
@@ -143,7 +149,10 @@ class RouteTable:
         return RegisterResult(True, is_new, changed, master_address, ha_address)
 
     def holders(self, broker_name: str, broker_id: int, address: str) -> list[LiveBroker]:
-        """The brokers whose place a registration would take: that name and id, or that address."""
+        """Return the live brokers that have this name and id, or this address.
+
+        A registration with them would take the place of these brokers.
+        """
         return [
             live
             for live in self._live.values()
@@ -152,31 +161,34 @@ class RouteTable:
         ]
 
     def live(self) -> list[LiveBroker]:
-        """All brokers that are alive, masters and slaves."""
+        """Return all brokers that are alive, masters and slaves."""
         return list(self._live.values())
 
     def touch(self, key: BrokerKey) -> None:
-        """A sign of life other than a registration (codes 322 and 904)."""
+        """Note a sign of life other than a registration (request codes 322 and 904)."""
         if (live := self._live.get(key)) is not None:
             live.seen_ms = self._now_ms()
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """The version of the topics that the broker registered last."""
+        """Return the version of the topics that a live broker registered last, else None."""
         live = self._live.get(key)
         return live.data_version if live else None
 
     # Brokers go
 
     def unregister(self, broker_name: str, key: BrokerKey) -> bool:
-        """Remove one address of a broker name, with its queues when it was the last one."""
+        """Remove one address of a broker name, and with the last one the broker's queues.
+
+        Returns whether there was anything to remove.
+        """
         live = self._forget_live(key)
         if live is not None and live.broker_name != broker_name:
-            # Whatever name the request gives, no address stays behind without a live entry.
+            # Whatever name the request gives, no address may stay without a live entry.
             self._remove_address(live.broker_name, key.address)
         return self._remove_address(broker_name, key.address) or live is not None
 
     def expire(self) -> list[LiveBroker]:
-        """Remove and return the brokers that were silent for longer than they may."""
+        """Remove and return the brokers that were silent for longer than their timeout."""
         now_ms = self._now_ms()
         return self._remove(
             live for live in self._live.values() if live.seen_ms + live.timeout_ms < now_ms
@@ -189,7 +201,10 @@ class RouteTable:
     # Questions
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """A copy of the topic's route for the caller to complete; None when nobody serves it."""
+        """Return a copy of the topic's route, which the caller may complete, or None.
+
+        None means that no broker serves the topic.
+        """
         queues = self._topics.get(topic)
         if not queues:
             return None
@@ -222,54 +237,61 @@ class RouteTable:
         return BrokerMemberGroup(broker_name, cluster, broker.broker_addrs if broker else {})
 
     def topics(self) -> list[str]:
-        return sorted(self._topics)
+        """List all topics in order. The list is the table's own: do not change it."""
+        if self._names is None:
+            self._names = sorted(self._topics)
+        return self._names
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         names = self._clusters.get(cluster, set())
-        return sorted(topic for topic, queues in self._topics.items() if names & queues.keys())
+        return [topic for topic in self.topics() if names & self._topics[topic].keys()]
 
     def topics_by_flag(self, *, required: int, excluded: int = 0) -> list[str]:
-        """Topics with all `required` and no `excluded` bits of FLAG_* on their first broker."""
-        flags = {
-            topic: next(iter(queues.values())).topic_sys_flag
-            for topic, queues in self._topics.items()
-        }
-        return sorted(
-            topic
-            for topic, flag in flags.items()
-            if flag & required == required and not flag & excluded
+        """Return topics with all `required` and no `excluded` FLAG_* bits on their first broker."""
+        flags = (
+            (topic, next(iter(self._topics[topic].values())).topic_sys_flag)
+            for topic in self.topics()
         )
+        return [
+            topic for topic, flag in flags if flag & required == required and not flag & excluded
+        ]
 
     def system_topics(self) -> list[str]:
-        """Brokers serve topics named after every cluster and broker."""
+        """Return the names of all clusters and brokers: brokers serve topics of these names."""
         return sorted({*self._clusters, *self._brokers})
 
     def some_address(self) -> str | None:
-        """The address of any broker."""
+        """Return the address of any broker, or None if there is none."""
         return next((broker.any_address() for broker in self._brokers.values()), None)
 
     # Operators' orders
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Stop sends to a broker; the number of topics that it serves."""
+        """Stop sends to a broker; return the number of topics that it serves."""
         return self._set_perm(broker_name, keep=~PERM_WRITE, add=0)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Allow reads and sends again; the number of topics that it serves."""
+        """Allow reads and sends again; return the number of topics that the broker serves."""
         return self._set_perm(broker_name, keep=0, add=PERM_RW)
 
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> str | None:
-        """Set queues of a topic; the name of an unknown broker when nothing was set for it."""
+        """Set queues of a topic and return None.
+
+        If one of the brokers is unknown, set nothing and return its name.
+        """
         datas = list(queue_datas)
         for data in datas:
             if data.broker_name not in self._brokers:
                 return data.broker_name
         if datas:
-            self._topics.setdefault(topic, {}).update({data.broker_name: data for data in datas})
+            self._queues_of(topic).update({data.broker_name: data for data in datas})
         return None
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
-        """Drop the topic's queues, those on the brokers of `cluster` if one is given."""
+        """Drop the topic's queues, on the brokers of `cluster` only if one is given.
+
+        Returns whether there were any.
+        """
         queues = self._topics.get(topic, {})
         names = set(queues) if not cluster else queues.keys() & self._clusters.get(cluster, set())
         for name in names:
@@ -282,9 +304,10 @@ class RouteTable:
         return self._clock.monotonic() * 1000
 
     def _leave_former_place(self, registration: Registration) -> None:
-        """Remove what a broker left behind that restarted under another name or in another cluster.
+        """Remove the former entry of a broker that restarted under another name or in another
+        cluster.
 
-        Java keeps it, and then loses the broker when the former entry expires.
+        Java keeps that entry, and loses the broker when the entry expires.
         """
         key, name = registration.key, registration.broker_name
         former = [
@@ -303,7 +326,10 @@ class RouteTable:
         return live is not None and live.data_version.state_version > version
 
     def _take_topics(self, registration: Registration, broker: BrokerData, is_first: bool) -> int:
-        """Topics come from the master, or from the lowest id where acting masters are known."""
+        """Take over a broker's topics and return how many changed.
+
+        Topics come from the master or, where the broker knows acting masters, from the lowest id.
+        """
         is_prime_slave = (
             registration.broker_id != MASTER_ID
             and registration.enable_acting_master is not None
@@ -340,7 +366,7 @@ class RouteTable:
             config.perm & ~drop_perm,
             config.topic_sys_flag,
         )
-        queues = self._topics.setdefault(topic, {})
+        queues = self._queues_of(topic)
         is_changed = queues.get(name) != data
         queues[name] = data
         return is_changed
@@ -393,7 +419,7 @@ class RouteTable:
         if not broker.broker_addrs:
             self._remove_broker(broker_name)
         elif broker.enable_acting_master and MASTER_ID not in broker.broker_addrs:
-            # The slaves that are left serve reads.
+            # The slaves that are left serve reads only.
             self._set_perm(broker_name, keep=~PERM_WRITE, add=0)
         return bool(ids)
 
@@ -410,6 +436,14 @@ class RouteTable:
             if not self._mappings[topic]:
                 del self._mappings[topic]
 
+    def _queues_of(self, topic: str) -> dict[str, QueueData]:
+        """Of a topic, that is new if it is not known, by broker."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            queues = self._topics[topic] = {}
+            self._names = None
+        return queues
+
     def _topics_of(self, broker_name: str) -> set[str]:
         return {topic for topic, queues in self._topics.items() if broker_name in queues}
 
@@ -418,6 +452,7 @@ class RouteTable:
         del queues[broker_name]
         if not queues:
             del self._topics[topic]
+            self._names = None
 
     def _set_perm(self, broker_name: str, *, keep: int, add: int) -> int:
         topics = self._topics_of(broker_name)
@@ -428,7 +463,7 @@ class RouteTable:
 
 
 def _appoint_acting_master(broker: BrokerData, queues: QueueData) -> None:
-    """Show the lowest slave of a broker without master as its master, for reads."""
+    """Show the slave with the lowest id as the master of a broker without one, for reads."""
     addresses = broker.broker_addrs
     if not broker.enable_acting_master or MASTER_ID in addresses or queues.perm & PERM_WRITE:
         return

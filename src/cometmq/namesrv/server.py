@@ -1,4 +1,4 @@
-"""One name server: listens, answers, and forgets brokers that fell silent (Java: NamesrvController).
+"""Runs one name server: it answers requests and forgets silent brokers (Java: NamesrvController).
 
 Name servers do not know of each other: brokers register with each, clients ask any.
 """
@@ -30,9 +30,10 @@ log = structlog.get_logger(__name__)
 
 
 class NameServer:
-    """Start it, close it; for one loop. `properties` are the entries of its configuration file.
+    """A name server for one loop, to be started and closed.
 
-    Those that `config` does not know are shown by GET_NAMESRV_CONFIG all the same.
+    `properties` are the entries of its configuration file. GET_NAMESRV_CONFIG shows all of them,
+    also those that `config` does not know.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class NameServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; known after `start`."""
+        """The port that the server listens on, known after `start`."""
         return self._server.port
 
     async def start(self) -> None:
@@ -90,7 +91,7 @@ class NameServer:
         self._state.close()
 
     def scan(self) -> None:
-        """Drop the brokers that were silent for too long, and their connections."""
+        """Drop the brokers that were silent for too long, and close their connections."""
         for live in self.table.expire():
             log.warning(
                 "broker expired",

@@ -272,7 +272,8 @@ class RequestDecoder:
     def register(self, code: int, header_type: type[Header]) -> None:
         self._types[code] = header_type
         self._decoders[code] = msgspec.json.Decoder(
-            Request[header_type],  # type: ignore[valid-type]  # a type made at run time
+            # The ext fields may be missing, or null.
+            Request[header_type | None],  # type: ignore[valid-type,type-var]  # made at run time
             strict=False,
         )
 

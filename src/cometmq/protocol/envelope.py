@@ -6,7 +6,7 @@ They stand apart because msgspec makes their classes at run time, while `command
 
 from __future__ import annotations
 
-from typing import Final, Generic
+from typing import Any, Final, Generic, cast
 
 import msgspec
 
@@ -47,10 +47,13 @@ class CodeOnly(msgspec.Struct):
 
 
 class Request(msgspec.Struct, Generic[HeaderT], kw_only=True, gc=False):
-    """A request with its typed header, as handlers get it."""
+    """A request with its typed header, as handlers get it.
+
+    `RequestDecoder` decodes the JSON into one whose header may be None, and then fills it.
+    """
 
     code: Int32
-    header: HeaderT | None = msgspec.field(name="extFields", default=None)
+    header: HeaderT = msgspec.field(name="extFields", default=cast("Any", None))
     flag: Int32 = 0
     language: str | int | None = None
     opaque: Int32 = 0

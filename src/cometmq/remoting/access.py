@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cometmq.errors import CometMQError
-from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.rights import RIGHTS, Right
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.request_type import AnyRequestType, Right
 from cometmq.remoting.connection import AnyRequest, Connection
-from cometmq.remoting.dispatch import Answer, Handler
+from cometmq.remoting.dispatch import Handler
 from cometmq.runtime.networks import Networks, is_loopback
 
 KEY: Final = "adminFrom"
@@ -32,23 +33,27 @@ class AdminAccess:
         ip = connection.peer_ip
         return is_loopback(ip) or ip == connection.local_ip or ip in self._networks
 
-    def guarded(self, code: int, handler: Handler[Any]) -> Handler[Any]:
+    def guarded(self, request_type: AnyRequestType, handler: Handler[Any]) -> Handler[Any]:
         """The handler itself, or for a request of administrators one that asks who sends it.
 
-        What others send costs nothing more. Every code needs its right in `RIGHTS`.
+        What others send costs nothing more.
         """
-        if RIGHTS[code] is not Right.ADMIN:
+        if request_type.right is not Right.ADMIN:
             return handler
 
-        def handle(connection: Connection, request: AnyRequest) -> Answer:
+        def handle(connection: Connection, request: AnyRequest) -> RemotingCommand | None:
             if not self.admits(connection):
-                raise self.refusal(connection, code)
+                raise self.refusal(connection, request_type)
             return handler(connection, request)
 
         return handle
 
     def refusal(
-        self, connection: Connection, code: int, why: str = "", remedy: str = ""
+        self,
+        connection: Connection,
+        request_type: AnyRequestType,
+        why: str = "",
+        remedy: str = "",
     ) -> CometMQError:
         """The error for a request that this peer may not send; `why` says more of the reason, `remedy`
         what helps where an administrator's address does not.
@@ -59,7 +64,7 @@ class AdminAccess:
             "server's configuration and restart it"
         )
         return CometMQError(
-            f"request code {code} ({RequestCode(code).name}) is not taken from "
+            f"request code {request_type.code} ({request_type.name}) is not taken from "
             f"{connection.peer}: {reason}. {remedy}",
             code=ResponseCode.NO_PERMISSION,
         )

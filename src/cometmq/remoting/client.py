@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from typing import Any, Final, Generic
 
 from cometmq.errors import ClientStateError, ConnectError
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.frame import SerializeType
+from cometmq.protocol.header import HeaderT
+from cometmq.protocol.request_type import AnswerBodyT, AnswerT, BodyT, RequestType
 from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits, close_all
-from cometmq.remoting.credentials import Credentials, Signer
+from cometmq.remoting.credentials import Credentials, Signer, refused
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.hooks import RpcHooks
 from cometmq.remoting.tls import Tls, handshake_fault
 from cometmq.runtime.tasks import TaskOwner
+
+ASK_TIMEOUT_S: Final = 3.0
+
+
+class Answer(Generic[AnswerT, AnswerBodyT]):
+    """The answer to a typed call; header and body are decoded when they are read.
+
+    Both raise ProtocolError for an answer that does not fit the request's row, as one with an `also`
+    code may not.
+    """
+
+    __slots__ = ("_request_type", "command")
+
+    def __init__(
+        self, request_type: RequestType[Any, Any, AnswerT, AnswerBodyT], command: RemotingCommand
+    ) -> None:
+        self.command = command
+        self._request_type = request_type
+
+    @property
+    def code(self) -> int:
+        return self.command.code
+
+    @property
+    def header(self) -> AnswerT:
+        return self.command.header(self._request_type.answer)
+
+    @property
+    def body(self) -> AnswerBodyT:
+        return self._request_type.answer_body.decode(self.command.body)
 
 
 class RemotingClient:
@@ -86,6 +120,27 @@ class RemotingClient:
         answer = await connection.call(command, timeout_s)
         self.rpc_hooks.after(address, command, answer)
         return answer
+
+    async def ask(
+        self,
+        address: str,
+        request_type: RequestType[HeaderT, BodyT, AnswerT, AnswerBodyT],
+        header: HeaderT,
+        body: BodyT | None = None,
+        *,
+        what: str,
+        timeout_s: float = ASK_TIMEOUT_S,
+        also: Container[int] = (),
+    ) -> Answer[AnswerT, AnswerBodyT]:
+        """Send the request of a row of `cometmq.protocol.requests`, and return its answer.
+
+        Raises RemoteError for an answer whose code is neither success nor among `also`; its text says
+        that `what` was refused. Raises RemotingError of some kind, as `call` does.
+        """
+        answer = await self.call(address, request_type.command(header, body), timeout_s)
+        if answer.code != ResponseCode.SUCCESS and answer.code not in also:
+            raise refused(answer, address, what)
+        return Answer(request_type, answer)
 
     async def send_oneway(self, address: str, command: RemotingCommand) -> None:
         """Send a request that is never answered. Raises ConnectError when there is no connection."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -339,6 +339,30 @@ class Connection(asyncio.Protocol):
         answer.flag |= FLAG_RESPONSE
         self.write(encode_command(answer, self.serialize_type))
 
+    def reply_encoded(
+        self, request: AnyRequest, head: bytes, slices: Sequence[Buffer] = ()
+    ) -> None:
+        """As `reply`, with an encoded frame; `slices` are what of its body does not stand in `head`.
+
+        For the answers that a server gives most: no command is made for them.
+        """
+        if request.flag & FLAG_ONEWAY:
+            return
+        if slices:
+            self.write(head, *slices)
+            return
+        # Short, so that they all may wait for the end of the turn; `flush` drops them when closed.
+        self._out.append(head)
+        self._out_bytes += len(head)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self.flush)
+
+    def reply_when(self, request: AnyRequest, answer: Awaitable[RemotingCommand | None]) -> None:
+        """Answer a request in a task, with what `answer` gives or raises; until then it is held."""
+        self.keep(request)
+        self._owner.spawn(self._answer_later(request, answer), f"request-{request.code}")
+
     def reply_failure(self, request: AnyRequest, error: Exception) -> None:
         """Answer a request that was not served, and log one line.
 
@@ -461,17 +485,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             answer = handler(self, request)
-            if isinstance(answer, bytes):
-                if not request.flag & FLAG_ONEWAY:
-                    self._out.append(answer)
-                    self._out_bytes += len(answer)
-            elif answer is None:
-                return
-            elif isinstance(answer, RemotingCommand):
+            if answer is not None:
                 self.reply(request, answer)
-            else:
-                self.keep(request)
-                self._owner.spawn(self._answer_later(request, answer), f"request-{code}")
         except Exception as error:  # noqa: BLE001 - one request must not end the connection
             self.reply_failure(request, error)
 

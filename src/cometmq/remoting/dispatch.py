@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cometmq.errors import ProtocolError
-from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
-from cometmq.protocol.header import Header, HeaderT
+from cometmq.protocol.header import HeaderT
+from cometmq.protocol.request_type import AnyRequestType, RequestType
 
 if TYPE_CHECKING:
     from cometmq.remoting.access import AdminAccess
     from cometmq.remoting.connection import Connection
 
-# A handler returns its answer as a command, as an encoded frame, or as an awaitable of a command,
-# which then runs as a task; None says that nothing is to be answered now.
-Answer = RemotingCommand | bytes | Awaitable[RemotingCommand | None] | None
-Handler = Callable[["Connection", Request[HeaderT]], Answer]
+# A handler returns the answer, which `Connection.reply` then sends. None says that it takes care of
+# the answer by itself, now or later: by one of `reply`, `reply_encoded`, `reply_failure` and
+# `reply_when`, or by none, as for a request that is never answered.
+Handler = Callable[["Connection", Request[HeaderT]], RemotingCommand | None]
+# The same as a coroutine function. It runs as a task, and its answer goes by `Connection.reply_when`.
+AsyncHandler = Callable[["Connection", Request[HeaderT]], Awaitable[RemotingCommand | None]]
 
 
 class Handlers:
-    """Handlers by request code, each with the header type its requests are decoded into.
+    """Handlers by request code, as rows of `cometmq.protocol.requests` declare the requests.
 
     With `access`, which servers have, requests of administrators are taken from them only.
     """
@@ -29,41 +32,53 @@ class Handlers:
     def __init__(self, access: AdminAccess | None = None) -> None:
         self._access = access
         self.decoder = RequestDecoder()
-        # The longest body that a code's requests may bring; a code that is not here has none, or
-        # bounds it by itself.
-        self.max_body_lengths: dict[int, int] = {}
+        # What is served, by code.
+        self.request_types: dict[int, AnyRequestType] = {}
         self._handlers: dict[int, Handler[Any]] = {}
         # The dict's own method: it is called for every frame.
         self.get: Callable[[int], Handler[Any] | None] = self._handlers.get
 
     def register(
         self,
-        code: int,
-        header_type: type[HeaderT],
-        handler: Handler[HeaderT],
-        *,
-        max_body_length: int | None = None,
+        request_type: RequestType[HeaderT, Any, Any, Any],
+        handler: Handler[HeaderT] | AsyncHandler[HeaderT],
     ) -> None:
-        """Serve `code` with `handler`. Every code has one.
+        """Serve requests of a row with `handler`.
 
-        Give `max_body_length` to a handler that reads a body: longer ones are refused before it runs.
+        What is needed besides (a task, a bound of the body, a check of the sender) is put around the
+        handler here, and costs nothing where it is not.
         """
+        code = request_type.code
         assert code not in self._handlers, f"request code {code} is registered twice"
-        header: type[Header] = header_type
-        self.decoder.register(code, header)
-        if max_body_length is not None:
-            self.max_body_lengths[code] = max_body_length
-            handler = _bounded(code, handler, max_body_length)
-        self._handlers[code] = self._access.guarded(code, handler) if self._access else handler
+        self.request_types[code] = request_type
+        self.decoder.register(code, request_type.header)
+        if inspect.iscoroutinefunction(handler):
+            served = _as_task(handler)
+        else:
+            served = cast("Handler[HeaderT]", handler)
+        if request_type.body.max_length is not None:
+            served = _bounded(request_type, served, request_type.body.max_length)
+        if self._access is not None:
+            served = self._access.guarded(request_type, served)
+        self._handlers[code] = served
 
 
-def _bounded(code: int, handler: Handler[HeaderT], limit: int) -> Handler[HeaderT]:
-    def bounded(connection: Connection, request: Request[HeaderT]) -> Answer:
+def _as_task(handler: AsyncHandler[HeaderT]) -> Handler[HeaderT]:
+    def begin(connection: Connection, request: Request[HeaderT]) -> None:
+        connection.reply_when(request, handler(connection, request))
+
+    return begin
+
+
+def _bounded(
+    request_type: AnyRequestType, handler: Handler[HeaderT], limit: int
+) -> Handler[HeaderT]:
+    def bounded(connection: Connection, request: Request[HeaderT]) -> RemotingCommand | None:
         length = len(request.body)
         if length > limit:
-            name = RequestCode(code).name if code in set(RequestCode) else str(code)
             raise ProtocolError(
-                f"the body of {name} has {length} bytes, the limit is {limit}; send less at once"
+                f"the body of {request_type.name} has {length} bytes, the limit is {limit}; send less "
+                "at once"
             )
         return handler(connection, request)
 

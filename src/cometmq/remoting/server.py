@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from collections.abc import Callable
 from typing import Final
 
@@ -28,6 +29,7 @@ log = structlog.get_logger(__name__)
 _REFUSALS_TOLD_EVERY_S: Final = 10.0
 # Clients connect to ask something at once.
 _SILENT_AT_LEAST_S: Final = 1.0
+_HANDSHAKE_AT_MOST_S: Final = 10.0
 
 
 class RemotingServer:
@@ -38,7 +40,8 @@ class RemotingServer:
     `silent_timeout_s`, and one whose frame does not end in its time (`ConnectionLimits`). Above
     `max_connections`, or when few file descriptors are left, a new connection takes the place of the
     one that has been silent for longest, or is closed at once. `holdings` is the bound on what all
-    connections hold; listeners may share one.
+    connections hold; listeners may share one. With `ssl` every connection is encrypted; one whose
+    handshake is not over in `silent_timeout_s`, or ten seconds, is closed.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class RemotingServer:
         silent_timeout_s: float = 60.0,
         max_connections: int = 50_000,
         backlog: int = 1024,
+        ssl: ssl.SSLContext | None = None,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
     ) -> None:
@@ -68,6 +72,7 @@ class RemotingServer:
         self._silent_timeout_s = min(silent_timeout_s, idle_timeout_s)
         self._max_connections = max_connections
         self._backlog = backlog
+        self._ssl = ssl
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
@@ -94,12 +99,16 @@ class RemotingServer:
         Raises ConfigError when the address is taken or not ours.
         """
         loop = asyncio.get_running_loop()
+        # Until it is over the connection counts in no limit of ours.
+        handshake_timeout_s = min(_HANDSHAKE_AT_MOST_S, self._silent_timeout_s)
         try:
             self._server = await loop.create_server(
                 self._new_connection,
                 self._host,
                 self._port,
                 backlog=self._backlog,
+                ssl=self._ssl,
+                ssl_handshake_timeout=handshake_timeout_s if self._ssl else None,
                 start_serving=False,
             )
         except OSError as error:

@@ -1,1 +1,1 @@
-"""What every process needs whatever it serves: tasks, clock, configuration, signals, logs."""
+"""Provides what every process needs: tasks, clock, configuration, signals, logs, state files."""

@@ -10,7 +10,7 @@ LAST_S: Final = 1.0
 
 
 class BackOff:
-    """Double the pause after each failure, from `first_s` up to `last_s` seconds."""
+    """Doubles the pause after each failure, from `first_s` up to `last_s` seconds."""
 
     def __init__(self, first_s: float = FIRST_S, last_s: float = LAST_S) -> None:
         self._first_s = first_s
@@ -24,7 +24,7 @@ class BackOff:
         return pause_s
 
     async def wait(self, deadline: float | None = None) -> None:
-        """Sleep for the pause that is due, but not beyond `deadline`, a time of the running loop."""
+        """Sleep for the due pause, but not beyond `deadline` by the running loop's clock."""
         pause_s = self.next_s()
         if deadline is not None:
             pause_s = min(pause_s, max(0.0, deadline - asyncio.get_running_loop().time()))

@@ -1,4 +1,4 @@
-"""Time as a parameter, so that a test can hand out its own."""
+"""Clocks that are passed as parameters, so that a test can pass its own."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ log = structlog.get_logger(__name__)
 
 # How often a `SteadyClock` compares itself with the wall clock, in seconds.
 _LOOK_EVERY_S: Final = 0.1
-# Milliseconds that pass on a `SteadyClock` in a second: as many, and while it is ahead of the wall
-# clock, so that the two meet again: an hour is made up for in four days, and a delay of ten seconds
-# takes a tenth of a second longer meanwhile.
+# Milliseconds by which a `SteadyClock` advances in a second. While it is ahead of the wall clock it
+# goes slower, so that the two meet again: it makes up for an hour in four days, and meanwhile a
+# delay of ten seconds takes a tenth of a second longer.
 _RATE: Final = 1000.0
 _CATCHING_UP_RATE: Final = 990.0
-# Two readings of the same clock differ by so much for no reason that matters.
+# A `SteadyClock` that is ahead by no more than this keeps its rate: two readings of the same clock
+# can differ that much.
 _NOISE_MS: Final = 5
-# Readings that take longer than a millisecond, while one waits for the next one to begin.
+# So many readings take longer than a millisecond: `_next_ms` stops waiting for the next one then.
 _READINGS_OF_A_MS: Final = 20_000
-# A difference that is worth a line in the log, and that times given by clients are corrected by.
+# A smaller difference between the clocks is neither logged nor used to correct clients' times.
 SKEW_MS: Final = 1000
 
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall time, ms since the epoch."""
+        """Return the wall time in ms since the epoch."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never jumps."""
+        """Return the seconds of a clock that never jumps."""
 
 
 class SystemClock:
-    # A call less for those who ask often.
+    # The function itself, not a method around it: frequent callers save a call.
     monotonic = staticmethod(time.monotonic)
 
     def now_ms(self) -> int:
@@ -45,16 +46,19 @@ SYSTEM_CLOCK = SystemClock()
 
 
 class SteadyClock:
-    """Tell a time that follows the wall clock forward and never goes back.
+    """Follows the wall clock forward and never goes back.
 
-    Between two looks at the wall clock time passes as `monotonic` says. A look finds one of these:
+    This clock advances with `monotonic` and compares itself with the wall clock every 0.1 s. The
+    comparison has one of these outcomes:
 
-    - The wall clock is ahead, because it was set forward or the machine slept. So is this one then.
-    - The wall clock is behind, because it was set back. This clock goes on from where it is, one
-      per cent slower until the two agree again. What waits for a time that was computed with this
-      clock is due after the time that has passed, whatever became of the wall clock.
+    - The wall clock is ahead, because somebody set it forward or the machine slept. This clock
+      jumps forward to the same time.
+    - The wall clock is behind, because somebody set it back. This clock goes on from where it is,
+      one per cent slower until the two agree again. So a wait for a time that was computed with
+      this clock ends when that much time has passed, although the wall clock was set back.
 
-    Use the wall clock itself for what others have measured with it, such as the times of files.
+    To compare with times that others took from the wall clock, such as those of files, use the wall
+    clock itself.
     """
 
     __slots__ = ("_base_ms", "_base_s", "_look_at_s", "_rate", "_wall", "monotonic")
@@ -68,14 +72,14 @@ class SteadyClock:
         self._look_at_s = self._base_s + _LOOK_EVERY_S
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, as far as the wall clock was right when it was ahead most."""
+        """Return ms since the epoch: correct if the wall clock was when it was furthest ahead."""
         now_s = self.monotonic()
         if now_s >= self._look_at_s:
             self._look(now_s)
         return int(self._base_ms + (now_s - self._base_s) * self._rate)
 
     def start_from(self, reached_ms: int) -> None:
-        """Go on from `reached_ms` if that is ahead: so far this clock had come in an earlier run."""
+        """Go on from `reached_ms`, which an earlier run had reached, if that is ahead."""
         now_ms = self.now_ms()
         if reached_ms - now_ms >= SKEW_MS:
             log.warning(
@@ -87,7 +91,7 @@ class SteadyClock:
             self._go_on_from(self.monotonic(), reached_ms, _CATCHING_UP_RATE)
 
     def ahead_ms(self) -> int:
-        """How far it is ahead of the wall clock; 0 for what is no more than noise."""
+        """Return the ms by which this clock is ahead of the wall clock, or 0 below SKEW_MS."""
         ahead_ms = self.now_ms() - self._wall.now_ms()
         return ahead_ms if ahead_ms >= SKEW_MS else 0
 
@@ -115,7 +119,11 @@ class SteadyClock:
 
 
 def _next_ms(wall: Clock) -> int:
-    """The time just as a millisecond begins: by rounding a clock would be up to one behind."""
+    """Wait until the wall clock's next millisecond begins and return it.
+
+    A reading at any other moment is rounded down: a clock that starts from it would be up to 1 ms
+    behind.
+    """
     first = now = wall.now_ms()
     for _ in range(_READINGS_OF_A_MS):
         now = wall.now_ms()
@@ -125,5 +133,8 @@ def _next_ms(wall: Clock) -> int:
 
 
 def ahead_ms(clock: Clock) -> int:
-    """What to add to a time that a client took from its own clock, to compare it with `clock`'s."""
+    """Return the ms to add to a time that a client took from its own clock.
+
+    The sum can be compared with the times of `clock`.
+    """
     return clock.ahead_ms() if isinstance(clock, SteadyClock) else 0

@@ -1,8 +1,8 @@
-"""What is wrong with a server's configuration, all of it at once and with the lines of the file.
+"""Finds all mistakes in a server's configuration and tells them at once, with the file's lines.
 
-Three kinds of mistakes keep a server from starting: values that do not fit, keys that neither we nor
-any release of RocketMQ know, which are misspelt, and keys that ask for a protection that CometMQ does
-not give. A key that Java knows and that has no other effect here is no mistake.
+Three kinds of mistakes keep a server from starting: values that do not fit; misspelt keys, which
+neither we nor any release of RocketMQ know; and keys that ask for a protection that CometMQ does
+not give. A key that Java knows and that has no effect here is otherwise no mistake.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from cometmq.runtime.spelling import did_you_mean
 log = structlog.get_logger(__name__)
 
 _MOST_SHOWN: Final = 20
-# Several times what all keys of Java take; the text is read on the loop, at about a megabyte a second.
+# Several times the size of all Java's keys. The loop parses an update's text, about a megabyte a
+# second.
 MAX_UPDATE_BYTES: Final = 128 * 1024
 
 
 class Promise(NamedTuple):
-    """A protection that a key asks for and that nobody here keeps.
+    """A protection that a configuration key asks for and that CometMQ does not give.
 
-    `is_asked` says of a value whether it asks for it: Java's default never does. `complaint` goes on
-    after `key=value`, or after the key alone where the value is a secret.
+    `is_asked` tells whether a value of the key asks for the protection; Java's default never does.
+    `complaint` continues the error text after `key=value`, or after the key alone if the value is a
+    secret.
     """
 
     is_asked: Callable[[str], bool]
@@ -69,7 +71,8 @@ _TLS: Final = Promise(is_true, _NO_TLS)
 _ENFORCING: Final = Promise(is_one_of("enforcing"), _NO_TLS)
 _CLIENT_CERTIFICATES: Final = Promise(is_one_of("require", "optional"), _NO_TLS)
 
-# Of every server. Java reads the TLS keys as system properties; in a file the same is meant.
+# These apply to every server. Java reads the TLS keys as system properties; in a file they mean the
+# same.
 SERVER_PROMISES: Final[Mapping[str, Promise]] = {
     "aclEnable": _ACCESS,
     "authenticationEnabled": _ACCESS,
@@ -93,7 +96,7 @@ SERVER_PROMISES: Final[Mapping[str, Promise]] = {
 def broken_promises(
     properties: Mapping[str, str], promises: Mapping[str, Promise]
 ) -> list[Mistake]:
-    """The entries that ask for a protection which is not there."""
+    """Return a mistake for each entry that asks for a protection which CometMQ does not give."""
     mistakes = []
     for key, promise in promises.items():
         text = properties.get(key, "").strip()
@@ -106,20 +109,21 @@ def broken_promises(
 def misspelt_keys(
     properties: Mapping[str, str], *classes: type, server: str, also: Iterable[str] = ()
 ) -> list[Mistake]:
-    """The keys that nobody knows: no config class given, no release of RocketMQ, and not `also`.
+    """Return a mistake for each key that nobody knows.
 
-    `server` says whose configuration it is.
+    A key is known if it belongs to one of the config classes or to a release of RocketMQ, or is in
+    `also`. `server` names the kind of server in the mistakes' texts.
     """
     strangers = set(unknown_keys(properties, *classes)).difference(also)
     if not strangers:
         return []
-    # A long list that most starts do without.
+    # Imported here because the list is long and most starts do not need it.
     from cometmq.runtime.java_keys import JAVA_KEYS
 
     known = JAVA_KEYS.union(*map(keys_of, classes))
     mistakes: list[Mistake] = []
     for key in sorted(strangers - JAVA_KEYS):
-        # Comparing with all keys takes a millisecond each.
+        # Comparing one key with all known ones takes a millisecond.
         guess = did_you_mean(key, known) if len(mistakes) < _MOST_SHOWN else ""
         text = f"this {server} knows no {key:.100}, nor does any of Java's{guess}"
         mistakes.append(Mistake(key, text))
@@ -136,10 +140,10 @@ def checked_configs(
     promises: Mapping[str, Promise],
     lenient: bool = False,
 ) -> list[Any]:
-    """A config of each class from `properties`. Raises one ConfigError with every mistake in them.
+    """Make a config of each class from `properties`. Raises one ConfigError with all the mistakes.
 
-    `source` names the properties, of which `file` has the lines. `lenient` makes misspelt keys a
-    warning; the other mistakes stay mistakes.
+    The error calls the properties `source` and takes line numbers from `file`, if they come from
+    one. `lenient` logs misspelt keys as warnings; the other mistakes still raise.
     """
     classes = tuple(classes)
     misspelt = misspelt_keys(properties, *classes, server=server, also=promises)
@@ -170,9 +174,10 @@ def check_update(
     promises: Mapping[str, Promise],
     given: Iterable[str] = (),
 ) -> None:
-    """Raise ConfigError if an update holds misspelt keys or asks for what is not there.
+    """Raise ConfigError if an update has misspelt keys or asks for a protection that is not there.
 
-    `given` are the keys that the configuration has already: what passed at the start may change.
+    `given` are the keys that the configuration has already. They count as known: they passed at the
+    start, so an update may change them.
     """
     mistakes = broken_promises(changes, promises)
     mistakes += misspelt_keys(changes, *classes, server=server, also=(*promises, *given))
@@ -181,7 +186,7 @@ def check_update(
 
 
 def decode_update(body: bytes | memoryview, source: str) -> dict[str, str]:
-    """The entries of an update's body. Raises ConfigError; `source` names the update."""
+    """Return the entries of an update's body. Raises ConfigError; `source` is the update's name."""
     if len(body) > MAX_UPDATE_BYTES:
         raise ConfigError(
             f"{source} has {len(body)} bytes, the limit is {MAX_UPDATE_BYTES}; send changed keys only"

@@ -1,4 +1,4 @@
-"""Threads for users' functions that must not hold up the end of the interpreter.
+"""Runs users' functions in threads that do not hold up the exit of the interpreter.
 
 `concurrent.futures` joins its threads at exit, so one function that never returns would keep a program
 alive for ever. These threads are daemons.
@@ -28,7 +28,10 @@ class _Call(NamedTuple):
 
 
 class DaemonThreads:
-    """Up to `limit` threads, started as they are needed. For the loop that made it."""
+    """Runs functions in up to `limit` threads, which it starts when they are needed.
+
+    For use on the loop on which it was made.
+    """
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
@@ -39,9 +42,10 @@ class DaemonThreads:
         self._unfinished = 0
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function` returns or raises in one of the threads, in the order of the calls.
+        """Run `function` in one of the threads and return its result or raise its error.
 
-        A call that is cancelled before a thread took it is not made.
+        The threads take calls in the order in which they were made. A call that is cancelled before
+        a thread took it is not run.
         """
         future: asyncio.Future[T] = self._loop.create_future()
         self._unfinished += 1
@@ -54,7 +58,7 @@ class DaemonThreads:
         return await future
 
     def close(self) -> None:
-        """Have the threads end when they are done with what was called before."""
+        """Have the threads end after the calls that were made before."""
         for _ in range(self._threads):
             self._calls.put(_END)
 

@@ -1,7 +1,7 @@
-"""Files that are there after a loss of power, and that nobody else has planted.
+"""Writes files that survive a loss of power and that nobody else can have planted.
 
-What is made here is made anew: a file or a symbolic link that stands under the name of a temporary
-file is removed, never written through. State files and their directories are for their owner alone.
+Each file is created anew: a file or a symbolic link that has the name of a temporary file is
+removed, never written through. State files and their directories are for their owner alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
-# What the umask leaves of it.
+# The umask is applied to this mode only.
 SHARED_FILE: Final = 0o666
 
 
 def make_directories(path: Path) -> None:
-    """Make a directory, and those above it that are missing, for this user alone and durably.
+    """Make a directory and its missing parents, durably and for this user alone.
 
     Raises OSError.
     """
@@ -34,7 +34,7 @@ def make_directories(path: Path) -> None:
 
 
 def create(path: Path, mode: int = PRIVATE_FILE) -> int:
-    """Make a file and open it for writing; what stands under its name is removed first.
+    """Remove any file of that name, make a new one and open it for writing.
 
     Returns the descriptor. Raises OSError, FileExistsError if somebody else makes the file meanwhile.
     """
@@ -48,7 +48,7 @@ def create(path: Path, mode: int = PRIVATE_FILE) -> int:
 
 
 def write_new(path: Path, pieces: Iterable[bytes], mode: int = PRIVATE_FILE) -> None:
-    """Make a file of `pieces` and sync it. Raises OSError; there is no file then."""
+    """Make a file of `pieces` and sync it. Raises OSError and then leaves no file."""
     descriptor = create(path, mode)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
@@ -56,14 +56,14 @@ def write_new(path: Path, pieces: Iterable[bytes], mode: int = PRIVATE_FILE) -> 
             file.flush()
             os.fsync(descriptor)
     except BaseException:
-        # A part of it would take the room that a full disk lacks.
+        # A partial file would take up room that a full disk lacks.
         with suppress(OSError):
             path.unlink()
         raise
 
 
 def write_atomically(path: Path, data: bytes, mode: int = SHARED_FILE) -> None:
-    """The file is there as a whole or not at all. Raises OSError; the file is then as before."""
+    """Write a file as a whole or not at all. Raises OSError; the file is then as before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     write_new(temporary, [data], mode)
@@ -72,7 +72,7 @@ def write_atomically(path: Path, data: bytes, mode: int = SHARED_FILE) -> None:
 
 
 def permissions(path: Path) -> int | None:
-    """The permission bits of a file; None if there is none."""
+    """Return the permission bits of a file, or None if there is no such file."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def permissions(path: Path) -> int | None:
 
 
 def sync(path: Path) -> None:
-    """Have the file's bytes, or the directory's entries, written to the disk. Raises OSError."""
+    """Flush a file's bytes, or a directory's entries, to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

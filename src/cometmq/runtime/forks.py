@@ -1,8 +1,9 @@
-"""Which process this is: objects that were made before a fork belong to the parent.
+"""Tells a forked child from its parent: objects that were made before the fork are the parent's.
 
-A fork copies the memory of one thread: loops run no more, locks that others held stay locked for
-ever, sockets and poll sets are the parent's. A child therefore leaves all that alone, does not even
-close it (that would take the parent's sockets out of its poll set), and makes its own.
+Only the thread that forks goes on in the child. Loops no longer run there, locks that other threads
+held stay locked for ever, and sockets and poll sets are the parent's. So a child leaves all these
+objects alone and makes its own. It does not even close the old ones, which would take the parent's
+sockets out of the parent's poll set.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any, Final
 
 
 class Process:
-    """`generation` counts the forks between the first process and this one.
+    """Counts in `generation` the forks between the first process and this one.
 
-    Comparing it costs less than asking for the process id.
+    Comparing generations costs less than asking for the process id.
     """
 
     def __init__(self) -> None:
@@ -22,7 +23,7 @@ class Process:
         self._inherited: list[Any] = []
 
     def keep(self, inherited: Any) -> None:
-        """Keep what a child must not use from being collected, which would close it."""
+        """Keep an object that a child must not use from being collected, which would close it."""
         self._inherited.append(inherited)
 
     def _forked(self) -> None:
@@ -30,5 +31,5 @@ class Process:
 
 
 PROCESS: Final = Process()
-# Before every other: hooks in a child run in the order of their registration.
+# Registered before all other hooks: a child runs them in the order of their registration.
 os.register_at_fork(after_in_child=PROCESS._forked)  # noqa: SLF001 - its own module

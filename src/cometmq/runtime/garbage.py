@@ -1,8 +1,8 @@
-"""Keeping the pauses of Python's garbage collector short in a server that holds large tables.
+"""Keeps the pauses of Python's garbage collector short in a server that holds large tables.
 
-Reference counts free nearly everything; the collector is there for cycles, and a full pass looks at
-every object there is: 0.3 s with 50,000 topics, in which nobody is served. What a server has in its
-tables stays for years and is no garbage.
+Reference counts free nearly everything; the collector is there for cycles. A full pass looks at
+every object: with 50,000 topics it takes 0.3 s, in which nobody is served. The entries of a
+server's tables stay for years and are no garbage.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ _FULL: Final = 2
 
 
 def keep_passes_short() -> None:
-    """Have the collector leave alone what is there now, and what outlives a full pass that took long.
+    """Exempt from collection the objects of now, and later those that survive a long full pass.
 
-    For a process that is a server and has just started. What of that becomes a cycle of garbage later
-    is never freed: connections of that moment, a few kilobytes each. Long passes come when tables have
-    grown by tens of thousands of entries.
+    A full pass is long if it takes more than LONG_PASS_S.
+    For a server process that has just started. An exempt object that later becomes part of a
+    garbage cycle is never freed: this happens to the connections of that moment, a few kilobytes
+    each. Long passes come when tables have grown by tens of thousands of entries.
     """
     begun = 0.0
 

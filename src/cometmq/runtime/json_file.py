@@ -1,8 +1,8 @@
-"""State files: small JSON texts that are replaced as a whole (Java: ConfigManager, MixAll).
+"""Reads and writes state files: small JSON texts, replaced whole (Java: ConfigManager, MixAll).
 
-A new text goes to `<name>.tmp`, is synced, and takes the name; the previous file stays as
-`<name>.bak`, which is read when the main file is missing, empty or does not decode. All three are
-for their owner alone (Java leaves that to the umask).
+A new text is written to `<name>.tmp`, synced and renamed to `<name>`. The previous file stays as
+`<name>.bak`, which is read when the main file is missing, empty or does not decode. All three files
+are for their owner alone (Java leaves that to the umask).
 """
 
 from __future__ import annotations
@@ -30,27 +30,29 @@ T = TypeVar("T")
 
 
 class JsonFile:
-    """One state file. `read` and `write` block and suit any thread, `save` is for the loop's.
+    """One state file. `read` and `write` block and suit any thread; `save` is for the loop's.
 
-    With `keep_permissions`, for a file that an operator made, a new text has those of the old one.
+    With `keep_permissions`, meant for a file that an operator made, each new file gets the
+    permissions of the one it replaces.
     """
 
     def __init__(self, path: str | Path, *, keep_permissions: bool = False) -> None:
         self.path = Path(path)
         self._keep_permissions = keep_permissions
         self._backup = self.path.with_name(self.path.name + ".bak")
-        # Writers run in executor threads, and one that lost its awaiter to a cancellation may
-        # still be at work when the next begins.
+        # Writers run in executor threads. When a caller of `save` is cancelled, its writer may
+        # still be at work while the next one begins.
         self._writing = threading.Lock()
         self._turn = asyncio.Lock()
         self._newest: str | None = None
 
     def read(self, decode: Callable[[str], T]) -> T | None:
-        """The decoded main file, else the decoded backup; None when there is nothing to read.
+        """Return the decoded main file, else the decoded backup, else None.
 
-        `decode` says that a text is damaged by a ValueError or one of our own errors. ConfigError
-        is raised when a file has content and neither of the two decodes: starting empty would
-        overwrite what an operator can still repair.
+        None says that both are missing or empty. `decode` raises ValueError or one of our own
+        errors to say that a text is damaged. `read` raises ConfigError when a file cannot be read,
+        or has content and neither of the two decodes: starting empty would overwrite what an
+        operator can still repair.
         """
         damaged: CometMQError | ValueError | None = None
         for path in (self.path, self._backup):
@@ -78,7 +80,7 @@ class JsonFile:
         return None
 
     def write(self, text: str | Iterable[str]) -> None:
-        """Replace the file by `text`, or by its pieces, durably.
+        """Replace the file durably by `text`, which may come in pieces.
 
         Raises OSError; the file is then as before.
         """
@@ -97,7 +99,7 @@ class JsonFile:
         return PRIVATE_FILE if mode is None else mode
 
     async def save(self, text: str) -> None:
-        """`write` in an executor thread; texts that pile up meanwhile are saved as the newest one.
+        """Write `text` in an executor thread; of texts that pile up meanwhile, write the newest.
 
         Returns when this text or a newer one is durable. Raises OSError.
         """
@@ -110,6 +112,6 @@ class JsonFile:
         if newest is None:
             return
         await asyncio.get_running_loop().run_in_executor(None, self.write, newest)
-        # A failure leaves the text for whoever waits behind us.
+        # After a failure the text stays for the next caller in line to write.
         if self._newest is newest:
             self._newest = None

@@ -1,4 +1,4 @@
-"""Limits of the process that the system sets too low for a server."""
+"""Raises and reads limits of the process that the system sets too low for a server."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-# Connections and mapped files of a busy broker; fewer are worth a word.
+# A busy broker opens that many connections and mapped files; a lower limit is worth a log line.
 _ENOUGH_FILES = 16_384
 
 
-# Kept from connections, for the store's files: an eighth of the limit between these.
+# An eighth of the limit is kept for the store's files, within these bounds.
 _FEWEST_FOR_FILES = 64
 _MOST_FOR_FILES = 1024
 
 
 def descriptors_for_connections() -> tuple[int, int]:
-    """Below which number the descriptor of a new connection must lie, and the limit on open files
-    (`ulimit -n`) that this comes from.
+    """Return the bound below which the descriptor of a new connection must lie, and its source.
 
-    The system gives the lowest free number, so a high one says that few are left.
+    The bound comes from the limit on open files (`ulimit -n`), the second number returned. The
+    system gives out the lowest free descriptor, so a high one says that few are left.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
@@ -31,7 +31,7 @@ def descriptors_for_connections() -> tuple[int, int]:
 
 
 def raise_open_file_limit() -> int:
-    """Raise the soft limit on open files to the hard one, which needs no rights; returns it."""
+    """Raise the soft limit on open files to the hard one, which needs no rights, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,8 +1,8 @@
-"""Lines to standard output or standard error from a program that must not fail or wait for them.
+"""Writes lines to standard output or standard error without ever failing or delaying the program.
 
-A terminal may be closed, a pipe's reader may be gone or asleep, a disk may be full. None of that is a
-reason for a server to stop serving, so a thread of its own writes the lines; what cannot be written
-is counted, and told as soon as something can be written again.
+A terminal may be closed, a pipe's reader may be gone or asleep, a disk may be full. None of that is
+a reason for a server to stop serving, so a separate thread writes the lines. It counts the lines
+that it cannot write, and tells the number as soon as it can write again.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Final, TextIO
 from cometmq.runtime.forks import PROCESS
 
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
-# How often the thread looks whether lines that were lost can be told of.
+# How often the thread calls `more` and tries to tell about lost lines.
 _RETRY_S: Final = 1.0
-# How long the end of the process waits for lines that nobody takes.
+# How long a process that ends waits for its lines to be written.
 _DRAIN_S: Final = 1.0
 _PER_WRITE_BYTES: Final = 64 * 1024
 
-# Renders the line that tells of so many lines lost, and why.
+# Renders the line that tells how many lines were lost, and why.
 TellLost = Callable[[int, str], str]
-# More to write: asked about once a second, and with True when the process ends.
+# Returns more texts to write: called about once a second, and with True when the process ends.
 More = Callable[[bool], list[str]]
 
 
 class LineWriter:
-    """Writes texts to a file descriptor in their order. For any thread; never raises, never blocks.
+    """Writes texts to a file descriptor in their order. For any thread; only `drain` blocks.
 
-    At most `max_waiting_bytes` wait to be written; lines beyond that are lost. `more` is asked in the
-    writer's thread for texts to be written too.
+    At most `max_waiting_bytes` wait to be written; lines beyond that are lost. The writer's thread
+    calls `more` for further texts, and `drain` does so in its caller's thread.
     """
 
     def __init__(
@@ -55,7 +55,9 @@ class LineWriter:
         atexit.register(self.drain)
 
     def _begin(self) -> None:
-        """Start with nothing: also in a child, which has no thread and maybe a lock for ever held."""
+        """Start with empty state. A forked child does so too: it has no writer thread, and the lock
+        may be held for ever.
+        """
         self._generation = PROCESS.generation
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
@@ -67,7 +69,7 @@ class LineWriter:
         self._thread: threading.Thread | None = None
 
     def write(self, text: str) -> None:
-        """Have `text`, a whole line or more of them, written soon."""
+        """Have `text`, one or more whole lines, written soon."""
         data = _encoded(text)
         if self._generation != PROCESS.generation:
             self._begin()
@@ -83,7 +85,7 @@ class LineWriter:
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._work, name=f"write-lines-{self._fd}", daemon=True)
-        # While the system gives no thread, lines wait; the next one tries again.
+        # When the system gives no thread, the lines wait, and the next line tries again.
         with suppress(RuntimeError):
             thread.start()
             self._thread = thread
@@ -92,7 +94,7 @@ class LineWriter:
         """Do nothing: whoever writes a line does not wait for it. See `drain`."""
 
     def drain(self, limit_s: float = _DRAIN_S) -> bool:
-        """Wait until all is written, so long at most; whether it is."""
+        """Wait until all lines are written, `limit_s` seconds at most; return whether they are."""
         if self._generation != PROCESS.generation or self._thread is None:
             return True
         for text in self._more(True) if self._more is not None else ():
@@ -137,15 +139,15 @@ class LineWriter:
         return batch
 
     def _write_all(self, head: bytes, batch: list[bytes]) -> bool:
-        """Whether all was written; if not, the lines of `batch` are counted as lost."""
-        # What a full disk has cut in its middle must not run into the next line.
+        """Return whether all could be written; if not, count the lines of `batch` as lost."""
+        # A line that a full disk has cut must not run into the next line.
         text = b"".join((b"\n" * self._line_is_cut, head, *batch))
         data = memoryview(text)
         try:
             while data:
                 try:
                     data = data[os.write(self._fd, data) :]
-                except BlockingIOError:  # whoever shares it has made it non-blocking
+                except BlockingIOError:  # another process made the shared descriptor non-blocking
                     poll = select.poll()
                     poll.register(self._fd, select.POLLOUT)
                     poll.poll(_RETRY_S * 1000)
@@ -167,7 +169,7 @@ def _encoded(text: str) -> bytes:
 
 
 class GuardedStream:
-    """A stream of the caller's, which gets each line at once; what it raises is passed over."""
+    """Writes each line to the caller's stream at once and ignores its OSError and ValueError."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -186,7 +188,7 @@ class GuardedStream:
 def line_writer(
     stream: TextIO | None, *, tell_lost: TellLost | None = None, more: More | None = None
 ) -> LineWriter | GuardedStream:
-    """A writer to the stream's file descriptor, or to the stream itself if it has none."""
+    """Return a writer to the stream's file descriptor, or to the stream itself if it has none."""
     try:
         fd = None if stream is None else stream.fileno()
     except (OSError, ValueError):
@@ -195,14 +197,14 @@ def line_writer(
 
 
 def reserve_standard_descriptors() -> None:
-    """Open /dev/null in place of standard streams that the parent closed. Call it first of all.
+    """Open /dev/null in place of standard streams that the parent closed. Call this first of all.
 
-    Else the next file or socket would get the number 2, and with it what C libraries, a crashing
-    interpreter and we write there.
+    Otherwise the next file or socket could get the number 2, and with it everything that C
+    libraries, a crashing interpreter and we write to standard error.
     """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            # The lowest free number, which is this one.
+            # The system gives out the lowest free number, which is `fd`.
             os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""How many lines of one kind the log takes: one peer's nonsense must not fill a disk."""
+"""Limits the lines of one kind in the log, so that one peer's nonsense cannot fill a disk."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Final
 import structlog
 
 INTERVAL_S: Final = 10.0
-# In an interval, of one kind. The lines of a start (one for each queue, say) have room in it.
+# Lines of one kind in an interval. A start that logs, say, one line for each queue fits in.
 PER_KIND: Final = 200
-# Of those, about one peer.
+# Lines of one kind about one peer in an interval.
 PER_PEER: Final = 10
-# Kinds are our own constant texts; other libraries' lines are one kind for each library.
+# A kind is one of our own constant texts, or one other library, whatever its lines say.
 _MAX_KINDS: Final = 1000
 _OTHER: Final = "other"
 
 
 class _Kind:
-    """What came of one kind in this interval; of peers no more than `PER_KIND` are told apart."""
+    """Counts the lines of one kind in this interval, and those about each of `PER_KIND` peers."""
 
     __slots__ = ("left_out", "peers", "written")
 
@@ -31,8 +31,8 @@ class _Kind:
 
 
 class LineLimiter:
-    """A structlog processor that drops a line when its kind, or its kind from its peer, has had its
-    share of this interval. `summaries` tells what was left out. For any thread.
+    """A structlog processor that drops a line when its kind, or its kind about its peer, has used
+    up its share of this interval. `summaries` tells how many lines it dropped. For any thread.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -66,8 +66,8 @@ class LineLimiter:
             return True
 
     def summaries(self, *, at_once: bool = False) -> list[dict[str, Any]]:
-        """At the end of an interval (or `at_once`) begin the next one; an event for each kind of
-        which lines were left out.
+        """Begin a new interval if this one is over (or `at_once`), and return an event for each
+        kind that lost lines in the old one. Return no events while an interval lasts.
         """
         now = self._monotonic()
         if now < self._ends and not at_once:

@@ -1,6 +1,7 @@
-"""Logs of a process: lines for people on a terminal, one JSON object a line otherwise.
+"""Sets up a process's log: lines for people on a terminal, one JSON object a line otherwise.
 
-No line can fail or hold up whoever logs it (`line_writer`), and none comes endlessly (`log_limits`).
+Logging a line neither raises nor waits (`line_writer`), and the lines of one kind are limited
+(`log_limits`).
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ LEVELS: Final = {
 def configure_logging(
     level: str = "info", *, json: bool | None = None, stream: TextIO | None = None
 ) -> None:
-    """Send every log line of at least `level` to `stream`, or without one to standard error, from a
-    thread beside the caller's.
+    """Send every log line of at least `level` to `stream`, or without one to standard error.
 
-    `json` chooses the form; None takes JSON unless the stream is a terminal. Raises ConfigError
-    for a level that is none of `LEVELS`. A library's user who configures structlog does not need
-    this: loggers work without.
+    The caller's thread writes to `stream`; a thread of its own writes to standard error. `json`
+    chooses the form; None takes JSON unless the stream is a terminal. Raises ConfigError for a
+    level that is none of `LEVELS`. Programs that use CometMQ as a library and configure structlog
+    themselves do not need this: loggers work without it.
     """
     threshold = LEVELS.get(level.lower())
     if threshold is None:
@@ -48,7 +49,7 @@ def configure_logging(
             rendered = processor(None, "warning", rendered)
         return f"{rendered}\n"
 
-    output: Any = GuardedStream(stream)  # of somebody who minds it: a live display, a test
+    output: Any = GuardedStream(stream)  # the caller looks after it: a live display, a test
     if stream is None:
         output = line_writer(
             target,
@@ -86,7 +87,7 @@ def _rendering(*, json: bool, colors: bool) -> list[Any]:
 def _in_reading_order(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """When, how bad and what before everything else."""
+    """Put time, level and event before all other keys."""
     head = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
     return head | dict(event)
 

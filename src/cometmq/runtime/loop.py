@@ -18,6 +18,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` on a loop of its own and close the loop. Not for a thread that runs one."""
+    """Run `main` on a loop of its own and close the loop. Not for a thread that runs a loop."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)

@@ -1,4 +1,4 @@
-"""Lists of addresses and networks in a configuration."""
+"""Reads the lists of addresses and networks that stand in a configuration."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SEPARATORS: Final = re.compile(r"[,;\s]+")
 
 
 class Networks:
-    """The addresses and CIDR networks of a text, parted by commas, semicolons or blanks.
+    """The addresses and CIDR networks of a text, separated by commas, semicolons or blanks.
 
-    Raises ConfigError naming `key`, under which the text stands.
+    Raises ConfigError, which names the text's configuration key `key`.
     """
 
     def __init__(self, key: str, text: str) -> None:
@@ -42,7 +42,7 @@ def is_loopback(address: str) -> bool:
 @lru_cache(maxsize=256)
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        # A scope (`fe80::1%eth0`) names an interface of this host.
+        # A scope (`%eth0` in `fe80::1%eth0`) names an interface of this host, not another address.
         return ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return None

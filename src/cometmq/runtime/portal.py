@@ -1,4 +1,4 @@
-"""A background thread with an event loop, for callers that have none (the blocking facade)."""
+"""Runs an event loop in a background thread for callers that have none (the blocking facade)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 class _Call(Generic[T]):
     """A coroutine that a thread waits for.
 
-    Half the cost of a concurrent future, and the blocking clients make one for every message.
+    It costs half as much as a concurrent future, and the blocking clients make one per message.
     """
 
     __slots__ = ("_coroutine", "_ended", "_loop", "_task")
@@ -37,7 +37,7 @@ class _Call(Generic[T]):
         loop.call_soon_threadsafe(self._begin)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait in the calling thread. Raises TimeoutError."""
+        """Block the calling thread until the coroutine has ended. Raises TimeoutError."""
         if not self._ended.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise TimeoutError(f"not done within {timeout_s} s")
 
@@ -59,7 +59,7 @@ class _Call(Generic[T]):
 
     def _end(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # seen, also when nobody waits any more
+            task.exception()  # else asyncio logs it as never retrieved when nobody waits any more
         self._ended.release()
 
     def _cancel(self) -> None:
@@ -71,7 +71,8 @@ class LoopThread:
     """Runs coroutines on its own loop while other threads wait for them.
 
     The thread is a daemon: it does not keep an interpreter alive. It belongs to the process that
-    started it; a fork has no such thread and is told so. Methods are for any other thread.
+    started it; in a fork, which has no such thread, `call` and `submit` raise ForkedClientError.
+    Call the methods from any other thread.
     """
 
     def __init__(self, name: str = "cometmq-loop") -> None:
@@ -91,11 +92,11 @@ class LoopThread:
 
     @property
     def inherited(self) -> bool:
-        """Whether another process started it, of which this one is a fork."""
+        """Whether this process is a fork of the one that started the thread."""
         return self._pid not in (0, os.getpid())
 
     def start(self) -> None:
-        """Start the thread and wait until its loop runs. Raises ClientStateError if it does."""
+        """Start the thread and wait until its loop runs. Raises ClientStateError if it runs."""
         if self.running:
             raise ClientStateError(f"the loop thread {self._name} is started already")
         ready = threading.Event()
@@ -111,9 +112,10 @@ class LoopThread:
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run `coroutine` on the loop and return its result or raise its error.
 
-        TimeoutError is raised when it takes longer than `timeout_s`, ClientStateError when the loop
-        does not run, ends meanwhile, or the caller is on it. A caller that stops waiting (timeout,
-        KeyboardInterrupt) cancels the coroutine.
+        Raises TimeoutError when the coroutine takes longer than `timeout_s`, ForkedClientError in a
+        fork, and ClientStateError when the loop does not run, ends meanwhile, or runs in the
+        calling thread. A caller that stops waiting (timeout, KeyboardInterrupt) cancels the
+        coroutine.
         """
         waiting = _Call(coroutine)
         self._enter(coroutine, waiting.enter)
@@ -126,7 +128,7 @@ class LoopThread:
             waiting.leave()
 
     def stop(self) -> None:
-        """Cancel what still runs, close the loop and end the thread. Idempotent."""
+        """Cancel the coroutines that still run, close the loop and end the thread. Idempotent."""
         thread = self._thread
         if thread is None or not self.running:
             return
@@ -139,7 +141,10 @@ class LoopThread:
         thread.join()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """As `call`, without waiting: the future tells the outcome, and its `cancel` cancels."""
+        """Run `coroutine` as `call` does, without waiting for it.
+
+        The future gives its outcome, and the future's `cancel` cancels the coroutine.
+        """
         return self._enter(
             coroutine, lambda loop: asyncio.run_coroutine_threadsafe(coroutine, loop)
         )

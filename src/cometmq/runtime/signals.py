@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT ask a process to stop; a second one ends it at once."""
+"""Stops a process cleanly at SIGTERM or SIGINT, and at once when a second one comes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def stop_event() -> Iterator[asyncio.Event]:
-    """An event that the first SIGTERM or SIGINT sets, within the context.
+    """Yield an event that the first SIGTERM or SIGINT sets, within the context.
 
-    The second signal ends the process without cleaning up, with the status that a shell gives to
-    it (128 + number). For the main thread, inside a running loop.
+    The second signal ends the process without cleaning up, with the exit status that a shell would
+    report (128 + the signal's number). For the main thread, inside a running loop.
     """
     loop = asyncio.get_running_loop()
     event = asyncio.Event()

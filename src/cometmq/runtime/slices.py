@@ -1,4 +1,4 @@
-"""Long work on the loop, done in slices: what others ask meanwhile is served in between."""
+"""Does long work on the loop in slices, so that requests are served in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SLICE_S: Final = 0.003
 
 
 def run_slice(steps: Iterator[object]) -> bool:
-    """Take steps for SLICE_S; whether that was all of them. For the loop's thread."""
+    """Take steps for SLICE_S seconds and return whether none is left. For the loop's thread."""
     loop = asyncio.get_running_loop()
     stop_at = loop.time() + SLICE_S
     return all(loop.time() < stop_at for _ in steps)

@@ -1,4 +1,4 @@
-"""What somebody meant who wrote a word that nothing knows."""
+"""Guesses which known word somebody meant who wrote an unknown one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALIKE: Final = 0.75
 
 
 def likely_meant(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` resembles most, whatever the case; None when none is near."""
+    """Return the known word that `word` resembles most, ignoring case, or None if none is near."""
     if len(word) > _LONGEST:
         return None
     by_lower = {name.lower(): name for name in known}
@@ -21,6 +21,6 @@ def likely_meant(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean x?` for a sentence that refuses `word`, or nothing."""
+    """Return `; did you mean x?` to end a sentence that refuses `word`, or an empty text."""
     meant = likely_meant(word, known)
     return f"; did you mean {meant}?" if meant else ""

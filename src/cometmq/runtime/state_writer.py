@@ -1,9 +1,9 @@
-"""Writing state files beside the loop, until they are written (Java: ConfigManager.persist).
+"""Writes state files in a thread beside the loop (Java: ConfigManager.persist).
 
-Changes that come while a file waits for its turn leave in one write. A write that failed is tried
-again, with pauses of up to five seconds, until it succeeds; the log says when that begins and when it
-ends. After a write of d seconds the file rests for 20 d, so that a table which is large and changes
-all the time takes a twentieth of the disk and of the process at most.
+Changes that come while a file waits for its turn go out in one write. A failed write is tried
+again, with pauses of up to five seconds, until it succeeds; the log says when the failures begin
+and when they end. After a write of d seconds the file rests for 20 d, so that a large table that
+changes all the time takes at most a twentieth of the disk's time and of the process's.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ log = structlog.get_logger(__name__)
 _REST: Final = 20
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
-# Between two pieces of a text the loop's thread gets the interpreter.
+# The writer's thread sleeps so long between two pieces of a text, to leave the interpreter to the
+# loop's thread.
 _BETWEEN_PIECES_S: Final = 0.0005
 
-# Called on the loop when the file's turn has come: the text, as a whole or in pieces that are made
-# in the writer's thread, of values which nobody changes any more.
+# Called on the loop when the file's turn has come. Returns the whole text, or an iterable of pieces
+# that the writer's thread makes, from values that nobody changes any more.
 Capture = Callable[[], str | Iterable[str]]
 
 
 class _Job:
-    """One write: what is asked for, who is told that it is done, and who waits for the attempt."""
+    """One write of a file.
+
+    `capture` gives the text, `written` is called when the disk has it, and `waiter` is for those
+    who wait for the attempt.
+    """
 
     __slots__ = ("capture", "waiter", "written")
 
@@ -44,7 +49,7 @@ class _Job:
 
 
 class _State:
-    """Where one file stands."""
+    """What is due and under way for one file, and from when on it may be written again."""
 
     __slots__ = ("due", "failures", "not_before", "running", "timer", "timer_at")
 
@@ -58,8 +63,8 @@ class _State:
 
 
 class StateWriter:
-    """One thread that writes state files. For the loop's thread; `close` when nothing changes any
-    more.
+    """Writes state files in one thread. Call its methods from the loop's thread, and `close` it
+    when nothing changes any more.
     """
 
     def __init__(self) -> None:
@@ -70,16 +75,19 @@ class StateWriter:
     def soon(
         self, file: JsonFile, capture: Capture, written: Callable[[], None] | None = None
     ) -> None:
-        """Write what `capture` says when the file's turn has come, after this turn of the loop.
+        """Write the text of `capture` when the file's turn has come, after this turn of the loop.
 
-        `written` is called when the disk has it. A later call takes the place of this one as long as
-        its turn has not come.
+        `written` is called when the disk has the text. A later call replaces this one if the file's
+        turn has not come by then.
         """
         self._ask(file, capture, written)
         self._arm(file)
 
     async def save(self, file: JsonFile, capture: Capture) -> None:
-        """`soon`, at once, and wait for it. Raises OSError if it fails; it is then tried again."""
+        """Write as `soon` does, but end the file's present rest now, and wait for the attempt.
+
+        Raises OSError if the attempt fails; the write is then tried again.
+        """
         job = self._ask(file, capture, None)
         if job.waiter is None:
             job.waiter = asyncio.get_running_loop().create_future()
@@ -89,13 +97,13 @@ class StateWriter:
         job.waiter.result()
 
     def close(self) -> None:
-        """Write what is due, each once, and wait for it. Idempotent."""
+        """Try every write that is due once, and wait until all have ended. Idempotent."""
         self._closed = True
         for file, state in self._states.items():
             if state.timer is not None:
                 state.timer.cancel()
             if state.running is not None:
-                # Its own end is for a turn of the loop that does not come any more.
+                # `_ended` would need another turn of the loop, which may not come any more.
                 job, future = state.running
                 self._finish(file, job, future.exception(), 0.0)
             if (job_due := state.due) is not None:
@@ -113,7 +121,7 @@ class StateWriter:
         return state.due
 
     def _arm(self, file: JsonFile) -> None:
-        """Begin the next write when its time has come, unless one is under way."""
+        """Set the timer of the write that is due, unless another one is under way."""
         state = self._states[file]
         if state.due is None or state.running is not None or self._closed:
             return
@@ -136,7 +144,7 @@ class StateWriter:
 
     def _ended(self, file: JsonFile, job: _Job, future: asyncio.Future[float]) -> None:
         error = future.exception()
-        if self._states[file].running is None:  # `close` was quicker
+        if self._states[file].running is None:  # `close` has finished it already
             return
         self._finish(file, job, error, 0.0 if error is not None else future.result())
         self._arm(file)
@@ -173,7 +181,7 @@ class StateWriter:
 
 
 def _write(file: JsonFile, text: str | Iterable[str], *, paced: bool) -> float:
-    """Returns how many seconds it took."""
+    """Write the file and return how many seconds that took."""
     begun = time.monotonic()
     pieces = [text] if isinstance(text, str) else text
     file.write(_with_pauses(pieces) if paced else pieces)

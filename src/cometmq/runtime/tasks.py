@@ -1,4 +1,7 @@
-"""The only place that creates asyncio tasks: each belongs to an owner who ends it."""
+"""Creates the asyncio tasks of servers and clients. Each task belongs to an owner who ends it.
+
+No other module calls `create_task`, except `portal` for calls from other threads.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class TaskOwner:
     def spawn(
         self, coroutine: Coroutine[Any, Any, T], name: str, *, log_failure: bool = True
     ) -> asyncio.Task[T]:
-        """Run `coroutine` as a task named `owner.name`.
+        """Run `coroutine` as a task named `owner.name`. Raises RuntimeError after `close`.
 
         Give `log_failure=False` when the failure reaches whoever awaits the task.
         """
@@ -49,13 +52,13 @@ class TaskOwner:
     ) -> asyncio.Task[Any]:
         """Call `action` every `period_s` seconds, first after `first_s` (default: one period).
 
-        A call that fails is logged and does not end the repetition. A period that may change is
-        given as a function, which is asked before each wait.
+        A call that fails is logged and does not end the repetition. If the period may change, pass
+        a function; it is called before each wait.
         """
         return self.spawn(self._repeat(period_s, action, name, first_s), name)
 
     async def close(self) -> None:
-        """Cancel all tasks and wait until they ended. Idempotent."""
+        """Cancel all tasks and wait until they have ended. Idempotent."""
         self._closed = True
         current = asyncio.current_task()
         pending = [task for task in self._tasks if task is not current]

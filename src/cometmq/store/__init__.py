@@ -1,5 +1,6 @@
-"""The storage engine: commit log, consume queues, and what keeps them on disk.
+"""The storage engine: the commit log, the consume queues, and the services that keep them on disk.
 
-Start reading at `store.py` (the facade), then `append.py` (the way in) and `get.py` (the way out).
-Nothing here knows asyncio or sockets. Java's package of the same rules: org.apache.rocketmq.store.
+Start reading at `store.py` (the facade), then `append.py` (how messages get in) and `get.py` (how
+they get out). Nothing here knows asyncio or sockets. Java's package with the same rules:
+org.apache.rocketmq.store.
 """

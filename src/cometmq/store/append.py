@@ -30,6 +30,7 @@ from cometmq.protocol.record import CRC_MASK, FIXED_V4, encode_record
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.delivery_note import encode_note, note_size
 from cometmq.store.refusals import PageCacheWatch, RefusalCause, Refusals
 
 # Java allows this much beside the body for the other fields of a record.
@@ -218,6 +219,41 @@ class Appender:
             for entry, tags_code in zip(entries, tags_codes, strict=True)
         ]  # fmt: skip
         return first, physical_offsets
+
+    def append_copy(
+        self,
+        origin: int,
+        queue: ConsumeQueue,
+        body: bytes | memoryview,
+        properties: bytes,
+        tags_code: int,
+        born_timestamp: int,
+        born_host: bytes,
+        *,
+        flag: int,
+        sys_flag: int,
+        reconsume_times: int,
+    ) -> None:
+        """Store a message that is a copy of the record at commit-log offset `origin`, which a note
+        in front of it says. Both are stored or none, in one file; raises as `append` does.
+        """
+        store_host = self._store_host
+        size = note_size(1, store_host) + queue.record_overhead + len(body) + len(properties)
+        self._check(len(body), len(properties))
+        self._make_room(queue, 1, size + len(born_host) + len(store_host) - 16)
+        # Making room may have taken so long that the store refuses messages now.
+        self._check(0, 0)
+        log = self._log
+        now = max(self._clock.now_ms(), log.last_store_timestamp)
+        place = log.end
+        note = encode_note([origin], physical_offset=place, now_ms=now, store_host=store_host)
+        position = place - log.base
+        log.map[position : position + len(note)] = note
+        log.end = place + len(note)
+        self.append(
+            queue, body, properties, tags_code, born_timestamp, born_host,
+            flag=flag, sys_flag=sys_flag, reconsume_times=reconsume_times, now_ms=now,
+        )  # fmt: skip
 
     def _check(self, body_length: int, properties_length: int) -> None:
         if self._refusal is not None:

@@ -1,8 +1,8 @@
-"""Whether the index agrees with the log: each entry points at a record with such a key, and each
+"""Check that the index agrees with the log: each entry points at a record with such a key, and each
 key of a record that the index covers has its entry.
 
-By columns: the entries of a file stand in the order of the log, so a window of the log is compared
-with a slice of them.
+The entries of an index file stand in the order of the log. So the check compares whole columns: a
+window of the log with a slice of the entries.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ _ENTRY: Final = np.dtype(
 )
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _FIRST_NUMBER: Final = 1
-# A file that does not belong to the log at all must not fill the screen.
+# Findings reported per file: one that does not belong to the log at all must not fill the screen.
 _MOST_FINDINGS: Final = 5
 
 Ints = npt.NDArray[np.int64]
 
 
 class _Entries(NamedTuple):
-    """The entries of one file: hashes and places in the log, in the order of their numbers."""
+    """The entries of one index file by their numbers: hashes and commit-log offsets."""
 
     path: Path
     first_at: int
     hashes: Ints
     offsets: Ints
-    # Number of the entry before it in its slot; number of the newest entry, by slot.
+    # By entry: the number of the entry before it in its slot.
     previous: Ints
+    # By slot: the number of the newest entry.
     slots: Ints
 
 
 def check_index(store: OfflineStore, report: Report, progress: Progress | None = None) -> None:
-    """Add to a report of the same store; its log must have been checked before."""
+    """Add the index's findings to a report of the same store, whose log must have been checked."""
     paths = store.index_paths()
     report.index_file_count = len(paths)
     for number, path in enumerate(paths):
@@ -96,7 +97,10 @@ def _load(store: OfflineStore, path: Path, report: Report) -> _Entries | None:
 
 
 def _compare_chains(entries: _Entries) -> list[Finding]:
-    """The slots, and the chains of entries that begin there: what a query walks along."""
+    """Compare the slots, and the chains of entries that begin there, with what the hashes demand.
+
+    A query walks along these chains.
+    """
     count = len(entries.hashes)
     numbers = np.arange(_FIRST_NUMBER, _FIRST_NUMBER + count)
     homes = entries.hashes % len(entries.slots)
@@ -110,7 +114,7 @@ def _compare_chains(entries: _Entries) -> list[Finding]:
         text = f"it points back to entry {entries.previous[wrong[0]]}, not {before[wrong[0]]}"
         return [_finding(entries, int(wrong[0]), text)]
     newest = np.zeros(len(entries.slots), np.int64)
-    # Of several entries of a slot the last assignment stays.
+    # numpy keeps the last assignment to a slot, which is that of its newest entry.
     newest[homes] = numbers
     wrong = np.flatnonzero(newest != entries.slots)
     if not len(wrong):
@@ -122,7 +126,7 @@ def _compare_chains(entries: _Entries) -> list[Finding]:
 
 def _compare(store: OfflineStore, entries: _Entries, log_min_offset: int) -> list[Finding]:
     findings: list[Finding] = []
-    # What retention took from the log may stay in the index.
+    # The index may still have entries of records that retention took from the log.
     known = int(np.searchsorted(entries.offsets, log_min_offset))
     if known == len(entries.offsets):
         return findings
@@ -153,7 +157,7 @@ def _compare_part(
     first: int,
     last: int,
 ) -> list[Finding]:
-    """Entries `start` to `stop` against the keys that the records of the same part have."""
+    """Compare entries `start` to `stop` with the keys of the records in that part of the log."""
     if np.array_equal(entries.hashes[start:stop], hashes) and np.array_equal(
         entries.offsets[start:stop], offsets
     ):
@@ -167,7 +171,7 @@ def _compare_part(
         for index, pair in enumerate(present)
         if pair not in expected
     ]
-    # The keys of the first and the last record may be shared with the files beside this one.
+    # The neighbouring index files may hold some keys of the first and the last record.
     missing = {pair for pair in expected - set(present) if first < pair[0] < last}
     findings += [
         Finding(Area.INDEX, entries.path, 0, f"a key of the record at {offset} has no entry")
@@ -183,8 +187,8 @@ def _finding(entries: _Entries, index: int, text: str) -> Finding:
 
 
 def _keys(store: OfflineStore, first: int, last: int) -> Iterator[tuple[int, int, Ints, Ints]]:
-    """Parts of the log from the record at `first` to that at `last`, with the keys in each:
-    start, end, hashes, offsets.
+    """Yield the parts of the log from the record at `first` to that at `last`, with the keys in
+    each: start, end, hashes, offsets.
     """
     for file in store.log_files:
         if file.end <= first or file.base > last:
@@ -201,7 +205,9 @@ def _keys(store: OfflineStore, first: int, last: int) -> Iterator[tuple[int, int
 
 
 def _part(file: MappedFile, position: int, limit: int) -> tuple[int, Ints, Ints] | None:
-    """End, hashes and offsets of the records from `position` on; None behind the file's last."""
+    """Return end, hashes and offsets of a window of records from `position` on, with the keys of
+    records below `limit`; None behind the file's last record.
+    """
     window = bytearray(file.view[position : position + _WINDOW_BYTES])
     batch = find_keys(window, file.base + position)
     end = position + batch.consumed

@@ -1,6 +1,7 @@
-"""How far the parts of the store are on disk, by store timestamp (Java: StoreCheckpoint).
+"""The checkpoint: up to which store timestamp each part of the store is on disk (Java:
+StoreCheckpoint).
 
-A file of 4096 bytes, of which are used:
+The file has 4096 bytes, of which these are used:
 
 offset  size    field
 0       8       store timestamp of the last flushed message of the commit log
@@ -20,12 +21,12 @@ from cometmq.store.disk import Disk
 
 SIZE: Final = 4096
 _FIELDS: Final = struct.Struct(">qqqqq")
-# A timestamp is taken when a flush begins, and clocks are coarse.
+# Subtracted for safety: a timestamp is taken when a flush begins, and clocks are coarse.
 _MARGIN_MS: Final = 3000
 
 
 class Checkpoint:
-    """The values of the file; a missing or short file reads as zeros, which trusts nothing."""
+    """Holds the file's values. A missing or short file reads as zeros: then nothing is trusted."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -38,7 +39,7 @@ class Checkpoint:
         self.confirm_physical_offset = 0
 
     def load(self) -> None:
-        """Read the file and make sure that it can be written later, however full the disk is then."""
+        """Read the file, and make sure that it can be written later even on a full disk."""
         self.read()
         self.flush()
 
@@ -57,13 +58,15 @@ class Checkpoint:
         ) = _FIELDS.unpack_from(data)
 
     def flush(self) -> None:
-        """Write and sync. The fields lie in one sector, so a crash leaves old or new values."""
+        """Write the file and sync it. The fields lie in one sector, so a crash leaves either the
+        old or the new values.
+        """
         fields = self._packed()
         self._disk.overwrite(self._path, fields, SIZE)
         self._written = fields
 
     def flush_if_changed(self) -> None:
-        """`flush`, unless the file has these values already."""
+        """Write the file as `flush` does, unless it has these values already."""
         if self._packed() != self._written:
             self.flush()
 
@@ -78,5 +81,7 @@ class Checkpoint:
 
     @property
     def min_timestamp(self) -> int:
-        """Every message stored before this is in the flushed log and in flushed consume queues."""
+        """Store timestamp, ms: all older messages are in the flushed log and flushed consume
+        queues.
+        """
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS)

@@ -1,7 +1,7 @@
 """The commit log: every message of every topic, one record after the other (Java: CommitLog).
 
-A record never crosses a file's end. One that would leave less than 8 bytes behind it goes to the
-next file, and the rest of this one is declared by a blank record: int32 bytes left (these 8
+A record never crosses a file's end. A record that would leave less than 8 bytes behind it goes to
+the next file. A blank record then declares the rest of the current file: int32 bytes left (these 8
 included), int32 magic 0xCBD43194.
 """
 
@@ -27,20 +27,20 @@ BLANK_SIZE: Final = BLANK.size
 assert BLANK_SIZE == 8
 
 _NOTHING: Final = memoryview(b"")
-# How far ahead pages are made writable at once. One page fault at a time costs three times an
-# append; more than this would be written twice under sync flush.
+# How many bytes ahead pages are made writable at once. A page fault of its own costs three times as
+# much as an append. If more pages were made writable, sync flush would write some of them twice.
 _POPULATE_BYTES: Final = 256 * 1024
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
 
 class CommitLog:
-    """Reading by offset, and the write cursor.
+    """Reads the log by offset, and holds the write cursor.
 
-    The cursor is open for `Appender`, as a method call for each field would cost more than the
-    append: `end`, the offset of the next record, which another thread may read at any time; `map`
-    and `base`, the mapping being written and the offset of its first byte; `limit`, the offset up to
-    which records can be written without `make_room`.
+    `Appender` uses the cursor's fields directly, because a method call for each would cost more
+    than the append: `end` is the offset of the next record, which another thread may read at any
+    time; `map` and `base` are the mapping being written and the offset of its first byte; `limit`
+    is the offset up to which records can be written without `make_room`.
     """
 
     __slots__ = (
@@ -63,32 +63,32 @@ class CommitLog:
 
     @property
     def free_buffer_count(self) -> int:
-        """Of a transient store pool; as many as one likes without (Java: Integer.MAX_VALUE)."""
+        """Free buffers of the transient store pool; Java's Integer.MAX_VALUE without a pool."""
         return 2**31 - 1
 
     @property
     def readable_end(self) -> int:
-        """Records below it can be read and flushed."""
+        """Records below this offset can be read and flushed."""
         return self.end
 
     @property
     def readable_timestamp(self) -> int:
-        """Store timestamp, ms, of a record below `readable_end` behind which none is older."""
+        """No record behind `readable_end` has an older store timestamp, ms, than this."""
         return self.last_store_timestamp
 
     @property
     def dispatched_end(self) -> int:
-        """Consume queues know the records below it."""
+        """The consume queues have units for the records below this offset."""
         return self.end
 
     @property
     def dispatched_timestamp(self) -> int:
-        """As `readable_timestamp`, of the records that consume queues know."""
+        """No record behind `dispatched_end` has an older store timestamp, ms, than this."""
         return self.last_store_timestamp
 
     @property
     def next_file_is_due(self) -> bool:
-        """Whether the file being written is more than half full and no next one is made."""
+        """Whether the file being written is more than half full and the next is not made yet."""
         return self.end - self.base > self.file_size // 2 and not self.files.has_next
 
     @property
@@ -97,11 +97,11 @@ class CommitLog:
         return self.files.min_offset
 
     def start_writing_at(self, offset: int, last_store_timestamp: int) -> None:
-        """Set the cursor; `offset` is the recovered end, the timestamp that of the last record."""
+        """Set the cursor to the recovered end; the timestamp is that of the last record."""
         self.last_store_timestamp = last_store_timestamp
         file = self.files.find(offset)
         if file is None:
-            # Right behind the last file, or no file at all: the next record makes one.
+            # `offset` is the end of the last file, or there is no file: the next record makes one.
             self.base = self.limit = self._file_limit = offset
         else:
             self._write_to(file, offset)
@@ -114,7 +114,7 @@ class CommitLog:
         self._populate(offset)
 
     def _populate(self, offset: int) -> None:
-        """Move `limit` on, so that the next records meet pages that are ready."""
+        """Make the next pages writable and move `limit` behind them."""
         start = offset - self.base
         end = min(start + _POPULATE_BYTES, self.file_size)
         self.files.populate(self.map, start, end)
@@ -123,8 +123,8 @@ class CommitLog:
     def make_room(self, size: int) -> None:
         """Move the cursor to a file in which `size` bytes and a blank record have room.
 
-        Raises StoreError when no file can have it, StoreFullError when the disk is full,
-        StoreStarvedError when no descriptor is free; the cursor is then as before.
+        Raises StoreError when `size` is too large for any file, StoreFullError when the disk is
+        full, StoreStarvedError when no descriptor is free. An error leaves the cursor as it was.
         """
         if size + BLANK_SIZE > self.file_size:
             raise StoreError(
@@ -136,7 +136,7 @@ class CommitLog:
         if self.end + size <= self._file_limit:
             self._populate(self.end + size)
             return
-        # Mapped before the blank record is written: a failure then changes nothing.
+        # The next file is mapped before the blank record is written: a failure changes nothing.
         file = self.files.append_file()
         left = file.base - self.end
         if left > 0:
@@ -145,13 +145,15 @@ class CommitLog:
         self.end = file.base
 
     def release(self) -> None:
-        """Let go of all mappings; views of them stay readable. Nothing can be appended after it."""
+        """Let go of all mappings. Views of them stay readable; nothing can be appended any more."""
         self.limit = self._file_limit = self.end
         self.map = NO_MAPPING
         self.files.release()
 
     def read(self, offset: int, size: int) -> memoryview | None:
-        """`size` bytes at `offset`, as they lie; None unless they lie in one file below the end."""
+        """Return a view of `size` bytes at `offset`; None unless all of them are readable and lie
+        in one file.
+        """
         if offset + size > self.readable_end:
             return None
         file = self.files.find(offset)
@@ -161,8 +163,8 @@ class CommitLog:
         return file.view[position : position + size]
 
     def window(self, offset: int) -> tuple[int, int, memoryview]:
-        """Base, readable end and view of the file that `offset` falls into; an empty window at
-        -1 when there is nothing to read.
+        """Return base, readable end and view of the file that `offset` falls into; (-1, -1, empty)
+        when there is no such file.
         """
         file = self.files.find(offset)
         if file is None:
@@ -170,7 +172,10 @@ class CommitLog:
         return file.base, min(file.end, self.readable_end), file.view
 
     def record_at(self, offset: int) -> memoryview | None:
-        """The whole record that begins at `offset`, by the size it declares; None if none can."""
+        """Return the record that begins at `offset`, with the size it declares.
+
+        None when that size is smaller than any record's, or the bytes cannot be read.
+        """
         size = self.read(offset, 4)
         if size is None:
             return None
@@ -178,7 +183,7 @@ class CommitLog:
         return self.read(offset, declared) if declared >= MIN_RECORD_SIZE else None
 
     def store_timestamp_at(self, offset: int) -> int:
-        """Store timestamp, ms, of the record at `offset`; -1 when it cannot be read."""
+        """Return the store timestamp, ms, of the record at `offset`; -1 when it cannot be read."""
         record = self.read(offset, MIN_RECORD_SIZE)
         if record is None:
             return -1
@@ -188,5 +193,5 @@ class CommitLog:
         return int(timestamp)
 
     def next_file_start(self, offset: int) -> int:
-        """First offset of the file after the one that `offset` falls into."""
+        """Return the first offset of the file after the one that `offset` falls into."""
         return offset - offset % self.file_size + self.file_size

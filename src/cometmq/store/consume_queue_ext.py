@@ -1,7 +1,8 @@
-"""What is kept of a message beside its consume-queue unit (Java: ConsumeQueueExt).
+"""The extension of a consume queue: data of a message that its unit there has no room for (Java:
+ConsumeQueueExt).
 
-Only with enableConsumeQueueExt. The unit of the consume queue then holds, instead of the tags code,
-the address of a unit here: its offset - 2^63, which no tags code is.
+It is written only with enableConsumeQueueExt. The unit of the consume queue then holds, instead of
+the tags code, the address of an extension unit: its offset - 2^63. No tags code has such a value.
 
 size    field
 2       size of the unit, these 2 included
@@ -10,10 +11,10 @@ size    field
 2       n, length of the bit map
 n       bit map: the subscriptions whose SQL92 expression the message matches
 
-Units never cross a file's end. Where the next one and 4 bytes do not fit, int16 -1 ends the file.
+Units never cross a file's end. Where the next unit and 4 bytes do not fit, int16 -1 ends the file.
 
-None of this is needed to find a message: a unit that is lost makes the broker hand out a message
-that the client then filters.
+A message can be found without its extension unit. If the unit is lost, the broker hands the message
+out unfiltered, and the client filters it.
 """
 
 from __future__ import annotations
@@ -39,21 +40,22 @@ assert _HEAD.size == MIN_UNIT_SIZE
 _FILE_END: Final = struct.Struct(">h")
 _FILE_END_SIZE: Final = 4
 _RESERVE_BYTES: Final = 16 * PAGE_SIZE
-# In a unit of the consume queue.
+# Position of the tags code in a unit of the consume queue.
 _TAGS_CODE_OFFSET: Final = 12
 
 # A tags code up to this is an address (Java: MAX_ADDR).
 MAX_ADDRESS: Final = -(1 << 31) - 1
 _ADDRESS_BASE: Final = -(1 << 63)
-# Deliver times of recalled messages are negative too; as offsets they lie beyond any file.
+# The tags code of a recalled message is a negative time. Read as an address, it would give an
+# offset beyond this one, which no file reaches.
 _MAX_OFFSET: Final = 1 << 62
 
-# The bit map of a message, from its topic and its properties as stored; None for no bit map.
+# Calculates the bit map of a message from its topic and its stored properties; None for no bit map.
 BitMapOf = Callable[[str, bytes], bytes | None]
 
 
 class ExtUnit(NamedTuple):
-    """`bit_map` is empty where none was calculated."""
+    """A unit of the extension; `bit_map` is empty if none was calculated."""
 
     tags_code: int
     store_timestamp: int
@@ -61,13 +63,13 @@ class ExtUnit(NamedTuple):
 
 
 def offset_at(tags_code: int) -> int | None:
-    """The offset that a consume-queue unit's tags code stands for, None when it is none."""
+    """Return the extension offset that a unit's tags code stands for; None if it is no address."""
     offset = tags_code - _ADDRESS_BASE
     return offset if tags_code <= MAX_ADDRESS and offset < _MAX_OFFSET else None
 
 
 class ConsumeQueueExt:
-    """The files beside one queue. `end` is the offset of the next unit."""
+    """Reads and writes the extension files of one queue. `end` is the offset of the next unit."""
 
     __slots__ = ("_reserved", "end", "files")
 
@@ -77,7 +79,7 @@ class ConsumeQueueExt:
         self._reserved = 0
 
     def put(self, unit: ExtUnit) -> int:
-        """Append a unit; its address. Raises StoreFullError, the next call then tries again."""
+        """Append a unit, return its address. Raises StoreFullError; the next call tries again."""
         size = MIN_UNIT_SIZE + len(unit.bit_map)
         assert size <= MAX_UNIT_SIZE
         file = self.files.find(self.end)
@@ -87,7 +89,7 @@ class ConsumeQueueExt:
             file = self.files.find(self.end)
         if file is None:
             if self.files.end != self.end:
-                # Files that end before a lost unit: see `recover`.
+                # A unit behind these files is lost (see `recover`): the next file cannot join them.
                 self.files.remove_all()
             file = self.files.append_file(first_base=self.end)
         position = self.end - file.base
@@ -104,13 +106,13 @@ class ConsumeQueueExt:
         return address
 
     def get(self, tags_code: int) -> ExtUnit | None:
-        """The unit at an address; None when it is no address or nothing is there."""
+        """Return the unit at an address; None if `tags_code` is no address or no unit is there."""
         offset = offset_at(tags_code)
         found = None if offset is None or offset >= self.end else self._read(offset)
         return found[1] if found else None
 
     def _read(self, offset: int) -> tuple[int, ExtUnit] | None:
-        """Size and contents of the unit at `offset`."""
+        """Return size and contents of the unit at `offset`; None if no valid unit is there."""
         file = self.files.find(offset)
         if file is None or file.end - offset < MIN_UNIT_SIZE:
             return None
@@ -122,10 +124,10 @@ class ConsumeQueueExt:
         return size, ExtUnit(tags_code, store_timestamp, bytes(file.map[start : start + length]))
 
     def recover(self, last_offset: int | None) -> None:
-        """Find the end, behind the unit of the queue's last message that has one.
+        """Set `end` behind the unit at `last_offset`, the last one that the queue points at.
 
-        Where that unit is lost, writing goes on in the next file: nothing may ever come to lie at
-        an address that the queue knows already.
+        If that unit is lost, writing goes on in the next file: a new unit must never get an address
+        that the queue points at already.
         """
         self._reserved = 0
         self.end = self.files.min_offset
@@ -136,26 +138,28 @@ class ConsumeQueueExt:
         self.files.flushed = self.end
 
     def truncate(self, *, clear: bool) -> None:
-        """Drop everything behind the end; `clear` the rest of its file."""
+        """Drop everything behind the end; with `clear` also zero the rest of the end's file."""
         if self.end <= self.files.end:
             self.files.truncate(self.end, clear=clear)
 
     def detach_below(self, offset: int) -> list[Path]:
-        """Forget the files that end below `offset`; they are to be deleted now."""
+        """Forget the files that end below `offset`, and return their paths: the caller must delete
+        them now. The last file always stays.
+        """
         detached = []
         while len(self.files.files) > 1 and self.files.files[0].end < offset:
             detached.append(self.files.detach_first())
         return detached
 
     def flush(self, least_pages: int) -> bool:
-        """Sync if so many pages wait; see MappedFileQueue.flush."""
+        """Sync if at least `least_pages` pages wait; see MappedFileQueue.flush."""
         return self.files.flush(self.end, least_pages)
 
 
 class ExtendedConsumeQueue(ConsumeQueue):
-    """A consume queue with an extension. With `writes` new messages get a unit there.
+    """A consume queue with an extension.
 
-    `bit_map_of` calculates their bit maps.
+    With `writes` each new message gets an extension unit; `bit_map_of` calculates its bit map.
     """
 
     __slots__ = ("_bit_map_of", "_writes", "ext")
@@ -179,7 +183,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
 
     @property
     def needs_room(self) -> bool:
-        """Always, while the extension is written: appends then take the way of `put_message`."""
+        """Always true while the extension is written, so that appends go through `put_message`."""
         return self._writes or super().needs_room
 
     @property
@@ -199,12 +203,12 @@ class ExtendedConsumeQueue(ConsumeQueue):
             try:
                 tags_code = self.ext.put(ExtUnit(tags_code, store_timestamp, bit_map or b""))
             except StoreError as error:
-                # As Java: the message counts, not what is said about it.
+                # As in Java: a message is queued even if its extension unit cannot be written.
                 log.warning("a consume queue's extension is not written", reason=str(error))
         self.put(physical_offset, size, tags_code)
 
     def flush(self, least_pages: int) -> bool:
-        # First, so that a flushed address never points at what a crash took.
+        # The extension first: a flushed address must never point at a unit that a crash took.
         flushed = self.ext.flush(least_pages)
         return super().flush(least_pages) or flushed
 
@@ -234,9 +238,10 @@ class ExtendedConsumeQueue(ConsumeQueue):
         matches: Callable[[int], bool | None] | None,
         matches_ext: Callable[[ExtUnit], bool | None] | None,
     ) -> Callable[[int], bool | None] | None:
-        """A filter of stored tags codes, addresses among them, that asks both of these.
+        """Return a filter of stored tags codes, addresses among them, that asks both functions.
 
-        None from one of them is its answer too. `matches_ext` is asked about messages that have a unit. A message whose unit is lost passes.
+        `matches_ext` is asked only about messages that have an extension unit. A message whose unit
+        is lost passes. If one of the functions answers None, so does the filter.
         """
         if matches is None and matches_ext is None:
             return None
@@ -270,7 +275,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         self.ext.recover(self._last_ext_offset())
 
     def _last_ext_offset(self) -> int | None:
-        import numpy as np  # only where there are such files
+        import numpy as np  # loaded only if a queue has an extension
 
         end = self.next_offset * UNIT_SIZE
         for file in reversed(self.files.files):
@@ -287,7 +292,9 @@ class ExtendedConsumeQueue(ConsumeQueue):
         self.ext.truncate(clear=clear)
 
     def detach_expired_ext(self) -> list[Path]:
-        """Forget the files of the extension that no message from `min_offset` on needs."""
+        """Forget the extension files that no message from `min_offset` on needs; return their
+        paths.
+        """
         unit = super().unit(self.min_offset)
         offset = offset_at(unit.tags_code) if unit is not None else None
         return [] if offset is None else self.ext.detach_below(offset)

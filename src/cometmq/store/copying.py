@@ -1,4 +1,4 @@
-"""Many records stored once more, each in the topic that its properties name.
+"""Many records stored once more, each in the topic that its properties name, behind a delivery note.
 
 What delivers delayed messages does this a hundred thousand times when as many fall due in one second,
 so nothing is decoded: of a record the fixed fields are patched, body, checksum and properties are
@@ -23,6 +23,7 @@ from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.delivery_note import encode_note, note_size
 from cometmq.store.disk import NO_MAPPING
 
 _FIXED_SIZE: Final = FIXED_V4.size
@@ -76,14 +77,14 @@ class RecordCopier:
         self._max_body_size = config.max_message_size
         self._on_arrival = on_arrival
 
-    def append_copies(  # noqa: PLR0915 - each call that would split it costs a tenth of all it does
+    def append_copies(  # noqa: C901, PLR0915 - each call that would split it costs a tenth of all
         self, places: Sequence[tuple[int, int]], suffix: bytes = b""
     ) -> int:
         """Store the records at `places` (commit-log offset, size) in the topics and queues that
         their REAL_TOPIC and REAL_QID name; returns how many were, from the first on.
 
-        A copy names its record as its prepared transaction offset. `suffix` is put behind its
-        properties; a %d in it stands for the record's own store timestamp. Less than all are stored
+        A note in front of the copies names the records. `suffix` is put behind the properties of
+        each copy; a %d in it stands for the record's own store timestamp. Less than all are stored
         when the next one is out of the ordinary, for whatever reason: nothing is raised here.
         """
         if not places or not self._v4 or self._appender.refusals.current is not None:
@@ -97,6 +98,8 @@ class RecordCopier:
         codes: dict[bytes, int] = {}
         source, base, source_end = NO_MAPPING, 0, -1
         target, limit, target_base = log.map, log.limit, log.base
+        note_place = log.end
+        own_end = note_place + note_size(len(places), store_host)
         count = 0
         for place, size in places:
             if not (base <= place and place + size <= source_end):
@@ -133,15 +136,22 @@ class RecordCopier:
             if suffix:
                 properties = _closed(properties) + suffix % stored
             length = len(properties)
-            own_end = log.end
             new_size = queue.record_overhead + body_length + length
             if own_end + new_size > limit or length > MAX_PROPERTIES_LENGTH:
                 break
+            if not count:
+                # Others see it together with the first copy, when the end of the log moves.
+                target[note_place - target_base : own_end - target_base] = encode_note(
+                    [place for place, _ in places],
+                    physical_offset=note_place,
+                    now_ms=now,
+                    store_host=store_host,
+                )
             position = own_end - target_base
             queue_offset = queue.next_offset
             _COPY.pack_into(
                 target, position, new_size, queue.magic, crc, queue.queue_id, flag, queue_offset,
-                own_end, sys_flag, born, now, store_host, reconsume_times, place, body_length,
+                own_end, sys_flag, born, now, store_host, reconsume_times, 0, body_length,
             )  # fmt: skip
             start = position + _FIXED_SIZE
             middle = start + body_length
@@ -152,6 +162,7 @@ class RecordCopier:
             log.last_store_timestamp = now
             log.end = own_end + new_size
             queue.put(own_end, new_size, tags_code)
+            own_end += new_size
             count += 1
             if on_arrival is not None:
                 on_arrival(

@@ -1,8 +1,8 @@
-"""File descriptors for work that must not fail because others have taken all of them.
+"""Spare file descriptors for work that must not fail when all others are taken.
 
-A sync, a new file of the log, or room in it needs a descriptor for a moment. When clients or mappings
-hold all that the process may have, one of those that are kept here is given up for it, and taken back
-afterwards.
+A sync, a new file of the log, or a reservation of room needs a descriptor for a moment. When
+clients or mappings hold all descriptors that the process may have, one of the spare ones kept here
+is closed to make place, and opened again afterwards.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-# As many threads sync, write and clean at the same time.
+# At most so many threads sync, write and clean at the same time.
 SPARE_COUNT: Final = 8
 
 
 class SpareDescriptors:
-    """Keeps `count` descriptors open on nothing. For any thread."""
+    """Keeps `count` descriptors open on /dev/null. For any thread."""
 
     def __init__(self, count: int = SPARE_COUNT) -> None:
         self._count = count
@@ -28,14 +28,18 @@ class SpareDescriptors:
         self._lock = threading.Lock()
 
     def keep(self) -> None:
-        """Take as many as are wanted and as there are. Cheap when all are there."""
+        """Open missing spare descriptors, if the system has any. Cheap when none is missing."""
         with self._lock, suppress(OSError):
             while len(self._spare) < self._count:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     @contextmanager
     def opened(self, path: Path, flags: int, mode: int = 0o600) -> Iterator[int]:
-        """A descriptor of the file within the context. Raises OSError."""
+        """Open the file for the length of the context, giving up a spare descriptor if none is
+        free.
+
+        Raises OSError.
+        """
         fd = self._open(path, flags | os.O_CLOEXEC, mode)
         try:
             yield fd
@@ -49,7 +53,7 @@ class SpareDescriptors:
             try:
                 return os.open(path, flags, mode)
             except OSError as error:
-                # Another thread may take what is given up here: then the next one is.
+                # Another thread may take the descriptor given up here; then give up the next one.
                 if error.errno != errno.EMFILE or not self._give_up_one():
                     raise
 
@@ -61,5 +65,5 @@ class SpareDescriptors:
             return True
 
 
-# The limit is the process's, whatever number of stores it has open.
+# One for the process, however many stores it has open: the limit is the process's, too.
 SPARE: Final = SpareDescriptors()

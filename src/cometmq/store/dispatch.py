@@ -1,6 +1,7 @@
-"""From a record of the log to the unit of its consume queue, for recovery and for a slave.
+"""Build the consume-queue units of records read from the log, for recovery and for a slave.
 
-An append computes the same unit from what it already knows. Java: CommitLogDispatcherBuildConsumeQueue.
+An append computes the same unit from the message at hand. Java:
+CommitLogDispatcherBuildConsumeQueue.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cometmq.store.append import Arrival
 from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 from cometmq.store.scan import ScannedRecord
 
-# More do not fit a unit; no broker writes them.
+# A slot with more digits may not fit the 8 bytes of a tags code; no broker writes one.
 _MAX_SLOT_DIGITS: Final = 18
 
 
@@ -28,15 +29,16 @@ log = structlog.get_logger(__name__)
 
 
 class QueueBehindError(Exception):
-    """A queue lacks units in front of the record at hand: more of the log must be replayed."""
+    """Says that a queue lacks units before the record at hand: more of the log must be replayed."""
 
 
 class Dispatcher:
-    """Puts records into their queues, each once; call it in commit-log order.
+    """Puts records into their queues, each record once. Call `dispatch` in commit-log order.
 
-    With `fill_gaps` the units that are missing in front of a record are filled, else
-    QueueBehindError is raised. `on_arrival` is told of each as an append would. Records below the
-    commit-log offset that `deleted` has for their topic get no unit (see `QueueLedger`).
+    If units are missing before a record, `dispatch` fills the gap with `fill_gaps`, and raises
+    QueueBehindError without. `on_arrival` is called for each record, as an append would call it.
+    Records below the commit-log offset that `deleted` has for their topic get no unit (see
+    `QueueLedger`).
     """
 
     def __init__(
@@ -94,10 +96,11 @@ class Dispatcher:
             )
 
     def _stand_in(self, record: ScannedRecord, queue: ConsumeQueue) -> Unit:
-        """What stands where messages in front of a record are missing.
+        """Return the unit that fills the gap where messages before a record are missing.
 
-        Between messages it is the record's own unit: a Java broker cannot read past anything else,
-        and a message that comes twice does no harm.
+        Between messages this is the record's own unit: a Java broker cannot read past anything
+        else, and a message that is delivered twice does no harm. If the log holds no earlier
+        message of the queue, the unit is NO_MESSAGE.
         """
         last = queue.last_message()
         if last is None or last.physical_offset < self._log_min_offset:
@@ -106,7 +109,8 @@ class Dispatcher:
 
 
 def _cannot_be(record: ScannedRecord, queue: ConsumeQueue) -> bool:
-    """Whether the log has not enough bytes for the messages missing in front of a record.
+    """Say whether a record's queue offset is impossible: the log has too few bytes for the messages
+    that would be missing before the record.
 
     No CRC covers a queue offset, and filling a queue up to a wrong one would fill the disk.
     """
@@ -118,8 +122,10 @@ def _cannot_be(record: ScannedRecord, queue: ConsumeQueue) -> bool:
 
 
 def tags_code_of(record: ScannedRecord, delay_levels_ms: Sequence[int]) -> int:
-    """Hash of the tags; in the schedule topic the time of delivery, ms; in the timer topic the slot,
-    ms, negative for a recall (see `cometmq.broker.timer`).
+    """Return the tags code of a record's unit.
+
+    This is the hash of the tags; in the schedule topic the time of delivery, ms; in the timer topic
+    the slot, ms, negative for a recall (see `cometmq.broker.timer`).
     """
     properties = record.properties.decode("utf-8", "replace")
     if record.topic == SCHEDULE_TOPIC:

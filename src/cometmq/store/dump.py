@@ -1,4 +1,4 @@
-"""The messages of a store that pass a filter, one by one, in the order of the log."""
+"""Dump the messages of a store that pass a filter, one by one, in the order of the log."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cometmq.store.mapped_file import MappedFile
 from cometmq.store.offline import LOST_TOPIC, Damage, OfflineStore, Progress
 from cometmq.store.scan import ScannedRecord, check_record
 
-# The body of a record as a consumer would see it; may raise ProtocolError.
+# Returns the body of a record as a consumer would see it; may raise ProtocolError.
 BodyDecoder = Callable[[StoredRecord], bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Ranges include their first value and not their last; None does not filter."""
+    """Selects messages. Ranges include their first value, not their last; None does not filter."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -58,7 +58,7 @@ def dump(
     on_damage: Callable[[Damage], None],
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The messages as JSON-simple dicts. Damaged parts are told of and passed over."""
+    """Yield the messages as JSON-simple dicts. Report damaged parts to `on_damage`, skip them."""
     files = {file.base: file for file in store.log_files}
     _skip_older(store, wanted)
     size = store.config.mapped_file_size_commit_log
@@ -78,7 +78,7 @@ def dump(
 
 
 def _skip_older(store: OfflineStore, wanted: Filter) -> None:
-    """Leave out the oldest files, if all of their messages are older than the first wanted."""
+    """Leave out the oldest files whose messages are all older than the first wanted time."""
     while len(store.log_files) > 1 and _first_timestamp(store.log_files[1]) < wanted.begin_ms:
         store.log_files.pop(0)
 

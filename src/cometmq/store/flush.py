@@ -1,9 +1,9 @@
-"""What must go to disk, and up to where it has gone (Java: FlushRealTimeService, GroupCommitService,
-FlushConsumeQueueService).
+"""Sync the store's files and note how far each part is on disk (Java: FlushRealTimeService,
+GroupCommitService, FlushConsumeQueueService).
 
 The methods block in fdatasync, so a broker calls them from an executor, one call at a time, while
-its loop thread appends. Each reads the positions first, then syncs, then publishes: what is
-appended meanwhile belongs to the next call.
+its loop thread appends. Each method reads the positions first, then syncs, then publishes them:
+messages appended meanwhile belong to the next call.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from cometmq.store.queue_table import QueueTable
 
 
 class Flusher:
-    """Flushes one store. Errors of the disk are StoreErrors; the caller must then stop writing,
-    because the kernel drops the pages it could not write and says so only once.
+    """Flushes one store. Errors of the disk are StoreErrors. After one the caller must stop
+    writing, because the kernel drops the pages it could not write and reports that only once.
     """
 
     def __init__(self, log: CommitLog, queues: QueueTable, checkpoint: Checkpoint) -> None:
@@ -29,8 +29,12 @@ class Flusher:
         return self._log.files.flushed
 
     def flush_commit_log(self, least_pages: int = 0) -> int:
-        """Sync the log if so many pages of 4096 bytes wait (0: any byte); the flushed offset."""
-        # Timestamp before position: a message between the two is then flushed, but not claimed.
+        """Sync the log if at least `least_pages` pages of 4096 bytes wait (0: any byte).
+
+        Returns the flushed offset.
+        """
+        # Timestamp before position: a message appended between the two reads is flushed although
+        # the checkpoint does not vouch for it; the other way round would be wrong.
         timestamp = self._log.readable_timestamp
         written = self._log.readable_end
         if self._log.files.flush(written, least_pages):
@@ -38,7 +42,10 @@ class Flusher:
         return self._log.files.flushed
 
     def flush_consume_queues(self, least_pages: int = 0) -> None:
-        """Sync queues of which so many pages wait; with 0 all of them, and then the checkpoint."""
+        """Sync the queues of which at least `least_pages` pages wait.
+
+        With 0 sync all of them, and then the checkpoint.
+        """
         timestamp = self._log.dispatched_timestamp
         self._queues.flush(least_pages)
         if least_pages == 0:
@@ -46,10 +53,12 @@ class Flusher:
             self._checkpoint.flush()
 
     def flush_checkpoint(self) -> None:
-        """Write the checkpoint unless it is on disk as it stands."""
+        """Write the checkpoint, unless the file has its values already."""
         self._checkpoint.flush_if_changed()
 
     def flush_all(self) -> None:
-        """Everything, the log first: a checkpoint never speaks of what is not in the log."""
+        """Flush log, queues and checkpoint, the log first: the checkpoint must never vouch for
+        messages that the log does not have.
+        """
         self.flush_commit_log()
         self.flush_consume_queues()

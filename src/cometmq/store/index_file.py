@@ -1,4 +1,4 @@
-"""One index file: a hash table from keys to places in the commit log (Java: IndexFile, IndexHeader).
+"""One index file: a hash table from keys to commit-log offsets (Java: IndexFile, IndexHeader).
 
 offset                  size        field
 0                       8           store time, ms, of the first entry
@@ -16,8 +16,8 @@ offset of an entry      size        field
 12                      4           seconds since the store time of the first entry
 16                      4           number of the slot's entry before this one, 0 for none
 
-A new file starts with both times and offsets of its predecessor's last entry, so its first entry
-counts its seconds from there.
+The header of a new file starts with times and offsets of its predecessor's last entry, so the
+seconds of the new file's first entry count from there.
 """
 
 from __future__ import annotations
@@ -44,28 +44,30 @@ ENTRY_SIZE: Final = 20
 assert (_HEADER.size, _ENTRY.size) == (HEADER_SIZE, ENTRY_SIZE)
 
 _FIRST_NUMBER: Final = 1
-# The room for entries is reserved in such steps; header and slots, which fill in any order, at once.
+# Room for entries is reserved in steps of this size. Room for header and slots is reserved at once,
+# because slots fill in any order.
 _RESERVE_BYTES: Final = 1024 * 1024
 # Entries that a search looks at before it lets other threads run.
 _ENTRIES_ON_END: Final = 1_000
 
 
 def file_size(slot_count: int, entry_count: int) -> int:
-    """Bytes of an index file."""
+    """Return the size of an index file in bytes."""
     return HEADER_SIZE + _SLOT_SIZE * slot_count + ENTRY_SIZE * entry_count
 
 
 def hash_of(topic: str, key: str) -> int:
-    """The hash under which the index knows a key of a topic."""
+    """Return the hash under which the index keeps a key of a topic."""
     value = java_hash.__wrapped__(f"{topic}#{key}")
     return 0 if value == -(1 << 31) else abs(value)
 
 
 class IndexFile:
-    """`count` is the number that the next entry gets. For one thread at a time.
+    """Reads and writes one index file. For one thread at a time. Made by `create` and `load`.
 
-    `create` and `load` make one. The file has its full size from the start but is sparse: what is
-    going to be written is reserved before, so that a full disk is a StoreFullError and no signal.
+    `count` is the number that the next entry gets. The file has its full size from the start but is
+    sparse: room is reserved before it is written, so that a full disk raises StoreFullError instead
+    of killing the process with a signal.
     """
 
     __slots__ = (
@@ -93,7 +95,7 @@ class IndexFile:
         self._entries_at = HEADER_SIZE + _SLOT_SIZE * slot_count
         size = file_size(slot_count, entry_count)
         self._file = MappedFile(disk, path, 0, size, read_ahead=False)
-        # Of the entries; -1 until header and slots have their room.
+        # Where the reserved room ends in the file; -1 until header and slots have theirs.
         self._reserved = -1
         self._table: IndexTable | None = None
         self.begin_timestamp = self.end_timestamp = 0
@@ -110,7 +112,7 @@ class IndexFile:
         entry_count: int,
         previous: IndexFile | None,
     ) -> IndexFile:
-        """A new file on disk, the one after `previous`. Raises StoreFullError; then there is none."""
+        """Make a new file on disk, the one after `previous`. Raises StoreFullError, making none."""
         file = cls(disk, path, slot_count, entry_count)
         file._reserved = file._entries_at
         disk.allocate(path, file._file.size, reserved=file._reserved)
@@ -121,7 +123,7 @@ class IndexFile:
 
     @classmethod
     def load(cls, disk: Disk, path: Path, slot_count: int, entry_count: int) -> IndexFile:
-        """A file as it lies on disk, which must have the right size."""
+        """Load a file from disk, where it must have the right size."""
         file = cls(disk, path, slot_count, entry_count)
         header = bytearray(HEADER_SIZE)
         disk.read_into(path, 0, memoryview(header))
@@ -138,7 +140,7 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many more keys it takes; 0 when it is full."""
+        """How many more keys the file takes; 0 when it is full."""
         return self._entry_count - self.count
 
     @property
@@ -158,7 +160,7 @@ class IndexFile:
     # -- writing --
 
     def put(self, keys: IndexKeys) -> None:
-        """Add at least one key, at most as many as there is room for. Raises StoreFullError."""
+        """Add keys: at least one, at most `room`. Raises StoreFullError."""
         size = len(keys.hashes)
         assert 0 < size <= self.room
         self._reserve(self._entries_at + ENTRY_SIZE * (self.count + size))
@@ -186,7 +188,7 @@ class IndexFile:
             self._reserved = limit
 
     def _open_table(self) -> IndexTable:
-        # Its arrays need numpy, which a broker does not load before it is ready.
+        # IndexTable needs numpy, which a broker does not load before it is ready.
         from cometmq.store.index_table import IndexTable
 
         return IndexTable(
@@ -206,13 +208,13 @@ class IndexFile:
         )
 
     def sync(self) -> None:
-        """Put everything on disk. Blocks."""
+        """Sync the file. Blocks."""
         self._file.sync()
 
     # -- reading --
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether entries of a time range may be here."""
+        """Say whether the file may have entries of a time range."""
         first, last = self.begin_timestamp, self.end_timestamp
         return (
             (begin_ms < first and end_ms > last)
@@ -223,11 +225,11 @@ class IndexFile:
     def select(
         self, key_hash: int, limit: int, begin_ms: int, end_ms: int, work: WorkBudget
     ) -> list[int]:
-        """Commit-log offsets of up to `limit` entries with the hash in a time range, newest first.
+        """Return commit-log offsets of up to `limit` entries that have the hash and fall into a
+        time range, newest first.
 
-        Each entry of the slot's chain that is looked at costs a unit of `work`; when none is left,
-        the chain ends there. Entries know their time to the second, so the range may be missed by
-        up to one.
+        Each entry looked at in the slot's chain costs a unit of `work`; the search ends when none
+        is left. Entries keep their time in whole seconds, so the range is exact to one second only.
         """
         found: list[int] = []
         mapping = self._file.map
@@ -248,14 +250,15 @@ class IndexFile:
                 break
             if entry_hash == key_hash and begin_ms <= store_time <= end_ms:
                 found.append(offset)
-            # Unlike Java, a chain that leads forward ends: damage must not make it a circle.
+            # Unlike in Java, the search ends where a chain leads forward: a damaged chain may be a
+            # circle.
             if store_time < begin_ms or not 0 < previous < number:
                 break
             number = previous
         return found
 
     def trailing(self, offset: int) -> int:
-        """How many entries at the end belong to the record at `offset`."""
+        """Count the entries at the file's end that belong to the record at `offset`."""
         mapping = self._file.map
         number = self.count
         while number > _FIRST_NUMBER:
@@ -268,7 +271,7 @@ class IndexFile:
     # -- leaving --
 
     def release(self) -> None:
-        """Let go of the mapping; it comes back when needed."""
+        """Let go of the mapping; the file is mapped again when needed."""
         self._table = None
         self._file.release()
 

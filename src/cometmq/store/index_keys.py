@@ -1,11 +1,12 @@
-"""The index keys of many records at once, out of the bytes of the log (Java: IndexService.buildIndex).
+"""Find the index keys of many records at once in the bytes of the log (Java:
+IndexService.buildIndex).
 
 The key texts of a message are `topic#id` for its unique id, then `topic#k` for each of its KEYS,
-which are separated by blanks. Of a text only the hash is kept: abs(String.hashCode), and 0 where
-that has no positive counterpart.
+which are separated by blanks. The index keeps only the hash of a text: abs(String.hashCode), or 0
+for the one value whose abs does not fit an int32.
 
-All that can be done for a whole batch is done by numpy, which lets go of the interpreter lock
-meanwhile: a builder in a thread of its own then costs the loop's thread little.
+numpy does as much as possible for a whole batch at once, and releases the GIL meanwhile. So an
+index builder in a thread of its own costs the loop's thread little.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from cometmq.protocol.record_columns import Ints, RecordColumns, read_columns
 from cometmq.store.index_file import hash_of
 from cometmq.store.record_texts import LONGEST, RecordTexts
 
-# By the length of what follows; the longest property is shorter than this.
+# By how much a text's hash is multiplied, modulo 2^32, when so many characters follow the text.
+# Keys longer than LONGEST are hashed one by one, without this.
 _SHIFTS: Final = np.array([pow(31, length, 1 << 32) for length in range(LONGEST + 1)], np.uint32)
 
 
 class IndexKeys(NamedTuple):
     """Keys in the order in which they enter the index, as columns of equal length.
 
-    `hashes` (int64, 0 to 2^31-1), `offsets` in the commit log, `timestamps` of storing in ms.
+    `hashes` (int64, 0 to 2^31-1), commit-log `offsets`, and store `timestamps` in ms.
     """
 
     hashes: Ints
@@ -44,17 +46,17 @@ _NO_KEYS: Final = IndexKeys(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 class KeyBatch(NamedTuple):
-    """`consumed` is how many bytes of the window belong to whole records, all of them looked at."""
+    """The keys of a window's whole records; `consumed` is how many bytes those records take."""
 
     keys: IndexKeys
     consumed: int
 
 
 def find_keys(window: bytearray, base: int) -> KeyBatch:
-    """The keys of the records that stand in `window` one after the other, from its start on.
+    """Find the keys of the records that stand in `window` one after the other, from its start on.
 
-    `base` is the commit-log offset of the window. Stops in front of anything that is no whole
-    record; a record whose fields contradict each other is passed over.
+    `base` is the commit-log offset of the window. The search stops before anything that is no whole
+    record, and skips records whose fields contradict each other.
     """
     columns = read_columns(window, 0, len(window), base)
     if not len(columns):
@@ -63,7 +65,7 @@ def find_keys(window: bytearray, base: int) -> KeyBatch:
 
 
 def keys_of(window: bytearray | memoryview, columns: RecordColumns, base: int) -> IndexKeys:
-    """The keys of records of a window whose places are known."""
+    """Return the keys of the records in a window, whose positions `columns` has."""
     indexed = columns.fit & (columns.sys_flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK)
     if not indexed.all():
         columns = columns.select(indexed)
@@ -74,7 +76,7 @@ def keys_of(window: bytearray | memoryview, columns: RecordColumns, base: int) -
     words = texts.words(texts.values(KEYS))
     if len(words[0]):
         owners = np.concatenate((owners, words[0]))
-        # Stable: a message's unique id comes first, then its keys in their order.
+        # A stable sort keeps a message's unique id first, then its keys in their order.
         order = np.argsort(owners, kind="stable")
         owners = owners[order]
         starts = np.concatenate((starts, words[1]))[order]

@@ -1,4 +1,6 @@
-"""Slots and entries of an index file, written many at once (layout: `cometmq.store.index_file`)."""
+"""Write many entries of an index file, and their slots, at once (layout:
+`cometmq.store.index_file`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class IndexTable:
-    """A view of a mapping, which it keeps open. For one thread at a time."""
+    """Numpy arrays over the slots and entries of a mapping, which they keep open. For one thread at
+    a time.
+    """
 
     def __init__(
         self, mapping: mmap, slots_at: int, slot_count: int, entries_at: int, entry_count: int
@@ -28,10 +32,11 @@ class IndexTable:
         self._entries = np.ndarray((entry_count,), _COLUMNS, mapping, entries_at)
 
     def put(self, number: int, keys: IndexKeys, begin_ms: int, *, is_first: bool) -> int:
-        """Write entries from `number` on; how many slots they were the first to use.
+        """Write entries from `number` on; return how many slots they were the first to use.
 
-        Entries count their seconds from `begin_ms`; the file's very first one does so from its
-        predecessor's last, and the others then from the first.
+        The seconds of entries count from `begin_ms`. With `is_first` only the first entry's do, and
+        the others' count from the first entry: `begin_ms` is then the time of the last entry in the
+        file's predecessor.
         """
         size = len(keys.hashes)
         numbers = np.arange(number, number + size, dtype=np.int64)
@@ -48,7 +53,10 @@ class IndexTable:
         return int(np.count_nonzero(previous == 0))
 
     def _chain(self, slots: Ints, numbers: Ints) -> Ints:
-        """Hang new entries into their slots; returns for each the one before it in its slot."""
+        """Put new entries at the heads of their slots' chains.
+
+        Returns for each entry the number of the one before it in its slot, 0 for none.
+        """
         table = self._slots
         order = np.argsort(slots, kind="stable")
         grouped = slots[order]
@@ -58,7 +66,7 @@ class IndexTable:
         last[:-1] = first[1:]
         heads = order[first]
         before = table[slots[heads]].astype(np.int64)
-        # As Java: a number that no entry can have yet is none.
+        # As in Java: a number that no entry can have yet counts as none.
         before[(before <= 0) | (before > numbers[heads])] = 0
         chained = np.empty(len(slots), np.int64)
         chained[1:] = numbers[order[:-1]]

@@ -11,11 +11,11 @@ from cometmq.store.disk import Disk
 
 
 class MappedFile:
-    """`base` is the offset of the file's first byte in its queue, which is also its name.
+    """A file that is mapped on demand. `base` is the offset of its first byte in its queue.
 
     Views handed out keep the mapping alive, and with it the bytes of a file that has been removed.
-    So nothing is ever unmapped by force: `release` drops the reference held here, and the memory
-    goes when the last view of it does. `on_map` is called after each time that the file was mapped.
+    So nothing is ever unmapped by force: `release` drops the reference held here, and the memory is
+    freed with its last view. `on_map` is called after each mapping of the file.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class MappedFile:
 
     @property
     def view(self) -> memoryview:
-        """The whole file; slices of it stay valid after `release`."""
+        """The whole file, read-only; slices of it stay valid after `release`."""
         if self._view is None:
             self._view = memoryview(self.map).toreadonly()
         return self._view
@@ -76,12 +76,18 @@ class MappedFile:
         return self.base + self.size
 
     def write(self, position: int, data: memoryview) -> None:
-        """Write beside the mapping, which shows the bytes then. Blocks; for any thread."""
+        """Write with a system call instead of through the mapping, which shows the bytes
+        afterwards.
+
+        Blocks; for any thread.
+        """
         self._disk.write_at(self.path, position, data)
 
     def populate(self, start: int, end: int) -> None:
-        """Bring a part into memory in one go: touched page by page, what is not there yet would
-        come in a third of the speed. A hint, so it never fails. Blocks.
+        """Bring a part of the file into memory at once, which is three times as fast as page by
+        page.
+
+        A hint, so it never fails. Blocks.
         """
         self._disk.warm(self.map, start - start % PAGE_SIZE, end)
 
@@ -91,7 +97,7 @@ class MappedFile:
             self._disk.warm(self.map, start, min(start + step_bytes, self.size))
 
     def sync(self) -> None:
-        """fdatasync. Blocks; for any thread."""
+        """Sync the file with fdatasync. Blocks; for any thread."""
         self._disk.sync(self.path)
 
     def cut(self, position: int, *, reserve: bool) -> None:
@@ -100,7 +106,7 @@ class MappedFile:
         self._disk.cut(self.path, position, self.size, reserve=reserve)
 
     def reserve(self, start: int, end: int) -> None:
-        """Make sure of the room for a part of the file. Raises StoreFullError."""
+        """Reserve room on the disk for a part of the file. Raises StoreFullError."""
         self._disk.reserve(self.path, start, end)
 
     def release(self) -> None:

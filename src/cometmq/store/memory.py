@@ -1,5 +1,5 @@
-"""What Python's `mmap` cannot do: keep memory from being swapped, and touch pages ahead of use
-without holding the interpreter up (Java: LibC, TransientStorePool, DefaultMappedFile.warmMappedFile).
+"""Do with mapped memory what Python's `mmap` cannot: keep it from being swapped, and touch pages
+ahead of use without the GIL (Java: LibC, TransientStorePool, DefaultMappedFile.warmMappedFile).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def lock(mapping: mmap.mmap) -> str | None:
-    """Keep a mapping in memory; None on success, else why the system refuses and what to do.
+    """Keep a mapping in memory. Return None on success, else why the system refuses and what to do.
 
-    Pages are locked when they are first touched, so a buffer costs what is used of it.
+    Pages are locked when they are first touched, so a buffer costs only the pages in use.
     """
     address = ctypes.c_void_p(_address(mapping))
     size = ctypes.c_size_t(len(mapping))
@@ -44,13 +44,13 @@ def lock(mapping: mmap.mmap) -> str | None:
 def populate(mapping: mmap.mmap, start: int, end: int) -> None:
     """Bring the pages of a part into memory without changing them; a hint, so it never fails.
 
-    `start` is a multiple of the page size. Releases the GIL, but for a mapping that is read-only.
+    `start` is a multiple of the page size. Releases the GIL, except for a read-only mapping.
     """
     with suppress(AttributeError, ValueError, OSError):
         try:
             address = _address(mapping)
         except TypeError:
-            # Python tells no address of what cannot be written.
+            # Python does not give the address of a read-only mapping.
             mapping.madvise(_MADV_POPULATE_READ, start, end - start)
             return
         _libc.madvise(
@@ -59,5 +59,6 @@ def populate(mapping: mmap.mmap, start: int, end: int) -> None:
 
 
 def _address(mapping: mmap.mmap) -> int:
-    # The export ends with this expression; the mapping must outlive the address.
+    # Nothing holds the mapping's buffer after this expression: the mapping must outlive the
+    # address.
     return ctypes.addressof(ctypes.c_char.from_buffer(mapping))

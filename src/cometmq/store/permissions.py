@@ -1,7 +1,8 @@
-"""A store is for its owner alone: messages, and the files that say who may have them.
+"""Keep a store for its owner alone: the messages, and the files that say who may have them.
 
-What is made here has 0600 and 0700 whatever the umask. What Java's broker made has 0644 and 0755 under
-the usual one; a start closes that too, and says so. In a directory that is closed nothing needs closing.
+The store makes its own files with 0600 and its directories with 0700, whatever the umask. Java's
+broker makes them with 0644 and 0755 under the usual umask; a start takes these rights away, too,
+and logs it. The contents of a directory that others cannot enter are left as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from cometmq.store.disk import Disk
 
 log = structlog.get_logger(__name__)
 
-# A root directory with anything else in it may be there for others, too (`/tmp`, a home directory).
+# A root directory with any other name in it may be meant for others, too (`/tmp`, a home
+# directory).
 _NAMES_IN_ROOT: Final = frozenset(
     {
         "abort",
@@ -38,9 +40,10 @@ _NAMES_IN_ROOT: Final = frozenset(
 
 
 def restrict_to_owner(config: StoreConfig, disk: Disk) -> None:
-    """Take the rights of group and others from what a store consists of; one log line if any had some.
+    """Take the rights of group and others from the store's files and directories, and log it if any
+    had such rights.
 
-    Links are not followed. What cannot be changed is named in the line.
+    Links are not followed. A second log line names paths that stay open to others.
     """
     root = config.store_path_root_dir
     closed: list[Path] = []

@@ -1,16 +1,20 @@
-"""`queues.json` beside the log: what no look at the files can tell (no counterpart in Java).
+"""Keep `queues.json` beside the log: facts that no other file of the store tells.
 
-{"deleted": {TOPIC: P}, "queues": {TOPIC: {QUEUE_ID: [MIN, FIRST, NEXT, LAST]}}, "index": {FILE: END}}
+{"deleted": {TOPIC: P},
+ "queues": {TOPIC: {QUEUE_ID: [MIN, FIRST, NEXT, LAST]}},
+ "index": {FILE: END}}
 
-deleted  records of the topic below commit-log offset P belong to a topic that was deleted: a rebuild
-         leaves them out, else they would come back, and under offsets that the topic's new messages
-         have got
-queues   how far each queue was at a start or stop: its first and its next queue offset, commit-log
-         offsets of its first and its last message. Queues only grow at one end and only shrink with
-         the log at the other, so one that falls short of this was removed, cut or replaced by hand
-index    commit-log offset of the last message that an index file knows
+deleted  the topic was deleted when the log ended at commit-log offset P. A rebuild leaves out its
+         records below P: else they would come back, at queue offsets that the topic's new messages
+         have got meanwhile
+queues   how far each queue was at a start or stop: its first and its next queue offset, and the
+         commit-log offsets of its first and its last message. A queue only grows at one end and
+         only shrinks with the log at the other. So a queue that is shorter than noted was removed,
+         cut or replaced by hand
+index    commit-log offset of the last message that an index file has an entry for
 
-A store without the file, as Java leaves it, is used as Java would.
+Java has no counterpart. A store without the file, such as Java leaves, is used as Java would use
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ _QUEUE_FIELDS: Final = 4
 
 
 class KnownQueue(NamedTuple):
-    """Queue offsets of the first and the next message, commit-log offsets of first and last."""
+    """A queue's noted state: queue offsets of the first and the next message, and commit-log
+    offsets of the first and the last.
+    """
 
     min_offset: int
     first_physical: int
@@ -43,7 +49,7 @@ class KnownQueue(NamedTuple):
 
 
 class QueueLedger:
-    """The file's contents. For the store's thread."""
+    """Holds the file's contents. For the store's thread."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -55,7 +61,7 @@ class QueueLedger:
     # -- the file --
 
     def load(self) -> None:
-        """Read the file; one that cannot be read counts as none."""
+        """Read the file; a file with invalid contents counts as none."""
         self.deleted, self.queues, self.index = {}, {}, {}
         if self._disk.size(self.path) is None:
             return
@@ -91,8 +97,9 @@ class QueueLedger:
     # -- deleted topics --
 
     def delete(self, topics: Iterable[str], log_end: int) -> None:
-        """Note that the records of `topics` below `log_end` are nobody's. Raises StoreError; then
-        nothing is noted.
+        """Note that the records of `topics` below `log_end` belong to deleted topics.
+
+        Raises StoreError; then nothing is noted.
         """
         before = self.deleted
         self.deleted = {**before, **dict.fromkeys(topics, log_end)}
@@ -103,10 +110,10 @@ class QueueLedger:
             raise
 
     def follow_log(self, min_offset: int, end: int) -> bool:
-        """Forget deletions whose records have left the log; True if any is for behind its end.
+        """Forget deletions whose records have left the log; cut those noted behind its end.
 
-        After a power loss the log may end before the place of a deletion, and what is written
-        there next belongs to the topic's new life.
+        Returns whether any was noted behind the end. After a power loss the log may end before the
+        offset of a deletion. Records written there next are new messages of the topic.
         """
         is_behind = any(offset > end for offset in self.deleted.values())
         self.deleted = {
@@ -115,7 +122,9 @@ class QueueLedger:
         return is_behind
 
     def left_over(self, queues: QueueTable, log_end: int) -> list[QueueKey]:
-        """Queues of deleted topics that are still there: a crash came between note and removal."""
+        """Return the queues of deleted topics that are still there, because a crash came after the
+        deletion was noted and before the queues were removed.
+        """
         found = []
         for queue in queues:
             deleted_at = self.deleted.get(queue.topic, 0)
@@ -134,7 +143,7 @@ class QueueLedger:
     # -- queues and index --
 
     def take(self, queues: QueueTable, index: Mapping[str, int]) -> None:
-        """Note how far everything is; what must be on disk already."""
+        """Note how far queues and index files are; all of it must be on disk already."""
         self.queues = {}
         for queue in queues:
             known = _state(queue)
@@ -145,7 +154,9 @@ class QueueLedger:
         self.index = dict(index)
 
     def fallen_short(self, queues: QueueTable, log_min_offset: int, log_end: int) -> list[QueueKey]:
-        """Queues that once were longer than they are, of messages that the log holds."""
+        """Return the queues that are shorter than noted, although the log still holds the messages
+        that they lack.
+        """
         return [
             key
             for key, known in self.queues.items()

@@ -1,4 +1,4 @@
-"""All consume queues of a store (Java: ConsumeQueueStore). Directory: TOPIC/QUEUE_ID/files."""
+"""Keep all consume queues of a store (Java: ConsumeQueueStore). Files: TOPIC/QUEUE_ID/FILE."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from cometmq.store.mapped_file_queue import MappedFileQueue
 
 log = structlog.get_logger(__name__)
 
-# What a directory can be named; also the longest topic that Java's store takes.
+# The longest name of a directory, and also the longest topic that Java's store takes.
 MAX_TOPIC_BYTES = 255
-# Queues whose files are mapped at once. Linux lets a process have 65,530 mappings.
+# Bounds of how many queues have their files mapped at once. Linux lets a process have 65,530
+# mappings.
 MIN_MAPPED = 64
 MAX_MAPPED = 16_384
 
 
 @dataclasses.dataclass(frozen=True)
 class Extensions:
-    """What consume queues keep beside their units; read wherever there is a file.
+    """Settings of the consume queues' extensions. A queue that has extension files reads them
+    always.
 
-    With `enabled` it is written; `bit_map_of` then calculates the bit maps of messages.
+    With `enabled` queues also write them; `bit_map_of` then calculates the bit maps of messages.
     """
 
     directory: Path
@@ -41,8 +43,9 @@ class Extensions:
 class QueueTable:
     """The queues by topic and queue id. A queue's files appear with its first message.
 
-    So many queues keep their files mapped, each for a descriptor, as a quarter of the open files that
-    the process may have: the one that was mapped longest ago gives its mappings up for the next.
+    A mapped file costs a descriptor. So the number of queues that keep their files mapped is
+    limited to a quarter of the open files that the process may have: before one more is mapped, the
+    queue that was mapped longest ago gives its mappings up.
     """
 
     def __init__(
@@ -66,14 +69,14 @@ class QueueTable:
         self._mapping = threading.Lock()
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        """A snapshot, so that another thread can walk it while queues are added."""
+        """Iterate over a snapshot, so that another thread can do so while queues are added."""
         return iter(list(self._queues.values()))
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.get((topic, queue_id))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, created when there is none.
+        """Return the queue, and create it first if there is none.
 
         Raises MessageIllegalError for a topic that cannot be a directory's name.
         """
@@ -92,7 +95,7 @@ class QueueTable:
         return queue
 
     def flush(self, least_pages: int) -> None:
-        """Sync queues of which so many pages wait, with 0 all that have anything, side by side."""
+        """Sync the queues with `least_pages` pages or more to write; with 0 all, in threads."""
         if least_pages:
             for queue in self:
                 queue.flush(least_pages)
@@ -140,9 +143,10 @@ class QueueTable:
         )
 
     def load(self, *, repair: bool) -> bool:
-        """Find the queues on disk; returns whether all of them could be used.
+        """Find the queues on disk; return whether all of them could be used.
 
-        With `repair` one with damaged files is removed: the log can rebuild it.
+        With `repair` remove a queue with damaged files, which the log can rebuild; without, raise
+        StoreCorruptError.
         """
         intact = True
         for topic in self._disk.names(self._directory):
@@ -164,13 +168,13 @@ class QueueTable:
         return intact
 
     def truncate(self, log_end: int) -> None:
-        """Drop the units of records at `log_end` and behind from all queues, and sync that."""
+        """Drop the units of records at `log_end` and behind from all queues, and sync them."""
         self._disk.side_by_side(
             [partial(queue.truncate, log_end, clear=True) for queue in self._queues.values()]
         )
 
     def remove_topic(self, topic: str) -> list[int]:
-        """Delete the queues of a topic; returns their ids."""
+        """Delete the queues of a topic; return their ids."""
         ids = [queue_id for name, queue_id in self._queues if name == topic]
         for queue_id in ids:
             queue = self._queues.pop((topic, queue_id))
@@ -186,7 +190,7 @@ class QueueTable:
             self._disk.remove_tree(self._extensions.directory / topic)
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
-        """Delete one queue, which must exist, and its topic's directory with the last one."""
+        """Delete one queue, which must exist, and with the topic's last queue its directory."""
         queue = self._queues.pop((topic, queue_id))
         queue.remove_files()
         self._mapped.pop(queue, None)

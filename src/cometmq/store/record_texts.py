@@ -1,4 +1,4 @@
-"""Topics and properties of many records at once, taken apart by numpy."""
+"""Take the topics and properties of many records apart at once, with numpy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pieces = tuple[Ints, Ints, Ints]
 _NAME_END: Final = 1
 _ENTRY_END: Final = 2
 _BLANK: Final = 0x20
-# Longer texts are not hashed here: a row of the matrix that hashes the others has this width.
+# The longest text that is hashed here, as the matrix that hashes texts has rows of this width.
 LONGEST: Final = 128
 _POWERS: Final = np.array(
     [pow(31, LONGEST - 1 - place, 1 << 32) for place in range(LONGEST)], np.uint32
@@ -24,48 +24,51 @@ _POWERS: Final = np.array(
 
 
 class RecordTexts:
-    """The texts of records, at least one, all of which `fit`.
+    """The texts of at least one record. The columns must say of all records that they `fit`.
 
-    They stand side by side in one array, as `topic 02 02 properties 02`, so that every entry of the
-    properties has an 02 on both sides. Places are those in this array.
+    The texts stand side by side in one array, as `topic 02 02 properties 02`, so that every
+    property has an 02 on both sides. Starts, ends and places are indexes into this array.
     """
 
     def __init__(self, window: bytearray | memoryview, columns: RecordColumns) -> None:
         places = zip(columns.topic_starts.tolist(), columns.ends.tolist(), strict=True)
         pieces = [window[start:end] for start, end in places]
-        # In front of it all the room that a row of `_rows` reaches back, and an 02 behind it.
+        # Zeros come first, because a row of `_rows` reaches so far back, and then an 02.
         joined = bytearray((_ENTRY_END,)).join([bytes(LONGEST - 1), *pieces, b""])
         self._joined = joined
         self._text: Bytes = np.frombuffer(joined, np.uint8)
         lengths = columns.ends - columns.topic_starts + 1
         self.starts = np.cumsum(lengths) - lengths + LONGEST
         self.topic_ends = self.starts + (columns.topic_ends - columns.topic_starts)
-        # The length of the properties stood there.
+        # These two bytes held the length of the properties.
         self._text[self.topic_ends] = _ENTRY_END
         self._text[self.topic_ends + 1] = _ENTRY_END
         self._entries_end: Ints = np.flatnonzero(self._text == _ENTRY_END)
         self._first_letters = gather(self._text, ">u4", self._entries_end[:-1] + 1)
 
     def owners(self, places: Ints) -> Ints:
-        """Which records the places belong to."""
+        """Return the indexes of the records that the places belong to."""
         return np.searchsorted(self.starts, places, "right") - 1
 
     def with_zeros(self) -> Ints:
-        """The records whose topic or properties hold a zero byte."""
+        """Return the indexes of the records whose topic or properties hold a zero byte."""
         return np.unique(self.owners(np.flatnonzero(self._text[LONGEST:] == 0) + LONGEST))
 
     def values(self, name: str) -> Pieces:
-        """The property's value, for each record that has it; `name` has four letters or more."""
+        """Return the property's value for each record that has it.
+
+        `name` must have four letters or more.
+        """
         encoded = name.encode()
         at = np.flatnonzero(self._first_letters == int.from_bytes(encoded[:4], "big"))
         for place, letter in enumerate(encoded[4:] + bytes((_NAME_END,)), 5):
-            # Too long a name to be there leads past the end of the text at most to its last byte.
+            # Near the end of the text look at its last byte instead: it is no letter of any name.
             letters = np.minimum(self._entries_end[at] + place, len(self._text) - 1)
             at = at[self._text[letters] == letter]
         starts = self._entries_end[at] + len(encoded) + 2
         ends = self._entries_end[at + 1]
         owners = self.owners(starts)
-        # Of a property that stands twice the last one counts, but none without a value.
+        # If a property stands twice, the last one counts. A property without a value never counts.
         valued = (ends > starts) & (starts > self.topic_ends[owners])
         if not valued.all():
             owners, starts, ends = owners[valued], starts[valued], ends[valued]
@@ -74,7 +77,7 @@ class RecordTexts:
         return (owners, starts, ends) if last.all() else (owners[last], starts[last], ends[last])
 
     def words(self, values: Pieces) -> Pieces:
-        """The blank-separated words of values, without empty ones."""
+        """Split values at blanks and return the words, without empty ones."""
         owners, starts, ends = values
         if not len(owners):
             return values
@@ -91,8 +94,8 @@ class RecordTexts:
         return owners[full], starts[full], ends[full]
 
     def hashes(self, starts: Ints, ends: Ints) -> tuple[Hashes, Bools]:
-        """String.hashCode of pieces of text, and which of them are wrong: those not of ASCII, or
-        longer than LONGEST.
+        """Return Java's String.hashCode of pieces of text, and which of these hashes are wrong:
+        those of pieces that are not ASCII or longer than LONGEST.
         """
         lengths = ends - starts
         units = self._rows(lengths, ends)
@@ -103,7 +106,7 @@ class RecordTexts:
         return hashes, strange
 
     def _rows(self, lengths: Ints, ends: Ints) -> npt.NDArray[np.uint8]:
-        """A row holds the bytes up to a piece's end, of which those before its start are zeros."""
+        """Return a matrix with a row for each piece: zeros, then the piece up to its end."""
         width = int(min(lengths.max(initial=1), LONGEST))
         rows: Bytes = np.ndarray(
             (len(self._text) - width + 1, width), np.uint8, self._joined, strides=(1, 1)
@@ -114,7 +117,11 @@ class RecordTexts:
         return units
 
     def same_topics(self, others: Ints) -> Bools:
-        """Whether each record's topic is that of the record of index `others`, up to LONGEST bytes."""
+        """Say of each record whether it has the same topic as the record with its index in
+        `others`.
+
+        Of longer topics only the last LONGEST bytes and the lengths are compared.
+        """
         lengths = self.topic_ends - self.starts
         rows = self._rows(lengths, self.topic_ends)
         same: Bools = (rows == rows[others]).all(axis=1) & (lengths == lengths[others])

@@ -1,11 +1,12 @@
-"""Opening a store: find the end of the log, make the consume queues agree with it.
+"""Recover a store when it is opened: find the end of the log, make the consume queues agree with
+it.
 
 Java: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally.
 
-After a clean stop everything up to the end of the last queued record is known to have been on disk:
-the last three files are checked up to there, and what may lie behind is taken in. Otherwise the scan
-starts at the newest file whose first record is older than the checkpoint vouches for, and no queue
-unit behind that place is trusted.
+After a clean stop everything up to the end of the last queued record is known to have been on disk.
+Recovery checks the last three files up to that record, and puts records behind it into their
+queues. After a crash the scan starts at the newest file whose first record the checkpoint vouches
+for, and no queue unit of a record behind that place is trusted.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from cometmq.store.scan import ScannedRecord, check_record, find_record
 
 log = structlog.get_logger(__name__)
 
-# Of the newest ones, after a clean stop.
+# How many of the newest files are checked after a clean stop.
 _CHECKED_FILES: Final = 3
-# (bytes of the log scanned, bytes there are)
+# Called with: bytes of the log scanned, bytes to scan.
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What opening did. `reason` says what stands at `end` when it is not the log's plain end."""
+    """What recovery did. `reason` says what stands at `end` if that is not the log's plain end."""
 
     clean: bool
     start: int
@@ -71,11 +72,11 @@ class Recoverer:
         self._rebuild_queues = rebuild_queues
         self._progress = progress
         self._last_timestamp = 0
-        # Whether a refusal leaves the store as it was.
+        # Whether a StoreCorruptError leaves the store just as a clean stop left it.
         self.untouched = clean
 
     def run(self) -> Recovery:
-        """Raises StoreCorruptError when messages that were safely on disk are damaged."""
+        """Recover the store. Raises StoreCorruptError if messages that were flushed are damaged."""
         if not self._log.files.files:
             self._queues.remove_all()
             return Recovery(self._clean, 0, 0, "", 0, 0, 0)
@@ -97,8 +98,8 @@ class Recoverer:
         return recovery
 
     def _complete_queues(self, recovery: Recovery) -> Recovery:
-        """Build anew what somebody has removed, cut or replaced of queues that nothing was written
-        to since: a scan of the newest files does not meet their records.
+        """Rebuild queues that are shorter than the ledger notes: somebody removed, cut or replaced
+        their files. The scan of the newest files does not mend a queue with no message in them.
         """
         short = self._ledger.fallen_short(self._queues, self._log.min_offset, recovery.end)
         if not short:
@@ -114,7 +115,7 @@ class Recoverer:
         return self._replay(self._log.min_offset, fill_gaps=True)
 
     def _recover_from(self, start: int) -> Recovery:
-        """Replay from `start`, trusting no queue unit behind it."""
+        """Replay the log from `start`, after dropping all queue units of records from there on."""
         self._queues.truncate(start)
         return self._replay_or_rebuild(start)
 
@@ -127,15 +128,20 @@ class Recoverer:
             return self._replay(self._log.min_offset, fill_gaps=True)
 
     def _distrust_queues(self) -> None:
-        """What is built anew is not on disk before the next flush, whatever the checkpoint has said
-        of units in the same places: after a crash on the way nothing of them may be trusted.
+        """Make the checkpoint vouch for no queue unit any more.
+
+        Rebuilt units are not on disk before the next flush, but the checkpoint may still vouch for
+        older units in the same places. After a crash before that flush none may be trusted.
         """
         if self._checkpoint.logics_msg_timestamp:
             self._checkpoint.logics_msg_timestamp = 0
             self._checkpoint.flush()
 
     def _clean_start(self) -> int | None:
-        """End of the last queued record; None when the log contradicts its queues."""
+        """Return the end of the last queued record; None if the log contradicts its queues.
+
+        Returns the start of the log if the queues are to be rebuilt or have no unit of the log.
+        """
         for queue in self._queues:
             queue.recover(self._log.files.end)
         last = max(
@@ -153,9 +159,10 @@ class Recoverer:
         return last.physical_offset + last.size
 
     def _check_newest_files(self, last: int) -> None:
-        """Every record of the last three files before the one at `last`, which is sound.
+        """Check the records of the last three files before the one at `last`, which is sound.
 
-        Java: CommitLog.recoverNormally, which cuts the log off at damage (decision 36). Raises StoreCorruptError for damage that came since the stop.
+        Raises StoreCorruptError for damage, which must have come after the stop. Java's
+        CommitLog.recoverNormally cuts the log off at damage instead (decision 36).
         """
         from cometmq.store.batch_scan import BatchScan
 
@@ -194,7 +201,7 @@ class Recoverer:
     def _replay(self, start: int, *, fill_gaps: bool) -> Recovery:
         if start >= self._log.files.end:
             return Recovery(self._clean, start, start, "", 0, 0, self._last_timestamp)
-        # They load numpy, which takes longer than all else at the start of an empty store.
+        # These modules load numpy, which takes longer than all else at the start of an empty store.
         from cometmq.store.batch_dispatch import BatchDispatcher
         from cometmq.store.batch_scan import BatchScan
 
@@ -240,22 +247,24 @@ class Recoverer:
             self._refuse_damage(recovery)
             say = log.warning if recovery.reason else log.info
             say("the commit log is cut", offset=end, reason=recovery.reason or "nothing follows")
-        # What a crash left behind the end must not be taken for records once the log grows there.
+        # Bytes that a crash left behind the end must not look like records once the log grows
+        # there.
         files.truncate(end, clear=not as_left)
         for queue in self._queues:
             last = queue.last_message()
             if last is not None and last.physical_offset >= end:
                 queue.truncate(end, clear=True)
             queue.correct_min_offset(self._log.min_offset)
-            # An idle queue needs no mappings.
+            # A queue without messages to come needs no mappings.
             queue.release()
         self._log.start_writing_at(end, recovery.last_store_timestamp)
         files.flushed = end if as_left else recovery.start
 
     def _refuse_damage(self, recovery: Recovery) -> None:
-        """Messages that were flushed are not thrown away because one before them is damaged.
+        """Raise StoreCorruptError if flushed messages follow damage: they must not be thrown away.
 
-        What a crash kept from the disk looks the same, but was stored after the last flush.
+        Records that a crash kept from the disk look the same as damage, but were stored after the
+        last flush.
         """
         flushed_until = self._checkpoint.physic_msg_timestamp
         if recovery.last_store_timestamp >= flushed_until:

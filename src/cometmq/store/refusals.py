@@ -1,4 +1,6 @@
-"""Why the store takes no messages, and how often it said so (Java: RunningFlags, isOSPageCacheBusy)."""
+"""Keep the causes why the store refuses messages, and count refusals (Java: RunningFlags,
+isOSPageCacheBusy).
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,16 @@ from cometmq.errors import StoreBusyError, StoreError
 
 
 class RefusalCause(Enum):
-    """Values name the counters. Of several causes in force the first is told."""
+    """Why a message is refused. If several causes are in force, the first one here is reported.
+
+    The values name the counters.
+    """
 
     CLOSED = "store_closed"
     DISK_FAILED = "disk_failed"
     DISK_FULL = "disk_full"
     PAGE_CACHE_BUSY = "page_cache_busy"
-    # These belong to one message and are never in force.
+    # The following refuse a single message and are never in force.
     NO_SPACE = "no_space"
     NO_BUFFER = "no_buffer"
     NO_DESCRIPTOR = "no_descriptor"
@@ -25,10 +30,10 @@ class RefusalCause(Enum):
 
 
 class Refusals:
-    """The causes in force, each with the error that it raises, and a counter for every cause.
+    """Keeps the causes in force, each with the error that it raises, and a counter for every cause.
 
-    `changed` gets the error to raise from now on, or None. Causes may be set and lifted by any
-    thread; the counters belong to the store's.
+    `changed` is called with the error to raise from now on, or None. Any thread may set and lift
+    causes; the counters belong to the store's thread.
     """
 
     def __init__(self, changed: Callable[[StoreError | None], None]) -> None:
@@ -39,7 +44,7 @@ class Refusals:
 
     @property
     def current(self) -> StoreError | None:
-        """What an append would raise now."""
+        """The error that an append would raise now, or None."""
         return next(
             (self._in_force[cause] for cause in RefusalCause if cause in self._in_force), None
         )
@@ -48,7 +53,7 @@ class Refusals:
         return cause in self._in_force
 
     def error(self, cause: RefusalCause) -> StoreError | None:
-        """What a cause in force raises, None if it is not."""
+        """Return the error that a cause raises; None if the cause is not in force."""
         return self._in_force.get(cause)
 
     def set(self, cause: RefusalCause, error: StoreError) -> None:
@@ -58,7 +63,7 @@ class Refusals:
             self._changed(self.current)
 
     def lift(self, cause: RefusalCause) -> None:
-        """Idempotent."""
+        """Stop refusing for this cause; nothing happens if it is not in force."""
         with self._lock:
             if self._in_force.pop(cause, None) is not None:
                 self._changed(self.current)
@@ -67,10 +72,10 @@ class Refusals:
         self.counts[cause] += 1
 
     def refuse(self) -> NoReturn:
-        """Count and raise what is in force."""
+        """Count a refusal and raise the error of the first cause in force; there must be one."""
         cause = next(cause for cause in RefusalCause if cause in self._in_force)
         self.count(cause)
-        # The same error is raised many times: each raise would lengthen its traceback.
+        # The same error object is raised many times, and each raise would lengthen its traceback.
         raise self._in_force[cause].with_traceback(None)
 
 
@@ -78,9 +83,9 @@ class PageCacheWatch:
     """Refuses messages while the page cache is behind: after an append that was blocked for longer
     than `limit_ms`, and while a flush takes longer than that.
 
-    Java looks how long another thread has held the append lock. Here one thread appends, so a
-    blocked append cannot refuse the messages behind it before it ends; they are refused for as
-    long as the limit then, which lets the disk catch up.
+    Java checks how long another thread has held the append lock. Here one thread appends, so while
+    an append is blocked nothing can refuse the messages behind it. When it ends, messages are
+    refused for `limit_ms`, which lets the disk catch up.
     """
 
     def __init__(self, limit_ms: int, monotonic: Callable[[], float], refusals: Refusals) -> None:
@@ -90,12 +95,12 @@ class PageCacheWatch:
         self._refusals = refusals
         self._until = 0.0
         self._flush_began: float | None = None
-        # How many appends took how many ms; of those that had to wait and took 1 ms or longer.
+        # By duration in ms: how many appends had to wait and took so long, 1 ms or longer.
         self.slow_appends: dict[int, int] = {}
         self.longest_append_ms = 0
 
     def append_took(self, began: float) -> None:
-        """Tell of an append that had to wait for pages or a file since `began`."""
+        """Note the end of an append that began at `began` and had to wait for pages or a file."""
         now = self._monotonic()
         took_ms = int((now - began) * 1000)
         if took_ms > 0:
@@ -106,15 +111,15 @@ class PageCacheWatch:
             self._refuse("an append", now - began)
 
     def flush_begins(self) -> None:
-        """For the flushing thread."""
+        """Note that a flush begins. For the flushing thread."""
         self._flush_began = self._monotonic()
 
     def flush_ends(self) -> None:
-        """For the flushing thread."""
+        """Note that the flush has ended. For the flushing thread."""
         self._flush_began = None
 
     def look(self) -> None:
-        """Refuse or admit as the state is now; call it a few times per limit."""
+        """Refuse or admit messages by the state of now; call this a few times per `limit_ms`."""
         began = self._flush_began
         now = self._monotonic()
         if began is not None and now - began > self._limit_s:
@@ -123,7 +128,7 @@ class PageCacheWatch:
             self._refusals.lift(RefusalCause.PAGE_CACHE_BUSY)
 
     def _refuse(self, what: str, blocked_s: float) -> None:
-        # The beginning is what Java's clients and operators look for.
+        # Java's clients and operators look for the text's beginning.
         self._refusals.set(
             RefusalCause.PAGE_CACHE_BUSY,
             StoreBusyError(

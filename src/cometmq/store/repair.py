@@ -1,9 +1,10 @@
-"""Bringing a damaged store back into a state that a broker can start on.
+"""Repair a damaged store so that a broker can start on it.
 
-What the log has lost stays lost and is declared as lost: bytes between good records become a record
-that no queue and no reader sees (a rolled-back transaction), the end of a file becomes a blank
-record. Queues get placeholders for it when they are rebuilt, so no offset changes its message. The
-bytes that are overwritten are kept in a directory `repair-…` of the store.
+Messages that the log has lost stay lost, and the repair declares them as lost: damaged bytes
+between good records become a record that no queue and no reader sees (a rolled-back transaction),
+and a damaged end of a file becomes a blank record. Rebuilt queues get placeholders for the lost
+messages, so every other message keeps its offset. The overwritten bytes are kept in a directory
+`repair-…` of the store.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _WITHOUT_END_S: Final = 1e9
 
 @dataclass
 class RepairPlan:
-    """What a repair would do, in order; `texts` says it to a person."""
+    """The steps of a repair, in order; `texts` describes them for a person."""
 
     texts: list[str] = field(default_factory=list)
     short_files: list[Path] = field(default_factory=list)
@@ -52,7 +53,7 @@ def check(
 ) -> tuple[OfflineStore, Report]:
     """Check a whole store; `progress(what)` gives the callback for a part of the work.
 
-    The store returned is no longer kept from brokers.
+    The lock is gone on return: a broker may then open the returned store.
     """
     with open_offline(config, disk) as store:
         return store, check_open(store, progress)
@@ -67,7 +68,10 @@ def check_open(
 
 
 def plan_repair(store: OfflineStore, report: Report) -> RepairPlan:
-    """Raises StoreUnusableError for what no repair can put in order."""
+    """Plan the steps that repair what the report found.
+
+    Raises StoreUnusableError if no repair can put the store in order.
+    """
     plan = RepairPlan()
     size = store.config.mapped_file_size_commit_log
     for bad in store.bad_files:
@@ -113,7 +117,7 @@ def repair(
     stamp: str,
     progress: Callable[[str], Progress | None] = lambda _: None,
 ) -> None:
-    """Do what `plan` says; `stamp` names the directory for what is overwritten.
+    """Carry out `plan`; `stamp` names the directory that keeps the overwritten bytes.
 
     Raises StoreLockedError when a broker runs on the store, StoreUnusableError when this user may
     not write it, StoreFullError when the disk is full.
@@ -122,7 +126,8 @@ def repair(
     check_usable(config, disk)
     lock = disk.lock(config.lock_path)
     try:
-        # From here on a crash must not look like a clean stop; nothing is vouched for.
+        # From here on a crash must not look like a clean stop, and no checkpoint may vouch for
+        # anything.
         disk.write(config.abort_path, b"repair")
         disk.remove(config.checkpoint_path)
         for path in plan.short_files:
@@ -149,14 +154,15 @@ def _make_blank(disk: Disk, path: Path, size: int) -> None:
 
 
 def _give_up_damage(store: OfflineStore, kept: Path, progress: Progress | None) -> None:
-    """Overwrite damaged parts that good records follow; recovery cuts off the tail by itself."""
+    """Overwrite the damaged parts that good records follow; recovery itself cuts off the tail."""
     damages: list[Damage] = []
     for found in store.records(progress):
         if isinstance(found, Damage):
             if not found.is_tail:
                 damages.append(found)
             continue
-        # Times in the log never go back, and before the first record there is no other one.
+        # A damaged part gets the time of the record behind it: times in the log never go back, and
+        # a part at the start of the log has no record before it.
         for damage in damages:
             _give_up(store, damage, kept, found.store_timestamp)
         damages.clear()
@@ -171,7 +177,7 @@ def _give_up(store: OfflineStore, damage: Damage, kept: Path, timestamp: int) ->
     size = damage.end_position - damage.position
     at_end = damage.end_position == file.size
     if at_end or size < MIN_RECORD_SIZE + len(_LOST):
-        # Where no record fits, the rest of the file goes with it.
+        # Where no record fits, give up the rest of the file.
         filler = BLANK.pack(file.size - damage.position, MAGIC_BLANK)
     else:
         filler = encode_record(
@@ -192,7 +198,7 @@ def _give_up(store: OfflineStore, damage: Damage, kept: Path, timestamp: int) ->
 
 
 def _rebuild(config: StoreConfig, disk: Disk, clock: Clock, progress: Progress | None) -> None:
-    """A start as after a crash that vouches for nothing, and a clean stop."""
+    """Open the store as after a crash, without a checkpoint, complete the index, and close it."""
     store = MessageStore(config, clock=clock, store_host=_HOST, disk=disk)
     store.open(progress)
     try:

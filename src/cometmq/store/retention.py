@@ -1,12 +1,14 @@
-"""Which files of the commit log go, when and why (Java: CleanCommitLogService).
+"""Decide which files of the commit log are deleted, when and why (Java: CleanCommitLogService).
 
-`plan` decides from what it is given, so the broker's timer and `cometmq store explain` cannot
+`plan` decides only by its arguments, so the broker's timer and `cometmq store explain` cannot
 disagree. Nothing here touches a file.
 
-Files go oldest first, and the newest never. One goes when its last change is `fileReservedTime` ago
-and one of these holds: the hour is one of `deleteWhen`, an operator asked for it, or the disk is
-fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceCleanForciblyRatio` its age does not matter,
-unless `cleanFileForciblyEnable` is false. Above `diskSpaceWarningLevelRatio` messages are refused, until the disk is below the ratio before.
+Files are deleted oldest first, and the newest never. A file is deleted when its last change is
+`fileReservedTime` ago and one of these holds: the hour is one of `deleteWhen`, an operator asked
+for it, or the disk is fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceCleanForciblyRatio` the
+age of a file does not matter, unless `cleanFileForciblyEnable` is false. Above
+`diskSpaceWarningLevelRatio` the store refuses messages, until the disk is no fuller than
+`diskSpaceCleanForciblyRatio`.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from typing import Final, NamedTuple
 from cometmq.store.config import StoreConfig
 
 _HOUR_MS: Final = 3_600_000
-# Java's bounds: a disk is never allowed to run full, nor kept emptier than this.
+# Java's bounds of the ratios: a disk may never run full, and is never kept emptier than this.
 _MAX_USED_BOUNDS: Final = (0.10, 0.95)
 _FORCIBLY_BOUNDS: Final = (0.30, 0.85)
 _WARNING_BOUNDS: Final = (0.35, 0.90)
 
 
 class LogFile(NamedTuple):
-    """A file of the commit log: offset of its first byte, bytes, last change."""
+    """A file of the commit log: offset of its first byte, size in bytes, time of last change."""
 
     base: int
     size: int
@@ -36,7 +38,7 @@ class LogFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """The settings that decide; ratios are fractions."""
+    """The settings by which files are deleted; ratios are fractions."""
 
     hours: frozenset[int]
     reserved_hours: int
@@ -60,7 +62,7 @@ class Policy:
 
     @property
     def forced_rule(self) -> str:
-        """The settings by which a file goes before its time."""
+        """The settings by which a file is deleted before its time, as text."""
         return (
             f"diskSpaceCleanForciblyRatio={self.forcibly_ratio * 100:.0f} and "
             f"cleanFileForciblyEnable={str(self.may_force).lower()}"
@@ -75,7 +77,7 @@ def _clamped(per_cent: int, bounds: tuple[float, float]) -> float:
 
 
 def surprises(config: StoreConfig) -> list[str]:
-    """What the ratios do not do although their values say so; for the log, at the start."""
+    """Describe ratios that do not do what their values say; for the log, at the start."""
     policy = Policy.of(config)
     found = []
     for key, given, used in (
@@ -101,7 +103,7 @@ def surprises(config: StoreConfig) -> list[str]:
 
 
 class Disks(NamedTuple):
-    """Used part, from 0 to 1, of the file systems of the commit log and of the consume queues."""
+    """How full the file systems of commit log and consume queues are, from 0 to 1."""
 
     log_ratio: float
     queue_ratio: float
@@ -112,14 +114,14 @@ class Disks(NamedTuple):
 
 
 class Fate(Enum):
-    """What becomes of a file in the run at hand."""
+    """What a run does with a file."""
 
     DELETED = "deleted"
     KEPT = "kept"
 
 
 class Verdict(NamedTuple):
-    """`when_ms` is when the file goes at the latest known, None when nothing is known."""
+    """The decision on one file. `when_ms` is when it can be deleted; None for never or unknown."""
 
     file: LogFile
     fate: Fate
@@ -129,9 +131,9 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """One run. `full` is the new state of the flag that refuses messages, None to leave it.
+    """The decisions of one run. `full` sets the flag that refuses messages; None leaves it.
 
-    `trigger` says why files may go at all now, "" when they may not.
+    `trigger` says why files may be deleted now; it is "" when they may not.
     """
 
     now_ms: int
@@ -147,15 +149,17 @@ class Plan:
         return [verdict.file for verdict in self.verdicts if verdict.fate is Fate.DELETED]
 
     def goes_early(self, file: LogFile) -> bool:
-        """Whether a file goes although fileReservedTime is not over."""
+        """Say whether a file is deleted although its fileReservedTime is not over."""
         return self.policy.expires_ms(file) > self.now_ms
 
 
 def plan(
     now_ms: int, files: Sequence[LogFile], disks: Disks, policy: Policy, *, manual: bool = False
 ) -> Plan:
-    """What a run at `now_ms` does; `files` are all of the commit log or its oldest, oldest first,
-    in the latter case with one more than a run may delete. `manual`: an operator asked for it.
+    """Decide what a run at `now_ms` does. `manual`: an operator asked for the run.
+
+    `files` are the files of the commit log, oldest first: all of them, or the oldest, one more than
+    a run may delete.
     """
     trigger, forced = _trigger(now_ms, disks, policy, manual)
     verdicts: list[Verdict] = []
@@ -178,7 +182,7 @@ def plan(
 
 
 def _trigger(now_ms: int, disks: Disks, policy: Policy, manual: bool) -> tuple[str, bool]:
-    """Why files may go, and whether their age matters not."""
+    """Return why files may be deleted ("" if they may not), and whether at any age."""
     used = f"the disk is {disks.worst:.0%} full"
     if disks.worst > policy.forcibly_ratio:
         above = f"{used}, above {policy.forcibly_ratio:.0%} (diskSpaceCleanForciblyRatio)"
@@ -204,7 +208,7 @@ def _judge(
     *,
     forced: bool,
 ) -> tuple[str, str]:
-    """Why a file goes or stays, and, if it stays, why those behind it do ("" if it goes)."""
+    """Return why a file is deleted or kept; and if kept, why those behind it are, else ""."""
     expired = policy.expires_ms(file) <= now_ms
     if position == count - 1:
         return "the newest file always stays", "last"
@@ -227,7 +231,10 @@ def _judge(
 
 
 def next_run_ms(now_ms: int, file: LogFile, disks: Disks, policy: Policy) -> int | None:
-    """When a file that stays now can go if the disk stays as full as it is; None for never."""
+    """Return when a file that is kept now can be deleted, if the disk stays as full as it is.
+
+    None for never.
+    """
     if disks.worst > policy.forcibly_ratio and policy.may_force:
         return now_ms
     due = max(now_ms, policy.expires_ms(file))
@@ -237,7 +244,7 @@ def next_run_ms(now_ms: int, file: LogFile, disks: Disks, policy: Policy) -> int
     if moment.hour in policy.hours:
         return due
     for _ in range(48):
-        # By local hours, so that a change of the clocks is no matter.
+        # Go by local hours, so that the start or end of summer time does not matter.
         moment = _local(
             int(moment.replace(minute=0, second=0, microsecond=0).timestamp() * 1000) + _HOUR_MS
         )

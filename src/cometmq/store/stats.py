@@ -1,4 +1,4 @@
-"""What a store holds: messages and bytes by topic and queue, sizes, tags, the span of time."""
+"""Count what a store holds: messages and bytes by topic and queue, sizes, tags, span of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cometmq.store.scan import ScannedRecord
 
 @dataclass
 class QueueStats:
-    """Of one queue; times in ms, sizes in bytes of whole records."""
+    """The figures of one queue; times in ms, sizes in bytes of whole records."""
 
     queue_id: int
     message_count: int = 0
@@ -38,7 +38,7 @@ class QueueStats:
 
 @dataclass
 class TopicStats:
-    """Of one topic; `tags` counts its messages by their tags, "" for those without."""
+    """The figures of one topic; `tags` counts messages by their tags, "" for those without."""
 
     topic: str
     queues: dict[int, QueueStats] = field(default_factory=dict)
@@ -74,7 +74,9 @@ class TopicStats:
 
 @dataclass
 class StoreStats:
-    """`allocated_bytes` is what the files of the log declare, `damaged_bytes` what is no record."""
+    """The figures of a store. `allocated_bytes` is the size of the log's files, `damaged_bytes` how
+    many of these bytes belong to no record.
+    """
 
     topics: dict[str, TopicStats] = field(default_factory=dict)
     log_file_count: int = 0
@@ -82,7 +84,7 @@ class StoreStats:
     damaged_bytes: int = 0
 
     def by_size(self) -> Iterator[TopicStats]:
-        """The topics, largest first."""
+        """Iterate over the topics, largest first."""
         return iter(sorted(self.topics.values(), key=lambda topic: -topic.byte_count))
 
     @property
@@ -95,7 +97,7 @@ class StoreStats:
 
 
 def collect(store: OfflineStore, progress: Progress | None = None) -> StoreStats:
-    """Reads the whole log."""
+    """Collect the figures of a store; this reads the whole log."""
     stats = StoreStats(log_file_count=len(store.log_files), allocated_bytes=store.log_bytes)
     for found in store.records(progress):
         if isinstance(found, Damage):

@@ -61,8 +61,8 @@ class Boundary(Enum):
 
 
 class MessageStore:
-    """`append` and `append_batch` are those of `Appender`, `append_copies` is that of `RecordCopier`,
-    without a call in between.
+    """`append`, `append_batch` and `append_copy` are those of `Appender`, `append_copies` is that of
+    `RecordCopier`, without a call in between.
 
     `store_host` is packed (`cometmq.protocol.ids.pack_host`): what records and message ids name as
     their broker. `clock` gives store timestamps, `wall` (without it `clock`) the time that the file
@@ -140,6 +140,7 @@ class MessageStore:
         self._lock: DirectoryLock | None = None
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
+        self.append_copy = self._appender.append_copy
         self.append_copies = RecordCopier(
             self._appender,
             self.commit_log,

@@ -1,12 +1,12 @@
-"""transientStorePoolEnable: records wait in locked memory before they go to their file
-(Java: TransientStorePool, CommitRealTimeService).
+"""The transient store pool (transientStorePoolEnable): records wait in locked memory before they go
+to their file (Java: TransientStorePool, CommitRealTimeService).
 
 An append writes into a buffer as large as a file instead of the file's mapping, so it never meets a
-page that the kernel is busy writing. Every commitIntervalCommitLog the buffers' new bytes are copied
-to the files in another thread (`commit`), and then the records are put into their consume queues
+page that the kernel is busy writing. Every commitIntervalCommitLog another thread copies the new
+bytes of the buffers to the files (`commit`); then the records are put into their consume queues
 (`publish`). Only committed records can be read, flushed, or found in a queue.
 
-What is lost when the process dies is what was not committed. See docs/decisions.
+When the process dies, the records that were not committed are lost. See docs/decisions.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cometmq.store.scan import LogScan
 
 log = structlog.get_logger(__name__)
 
-# One is written while the other is copied.
+# One buffer is written while the other is copied.
 _MIN_BUFFERS: Final = 2
 
 
 class BufferPool:
-    """At most `count` buffers of `size` bytes, made when first needed."""
+    """Lends at most `count` buffers of `size` bytes, at least two, made when first needed."""
 
     def __init__(self, count: int, size: int) -> None:
         self._left = max(count, _MIN_BUFFERS)
@@ -54,7 +54,7 @@ class BufferPool:
         return len(self._free) + self._left
 
     def take(self) -> mmap.mmap:
-        """A buffer with any contents; there must be one."""
+        """Take a free buffer, which must exist; its contents are arbitrary."""
         if self._free:
             return self._free.popleft()
         assert self._left > 0, "a buffer was taken that is not there"
@@ -67,12 +67,14 @@ class BufferPool:
         return buffer
 
     def give_back(self, buffer: mmap.mmap) -> None:
-        """For any thread."""
+        """Make a buffer free again. For any thread."""
         self._free.append(buffer)
 
 
 class _Filling:
-    """A buffer that stands in for a file; `end` is behind its last record once it is complete."""
+    """A buffer that stands in for a file. Once the blank record is written, `end` is the log offset
+    behind that.
+    """
 
     __slots__ = ("buffer", "end", "file")
 
@@ -83,8 +85,9 @@ class _Filling:
 
 
 class PooledCommitLog(CommitLog):
-    """A commit log whose cursor writes to buffers. `commit` is for any thread, one call at a time
-    or more; the rest for the store's.
+    """A commit log whose cursor writes to buffers.
+
+    Any thread may call `commit`, several at the same time, too; the rest is for the store's thread.
     """
 
     __slots__ = (
@@ -132,7 +135,7 @@ class PooledCommitLog(CommitLog):
         return self._dispatched_timestamp
 
     def dispatched(self, end: int, timestamp: int) -> None:
-        """Tell up to where consume queues know the records."""
+        """Note that the consume queues have units for the records below `end`."""
         self._dispatched_end = end
         self._dispatched_timestamp = timestamp
 
@@ -154,7 +157,7 @@ class PooledCommitLog(CommitLog):
 
     def _write_to(self, file: MappedFile, offset: int) -> None:
         if self._filling:
-            # The blank record stands behind the last one.
+            # The blank record stands behind the last record.
             self._filling[-1].end = self.end + BLANK_SIZE
         filling = _Filling(file, self._pool.take())
         self._filling.append(filling)
@@ -162,12 +165,14 @@ class PooledCommitLog(CommitLog):
         self.map = filling.buffer
 
     def commit(self, least_pages: int = 0) -> int:
-        """Copy what was appended to the files, if so many pages wait; the committed offset.
+        """Copy appended records to the files if at least `least_pages` pages wait.
 
-        Blocks without the GIL. Raises StoreError; what was not copied stays in its buffer.
+        Returns the committed offset. Blocks without the GIL. Raises StoreError; bytes that were not
+        copied stay in their buffers.
         """
         with self._committing:
-            # Timestamp before position, position before buffers: what comes meanwhile waits.
+            # Timestamp before position, position before buffers: a record appended meanwhile is
+            # left to the next call.
             timestamp = self.last_store_timestamp
             end = self.end
             start = self._committed
@@ -197,9 +202,10 @@ class PooledCommitLog(CommitLog):
 
 
 class PendingQueue(ConsumeQueue):
-    """What appends see of a queue: offsets are given out, units follow with `publish`.
+    """Stands in for a consume queue in appends: it gives out offsets, and `publish` later writes
+    the units.
 
-    With `make_readable` that is called for each: for queues whose writer reads what it just wrote.
+    `make_readable` is called after each message, for queues whose writer reads it at once.
     """
 
     __slots__ = ("_make_readable",)
@@ -216,7 +222,7 @@ class PendingQueue(ConsumeQueue):
         return False
 
     def reserve(self, count: int) -> None:
-        """Nothing: the units are written when the disk has their records."""
+        """Do nothing: the units are written when the files have their records."""
 
     def put(self, physical_offset: int, size: int, tags_code: int) -> None:  # noqa: ARG002 - as an append calls it
         self.next_offset += 1
@@ -225,7 +231,7 @@ class PendingQueue(ConsumeQueue):
 
 
 class Publisher:
-    """Puts committed records into their queues and tells of them. For the store's thread."""
+    """Puts committed records into their queues and announces them. For the store's thread."""
 
     def __init__(
         self,
@@ -240,9 +246,9 @@ class Publisher:
         )
 
     def publish(self, limit: int) -> bool:
-        """Publish up to `limit` records; whether more wait.
+        """Publish up to `limit` records; return whether more wait.
 
-        Raises StoreFullError when a queue gets no room: the next call goes on from there.
+        Raises StoreFullError when a queue gets no room; the next call goes on with that record.
         """
         committed = self._log.readable_end
         scan = LogScan(self._log.files, self._log.dispatched_end, check_crc=False)

@@ -1,4 +1,4 @@
-"""A whole cluster inside a test: name servers and brokers on loopback, stores in a temporary place.
+"""Runs a whole cluster inside a test: servers on loopback, stores in a temporary directory.
 
 with Cluster() as cluster:
     with Producer("group", namesrv=cluster.namesrv) as producer: ...

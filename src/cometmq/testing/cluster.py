@@ -1,4 +1,4 @@
-"""A cluster over real sockets and real files, in this process."""
+"""Runs a cluster in this process, over real sockets and real files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cometmq.runtime.portal import LoopThread
 from cometmq.testing.ports import HeldPort
 
 _LOOPBACK = "127.0.0.1"
-# Small files: a test that fills a gigabyte is rare, and one that preallocates it slow.
+# Few tests fill a file of a gigabyte, and preallocating one would make each test slow.
 _SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 10_000),
@@ -34,18 +34,19 @@ def _from_environment() -> dict[str, str]:
 
 
 class Cluster:
-    """`name_servers` name servers and `brokers` masters, named `broker-a`, `broker-b`, …
+    """Runs `name_servers` name servers and `brokers` masters, named `broker-a`, `broker-b`, …
 
-    `properties` are entries of every broker's configuration, under RocketMQ's keys; `directory`
-    keeps the stores there after the end, else they are temporary. As a context manager it runs on a
-    loop thread of its own, as an asynchronous one on the running loop. Ports are free ones, and a
-    server keeps its port while it is stopped and when it is started again.
+    `properties` are entries of every broker's configuration, under RocketMQ's keys. With
+    `directory` the stores lie there and stay after the end; else they are temporary. In `with`, the
+    cluster runs on a loop thread of its own; in `async with`, on the running loop. The cluster
+    chooses free ports, and a server keeps its port while it is stopped and when it is started
+    again.
 
-    Entries in the environment's COMETMQ_TEST_PROPERTIES (`key=value,key=value`) come before
-    `properties`: so a whole test suite can be run with other settings, such as
+    The environment variable COMETMQ_TEST_PROPERTIES (`key=value,key=value`) adds entries, which
+    `properties` override. So a whole test suite can run with other settings, such as
     `transientStorePoolEnable=true`.
 
-    Inside a blocking context the coroutines of this class run by `call`, as in
+    Inside `with`, call the coroutines of this class by `call`, as in
     `cluster.call("restart_broker", 0)`.
     """
 
@@ -72,7 +73,7 @@ class Cluster:
 
     @property
     def namesrv(self) -> str:
-        """The name servers' addresses, as clients take them."""
+        """The name servers' addresses in one text, as clients take it."""
         return ";".join(f"{_LOOPBACK}:{server.port}" for server in self.name_servers)
 
     @property
@@ -83,7 +84,7 @@ class Cluster:
         return directory
 
     async def start(self) -> None:
-        """Start the name servers, then the brokers; returns when all are registered."""
+        """Start the name servers, then the brokers; return when all are registered."""
         if self._directory is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="cometmq-"))
         name_servers, brokers = self._counts
@@ -91,7 +92,7 @@ class Cluster:
             for index in range(name_servers):
                 self.name_servers.append(await self._new_name_server(index, self._free_port()))
             for index in range(brokers):
-                # The second one is for the VIP channel of a broker that is asked to have one.
+                # The neighbouring port is for a broker that is configured to have a VIP channel.
                 port = self._free_port(-VIP_PORT_DISTANCE)
                 self.brokers.append(await self._new_broker(index, port))
         except BaseException:
@@ -99,7 +100,7 @@ class Cluster:
             raise
 
     async def stop(self) -> None:
-        """Stop everything and remove what is temporary. Idempotent."""
+        """Stop all servers and remove the temporary directory. Idempotent."""
         for broker in self.brokers:
             await broker.close()
         for server in self.name_servers:
@@ -117,7 +118,7 @@ class Cluster:
         await self.brokers[index].close()
 
     async def start_broker(self, index: int = 0) -> None:
-        """Start a stopped broker again, on its store and port."""
+        """Start a stopped broker again, with its store and on its port."""
         self.brokers[index] = await self._new_broker(index, self.brokers[index].port)
 
     async def restart_broker(self, index: int = 0) -> None:
@@ -128,7 +129,7 @@ class Cluster:
         await self.name_servers[index].close()
 
     async def start_name_server(self, index: int = 0) -> None:
-        """Start a stopped name server again, on its port and without memory of any route."""
+        """Start a stopped name server again, on its port and with an empty route table."""
         port = self.name_servers[index].port
         self.name_servers[index] = await self._new_name_server(index, port)
 
@@ -168,7 +169,7 @@ class Cluster:
             "brokerIP1": _LOOPBACK,
             "bindAddress": _LOOPBACK,
             "namesrvAddr": self.namesrv,
-            "vipChannelEnable": "false",  # another server may have been promised that port
+            "vipChannelEnable": "false",  # its port may be held for another server
             "storePathRootDir": str(self.directory / name),
             **self._properties,
             "listenPort": str(port),

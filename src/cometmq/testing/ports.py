@@ -1,8 +1,8 @@
-"""Ports of 127.0.0.1 that stay ours while no server of ours listens there.
+"""Holds ports of 127.0.0.1 while no server of ours listens there.
 
 A server that stops and comes back on its port would otherwise find, now and then, that the kernel
-has given the port to somebody else meanwhile: to another server that took any free one, or to an
-outgoing connection.
+has given the port away meanwhile: to another server that took any free port, or to an outgoing
+connection.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final, Self
 
 _LOOPBACK: Final = "127.0.0.1"
 _ATTEMPTS: Final = 100
-# Linux lets a server take an address that another socket is bound to, as long as both say
-# SO_REUSEADDR and only the server listens. Elsewhere the port is free again once it was chosen.
+# Linux lets a server take an address that another socket is bound to, as long as both set
+# SO_REUSEADDR and only the server listens. On other systems a chosen port is not held.
 _HOLDS: Final = sys.platform == "linux"
 
 
 class HeldPort:
-    """A free `port`, and those that lie `neighbours` from it, until `close`.
+    """Holds a free `port`, and the ports at the distances `neighbours` from it, until `close`.
 
-    Connections to a held port are refused while no server listens. Servers take it as any other,
-    in this process or another, with SO_REUSEADDR, as asyncio, Java and Redis set it by themselves.
-    Raises OSError when no such ports are found.
+    Connections to a held port are refused while no server listens. A server in this or another
+    process takes the port as any other if it sets SO_REUSEADDR, as asyncio, Java and Redis do by
+    themselves. Raises OSError when no such ports are found.
     """
 
     def __init__(self, neighbours: tuple[int, ...] = ()) -> None:
@@ -54,7 +54,7 @@ class HeldPort:
         return int(holder.getsockname()[1])
 
     def close(self) -> None:
-        """Let go of the port. Idempotent."""
+        """Release the ports. Idempotent."""
         while self._sockets:
             self._sockets.pop().close()
 

@@ -120,12 +120,12 @@ class Failing:
 
     def __init__(self, delays: DelayBox, error: StoreError, *fails: bytes) -> None:
         self.fails = set(fails)
-        append = delays.store.append
+        append_copy = delays.store.append_copy
 
-        def failing(queue: Any, body: Any, *args: Any, **fields: Any) -> tuple[int, int]:
+        def failing(origin: int, queue: Any, body: Any, *args: Any, **fields: Any) -> None:
             if bytes(body) in self.fails:
                 raise error
-            return append(queue, body, *args, **fields)
+            append_copy(origin, queue, body, *args, **fields)
 
         append_copies = delays.store.append_copies
 
@@ -134,5 +134,5 @@ class Failing:
             good = list(itertools.takewhile(lambda body: body not in self.fails, bodies))
             return append_copies(places[: len(good)], suffix)
 
-        delays.store.append = failing
+        delays.store.append_copy = failing
         delays.store.append_copies = stopping

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
@@ -170,6 +170,46 @@ def test_producers_come_and_go(clients: Clients) -> None:
     clients.manager.unregister_producer("p", "a")
     assert clients.manager.producers("p") == []
     assert clients.told == []
+
+
+class UnreadGroups(dict[str, dict[str, Member]]):
+    """Groups that nobody may look through."""
+
+    def values(self) -> NoReturn:
+        raise AssertionError("all groups were looked at")
+
+    def items(self) -> NoReturn:
+        raise AssertionError("all groups were looked at")
+
+
+def test_a_producer_is_found_by_its_id_without_looking_at_all_groups(clients: Clients) -> None:
+    manager = clients.manager
+    # Of `a` the connection of its last heartbeat counts, whichever of its groups that named.
+    lost, back, other = clients.member("a"), clients.member("a"), clients.member("b")
+    manager.register_producer(lost, "p")
+    manager.register_producer(lost, "q")
+    manager.register_producer(other, "p")
+    manager.register_producer(back, "p")
+    manager._producers = UnreadGroups(manager._producers)
+    assert manager.producer_of("a") is back
+    assert manager.producer_of("b") is other
+    assert manager.producer_of("nobody") is None
+
+
+def test_a_producer_is_found_as_long_as_one_of_its_groups_has_it(clients: Clients) -> None:
+    manager = clients.manager
+    lost, back = clients.member("a"), clients.member("a")
+    for group in ("p", "q"):
+        manager.register_producer(lost, group)
+    manager.register_producer(back, "p")
+    manager.unregister_producer("p", "a")
+    assert manager.producer_of("a") is lost
+    manager.connection_closed(lost.connection)
+    assert manager.producer_of("a") is None
+    manager.register_producer(back, "p")
+    clients.clock.now += 1_000_000
+    manager.remove_expired(1000)
+    assert manager.producer_of("a") is None
 
 
 def test_subscribers_of_a_topic_are_known_without_looking_at_all_groups(clients: Clients) -> None:

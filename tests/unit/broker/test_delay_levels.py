@@ -41,7 +41,7 @@ def test_it_comes_when_its_time_is_over_as_it_was_sent(delays: DelayBox) -> None
     assert (record.body, record.flag, record.sys_flag, record.reconsume_times) == (b"body", 5, 1, 3)
     assert (record.born_timestamp, record.born_host) == (77, delays.record(place).born_host)
     assert record.properties == delays.record(place).properties
-    assert record.prepared_transaction_offset == place
+    assert record.prepared_transaction_offset == 0
     unit = delays.store.queue("orders", 2).unit(0)
     assert unit is not None
     assert unit.tags_code == java_hash("paid")

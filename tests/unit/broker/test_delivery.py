@@ -11,10 +11,12 @@ import pytest
 from tests.unit.store.store_box import CLIENT, Box
 
 from cometmq.broker.delivery import Delivery, UndeliverableError
+from cometmq.broker.log_glance import glances
 from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model.sysflag import TRANSACTION_COMMIT
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.store.delivery_note import named_origins
 from cometmq.store.refusals import RefusalCause
 from cometmq.store.store import MessageStore
 
@@ -81,7 +83,21 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 def fields(record: StoredRecord) -> tuple[object, ...]:
-    return tuple(getattr(record, name) for name in StoredRecord.__slots__)
+    """All but the place: a note in front of one copy is shorter than one in front of many."""
+    return tuple(
+        getattr(record, name) for name in StoredRecord.__slots__ if name != "physical_offset"
+    )
+
+
+def named(store: MessageStore) -> list[int]:
+    """What the notes of the log name, one after the other."""
+    notes = [offset for offset, _, origin in glances(store.commit_log, 0) if origin < 0]
+    return [
+        origin
+        for offset in notes
+        if (data := store.record_at(offset)) is not None
+        for origin in named_origins(decode_record(data, check_crc=True))
+    ]
 
 
 def random_properties(rng: random.Random) -> str:
@@ -132,7 +148,6 @@ def test_many_at_once_are_as_one_by_one(tmp_path: Path, suffix: bytes) -> None:
     ]
     assert many.delivery.delivered_count == one.delivery.delivered_count == 400
     assert many.box.arrivals == one.box.arrivals
-    assert many.store.commit_log.end == one.store.commit_log.end
     for room in rooms:
         room.box.close()
 
@@ -232,8 +247,7 @@ def test_records_in_the_transient_store_pool_are_delivered_once_they_are_readabl
         done += count or 1
     room.store.commit()
     room.store.publish()
-    assert [record.prepared_transaction_offset for _, record in room.delivered()] == [
-        place for place, _ in places
-    ]
+    assert [record.prepared_transaction_offset for _, record in room.delivered()] == [0] * 50
+    assert named(room.store) == [place for place, _ in places]
     assert len([arrival for arrival in room.box.arrivals if arrival[0] == "orders"]) == 50
     room.box.close()

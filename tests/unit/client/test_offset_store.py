@@ -16,7 +16,7 @@ from cometmq.client.offset_store import (
     local_directory,
     persist_periodically,
 )
-from cometmq.errors import ConfigError, IllegalArgumentError
+from cometmq.errors import ConfigError, IllegalArgumentError, RequestTimeoutError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, response
@@ -126,6 +126,10 @@ async def test_a_periodic_commit_has_each_broker_answer_once(fake: FakeInstance)
     queues = [MessageQueue("t", broker, i) for broker in "ab" for i in range(3)]
     offsets = RemoteOffsetStore(fake.instance, "g")
     for queue in queues[1:]:  # of the first one nothing is known yet
+        offsets.update(queue, 6, increase_only=True)
+    await offsets.persist(queues)
+    fake.remoting.calls.clear()
+    for queue in queues[1:]:
         offsets.update(queue, 7, increase_only=True)
     await persist_periodically(offsets, queues)
     sent = fake.remoting.sent(update)
@@ -173,6 +177,8 @@ async def test_a_commit_that_is_waited_for_is_served_behind_those_before(
     fake.remoting.answers[update] = serve
     await fake.instance.routes.refresh("t")
     offsets = RemoteOffsetStore(fake.instance, "g")
+    offsets.update(Q0, 6, increase_only=True)
+    await offsets.persist([Q0])
     offsets.update(Q0, 7, increase_only=True)
     fake.remoting.late_s[update] = 0.2
     periodic = asyncio.create_task(offsets.persist_oneway([Q0]))
@@ -181,4 +187,86 @@ async def test_a_commit_that_is_waited_for_is_served_behind_those_before(
     offsets.update(Q0, 9, increase_only=True)
     await offsets.persist([Q0])
     await periodic
-    assert served == [7, 9]
+    assert served == [6, 7, 9]
+
+
+class JavaTables:
+    """A broker that makes its table of a group's topic as Java's does: the first commits that it
+    serves at once all make one, and the last one made replaces the others."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[int, int]] = {}
+        self.at_once = 0
+        self._serving = 0
+
+    async def serve(self, _address: str, _group: str, queue: MessageQueue, offset: int) -> None:
+        table = self.tables.get(queue.topic)
+        self._serving += 1
+        self.at_once = max(self.at_once, self._serving)
+        await asyncio.sleep(0.01)
+        self._serving -= 1
+        if table is None:
+            table = self.tables[queue.topic] = {}
+        table[queue.queue_id] = offset
+
+
+async def test_no_first_commit_is_lost_at_a_java_broker(
+    fake: FakeInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.remoting.routes["t"] = route("a", queues=4)
+    await fake.instance.routes.refresh("t")
+    broker = JavaTables()
+    monkeypatch.setattr(fake.instance.brokers, "update_consumer_offset", broker.serve)
+    offsets = RemoteOffsetStore(fake.instance, "g")
+    queues = [MessageQueue("t", "a", i) for i in range(4)]
+    for queue in queues:
+        offsets.update(queue, 5, increase_only=True)
+        assert offsets.pull_offset(queue) == 0, "a pull would make a table, too"
+    # Two hand-overs at once, as when two queues leave for another member.
+    await asyncio.gather(offsets.persist(queues[:2]), offsets.persist(queues[2:]))
+    assert broker.tables == {"t": dict.fromkeys(range(4), 5)}
+    assert broker.at_once == 3, "only the first one is alone"
+    assert [offsets.pull_offset(queue) for queue in queues] == [5] * 4
+
+
+async def test_a_first_commit_that_fails_holds_up_the_others_once(
+    fake: FakeInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.remoting.routes["t"] = route("a", queues=4)
+    await fake.instance.routes.refresh("t")
+    asked = []
+
+    async def fail(_address: str, _group: str, queue: MessageQueue, _offset: int) -> None:
+        asked.append(queue.queue_id)
+        alone = len(asked) == 1
+        await asyncio.sleep(0.01)
+        assert alone == (len(asked) == 1)
+        raise RequestTimeoutError("no answer")
+
+    monkeypatch.setattr(fake.instance.brokers, "update_consumer_offset", fail)
+    offsets = RemoteOffsetStore(fake.instance, "g")
+    queues = [MessageQueue("t", "a", i) for i in range(4)]
+    for queue in queues:
+        offsets.update(queue, 5, increase_only=True)
+    await offsets.persist(queues)
+    assert asked == [0, 1, 2, 3]
+    assert not any(offsets.pull_offset(queue) for queue in queues)
+
+
+async def test_a_stored_offset_tells_that_the_broker_has_commits(
+    fake: FakeInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.remoting.routes["t"] = route("a")
+    await fake.instance.routes.refresh("t")
+    stored = {Q0: 0, Q1: 3}
+
+    async def query(_address: str, _group: str, queue: MessageQueue) -> int:
+        return stored[queue]
+
+    monkeypatch.setattr(fake.instance.brokers, "query_consumer_offset", query)
+    offsets = RemoteOffsetStore(fake.instance, "g")
+    await offsets.fetch(Q0)  # what a Java broker answers without any commit
+    offsets.update(Q0, 4, increase_only=True)
+    assert offsets.pull_offset(Q0) == 0
+    await offsets.fetch(Q1)
+    assert [offsets.pull_offset(queue) for queue in (Q0, Q1)] == [4, 3]

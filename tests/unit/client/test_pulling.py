@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, until
 
 from cometmq.client import pulling
 from cometmq.client.damage import DamageControl
-from cometmq.client.offset_store import RemoteOffsetStore
+from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
 from cometmq.client.process_queue import FlowLimits, ProcessQueue
 from cometmq.client.pulling import PullOptions, QueuePuller
 from cometmq.filtering.tags import build_subscription
@@ -67,7 +68,7 @@ class Member:
         self.group = "g"
         self._fake = fake
         self._answers = list(answers)
-        self.offsets = RemoteOffsetStore(fake.instance, "g")
+        self.offsets: OffsetStore = RemoteOffsetStore(fake.instance, "g")
         self.process_queue = ProcessQueue(QUEUE)
         self.delivered: list[MessageExt] = []
         self.moved: list[tuple[MessageQueue, int]] = []
@@ -104,6 +105,13 @@ class Member:
             damage=damage,
         )
         self._task = asyncio.get_running_loop().create_task(puller.run())
+
+    async def commit(self, offset: int) -> None:
+        """Have a commit stored: pulls carry offsets once a broker has one."""
+        self._fake.remoting.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda *_: response(0)
+        await self._fake.instance.routes.refresh("t")
+        self.offsets.update(QUEUE, offset, increase_only=False)
+        await self.offsets.persist([QUEUE])
 
     async def stop(self) -> None:
         assert self._task is not None
@@ -151,7 +159,7 @@ async def test_found_messages_are_kept_delivered_and_pulled_past(fake: FakeInsta
 
 async def test_the_committed_offset_rides_on_the_pull(fake: FakeInstance) -> None:
     member = Member(fake)
-    member.offsets.update(QUEUE, 5, increase_only=False)
+    await member.commit(5)
     await member.start(9)
     await until(member.asked)
     assert (member.asked()[0].sys_flag, member.asked()[0].commit_offset) == (3, 5)
@@ -161,7 +169,7 @@ async def test_the_committed_offset_rides_on_the_pull(fake: FakeInstance) -> Non
 async def test_a_slave_is_not_asked_to_commit(fake: FakeInstance) -> None:
     member = Member(fake, answer(19, 9, broker_id=1))
     fake.remoting.routes["t"].broker_datas[0].broker_addrs = {0: "a:1", 1: "slave:1"}
-    member.offsets.update(QUEUE, 5, increase_only=False)
+    await member.commit(5)
     await member.start(9)
     await until(lambda: len(member.asked()) >= 2)
     assert fake.remoting.called(PULL)[:2] == ["a:1", "slave:1"]
@@ -328,9 +336,11 @@ async def test_a_closed_gate_holds_the_next_pull(fake: FakeInstance) -> None:
     await member.stop()
 
 
-async def test_broadcasting_commits_nothing_by_its_pulls(fake: FakeInstance) -> None:
+async def test_broadcasting_commits_nothing_by_its_pulls(
+    fake: FakeInstance, tmp_path: Path
+) -> None:
     member = Member(fake, answer(0, 1, record(0)))
-    member.offsets.remote = False
+    member.offsets = LocalOffsetStore(tmp_path, "10.0.0.1@DEFAULT", "g")
     member.offsets.update(QUEUE, 1, increase_only=True)
     await member.start(1)
     await until(member.asked)

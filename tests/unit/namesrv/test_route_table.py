@@ -428,3 +428,45 @@ def test_a_topic_is_known_by_its_config_or_else_by_its_key() -> None:
     registered.topics = wrapper({"k1": TopicConfig("name"), "k2": TopicConfig()})
     table.register(registered, FakeLink())
     assert table.topics() == ["k2", "name"]
+
+
+# Lists
+
+
+class CountedName(str):
+    """A topic's name that counts how often it is compared with another."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __lt__(self, other: str) -> bool:
+        CountedName.compared += 1
+        return str.__lt__(self, other)
+
+
+def test_lists_of_topics_are_in_order_whatever_came_and_went() -> None:
+    table = new_table()
+    table.register(registration(["t3", "t1"]), FakeLink())
+    assert table.topics() == table.topics_of_cluster("C") == ["t1", "t3"]
+    table.register_topic("t2", [QueueData("broker-a", 1, 1, 6, FLAG_UNIT)])
+    table.register_topic("t0", [QueueData("broker-a", 1, 1, 6, FLAG_UNIT)])
+    assert table.topics() == table.topics_of_cluster("C") == ["t0", "t1", "t2", "t3"]
+    assert table.topics_by_flag(required=FLAG_UNIT) == ["t0", "t2"]
+    table.delete_topic("t1")
+    assert table.topics() == table.topics_of_cluster("C") == ["t0", "t2", "t3"]
+    assert table.unregister("broker-a", KEY)
+    assert table.topics() == table.topics_of_cluster("C") == []
+
+
+def test_a_list_sorted_all_topics_for_each_request() -> None:
+    table = new_table()
+    names = [CountedName(f"t{number * 37 % 100:02d}") for number in range(100)]
+    table.register(registration({name: TopicConfig(name) for name in names}), FakeLink())
+    expected = sorted(str(name) for name in names)
+    assert table.topics() == expected
+    CountedName.compared = 0
+    assert table.topics() == table.topics_of_cluster("C") == expected
+    assert table.topics_by_flag(required=FLAG_UNIT) == []
+    table.register(registration({name: TopicConfig(name) for name in names}), FakeLink())
+    assert table.topics() == expected
+    assert CountedName.compared == 0

@@ -16,6 +16,7 @@ from cometmq.protocol.command import (
 )
 from cometmq.protocol.frame import FrameDecoder
 from cometmq.protocol.header import Header
+from cometmq.protocol.request_type import RawBody, RequestType, Resource, ResourceKind, Right
 from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
@@ -28,6 +29,12 @@ class EchoHeader(Header):
 
     number: Int32
     word: str | None = None
+
+
+# The row of requests that tests make; the code is one of Java's, the rest is ours.
+ECHO_REQUEST = RequestType(
+    ECHO, EchoHeader, RawBody(), EchoHeader, RawBody(), Right.NONE, Resource(ResourceKind.CLUSTER)
+)
 
 
 def echo(number: int = 1, *, opaque: int = 0, body: bytes = b"", flag: int = 0) -> bytes:

@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.unit.remoting.line import ECHO, EchoHeader
+from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
 from tests.unit.remoting.waiting import TIMEOUT_S, until
 
 from cometmq.errors import (
     ClientStateError,
     ConnectError,
     ConnectionLostError,
+    RemoteError,
     RequestTimeoutError,
 )
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, request, response
 from cometmq.remoting.client import RemotingClient, split_address
 from cometmq.remoting.connection import Connection, ConnectionLimits
@@ -40,7 +42,7 @@ class Far:
 
     async def start(self) -> None:
         handlers = Handlers()
-        handlers.register(ECHO, EchoHeader, self._serve)
+        handlers.register(ECHO_REQUEST, self._serve)
         self._server = RemotingServer(
             "127.0.0.1", self.port, handlers, on_connect=self.accepted.append
         )
@@ -56,9 +58,12 @@ class Far:
         self._held.close()
 
     def _serve(self, _connection: Connection, call: Request[EchoHeader]) -> RemotingCommand | None:
-        assert call.header is not None
         self.asked.append(call.header.number)
-        return response(0, str(call.header.number)) if call.header.number >= 0 else None
+        number = call.header.number
+        if number < 0:
+            return None
+        code = number if call.header.word == "refuse" else 0
+        return response(code, str(number), header=call.header, body=call.body)
 
 
 @asynccontextmanager
@@ -230,3 +235,27 @@ def test_addresses(address: str, parts: tuple[str, int]) -> None:
 def test_what_is_no_address_is_named(address: str) -> None:
     with pytest.raises(ConnectError, match="host:port"):
         split_address(address)
+
+
+async def test_a_typed_call_gives_header_and_body_of_the_answer() -> None:
+    async with far_and_client() as (far, client):
+        answer = await client.ask(
+            far.address, ECHO_REQUEST, EchoHeader(number=7, word="w"), b"body", what="the echo"
+        )
+        assert (answer.code, answer.header, answer.body) == (0, EchoHeader(7, "w"), b"body")
+
+
+async def test_a_typed_call_that_is_refused_says_what_and_by_whom() -> None:
+    async with far_and_client() as (far, client):
+        header = EchoHeader(number=ResponseCode.QUERY_NOT_FOUND, word="refuse")
+        with pytest.raises(RemoteError, match=f"the echo was refused by {far.address}") as raised:
+            await client.ask(far.address, ECHO_REQUEST, header, what="the echo")
+        assert (raised.value.code, raised.value.address) == (22, far.address)
+
+
+async def test_a_code_that_is_an_answer_too_is_not_raised() -> None:
+    async with far_and_client() as (far, client):
+        header = EchoHeader(number=ResponseCode.QUERY_NOT_FOUND, word="refuse")
+        also = (ResponseCode.QUERY_NOT_FOUND,)
+        answer = await client.ask(far.address, ECHO_REQUEST, header, what="the echo", also=also)
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND

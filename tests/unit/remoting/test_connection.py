@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import structlog
-from tests.unit.remoting.line import ECHO, EchoHeader, Line, answer_to, echo
+from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader, Line, answer_to, echo
 
 from cometmq.errors import (
     ConnectionLostError,
@@ -31,22 +30,20 @@ from cometmq.protocol.command import (
     response,
 )
 from cometmq.protocol.frame import encode_frame
-from cometmq.protocol.header import NoHeader
 from cometmq.remoting.connection import Connection, ConnectionLimits
-from cometmq.remoting.dispatch import Answer, Handlers
+from cometmq.remoting.dispatch import AsyncHandler, Handler, Handlers
 
 EchoRequest = Request[EchoHeader]
-Handle = Callable[[Connection, EchoRequest], Answer]
+Handle = Handler[EchoHeader] | AsyncHandler[EchoHeader]
 
 
 def say_number(_connection: Connection, call: EchoRequest) -> RemotingCommand:
-    assert call.header is not None
     return response(0, ext={"number": str(call.header.number)}, body=call.body)
 
 
 def handlers_with(handle: Handle = say_number) -> Handlers:
     handlers = Handlers()
-    handlers.register(ECHO, EchoHeader, handle)
+    handlers.register(ECHO_REQUEST, handle)
     return handlers
 
 
@@ -55,7 +52,7 @@ def serving(handle: Handle = say_number, **settings: Any) -> Line:
 
 
 def raising(error: Exception) -> Handle:
-    def handle(_connection: Connection, _call: EchoRequest) -> Answer:
+    def handle(_connection: Connection, _call: EchoRequest) -> RemotingCommand:
         raise error
 
     return handle
@@ -91,10 +88,43 @@ async def test_a_frame_may_end_in_the_read_that_begins_the_next() -> None:
 
 
 async def test_a_handler_may_answer_with_an_encoded_frame() -> None:
-    line = serving(lambda _, call: encode_answer(call.opaque, b'"a":"1"'))
+    def handle(connection: Connection, call: EchoRequest) -> None:
+        head = encode_answer(call.opaque, b'"a":"1"', body_length=6)
+        connection.reply_encoded(call, head, [b"sli", memoryview(b"ces")])
+
+    line = serving(handle)
     line.feed(echo(opaque=9))
     (answer,) = line.received()
     assert (answer.opaque, answer.code, answer.ext) == (9, 0, {"a": "1"})
+    assert answer.body == b"slices"
+
+
+async def test_an_encoded_answer_to_a_one_way_request_is_not_sent() -> None:
+    def handle(connection: Connection, call: EchoRequest) -> None:
+        connection.reply_encoded(call, encode_answer(call.opaque, b'"a":"1"'))
+
+    line = serving(handle)
+    line.feed(echo(1, flag=FLAG_ONEWAY) + echo(2, opaque=5))
+    assert [answer.opaque for answer in await line.flushed()] == [5]
+
+
+async def test_an_encoded_answer_may_leave_later_in_the_turn_after() -> None:
+    asked: list[EchoRequest] = []
+    line = serving(lambda _, call: asked.append(call))
+    line.feed(echo(opaque=3))
+    line.connection.reply_encoded(asked[0], encode_answer(3, b'"a":"1"'))
+    assert line.received() == []
+    assert [answer.opaque for answer in await line.flushed()] == [3]
+
+
+async def test_a_handler_may_answer_with_what_it_waits_for() -> None:
+    gate: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    line = serving(lambda connection, call: connection.reply_when(call, gate))
+    line.feed(echo(opaque=4))
+    assert await line.flushed() == []
+    gate.set_result(response(0, "done"))
+    await asyncio.sleep(0.001)
+    assert [(answer.opaque, answer.remark) for answer in line.received()] == [(4, "done")]
 
 
 async def test_a_handler_may_answer_later() -> None:
@@ -387,7 +417,6 @@ async def test_a_server_stops_reading_while_its_answers_cannot_leave() -> None:
 
 def write_much(connection: Connection, call: EchoRequest) -> None:
     """Answer with 500 bytes and more, as a pull does."""
-    assert call.header is not None
     connection.reply(call, response(0, ext={"number": str(call.header.number)}, body=b"x" * 500))
 
 
@@ -548,4 +577,4 @@ async def test_everybody_learns_once_that_the_connection_is_gone() -> None:
 async def test_a_code_is_served_by_one_handler_only() -> None:
     handlers = handlers_with()
     with pytest.raises(AssertionError, match="twice"):
-        handlers.register(ECHO, NoHeader, lambda *_: None)
+        handlers.register(ECHO_REQUEST, lambda *_: None)

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from tests.unit.remoting.line import ECHO, EchoHeader
+from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
 from tests.unit.remoting.test_client import call, far_and_client
 from tests.unit.remoting.waiting import TIMEOUT_S, until
 
@@ -46,7 +46,7 @@ class Notary:
     def __init__(self) -> None:
         self.seen: list[dict[str, str]] = []
         handlers = Handlers()
-        handlers.register(ECHO, EchoHeader, self._serve)
+        handlers.register(ECHO_REQUEST, self._serve)
         self.server = RemotingServer("127.0.0.1", 0, handlers)
 
     def _serve(self, _connection: Connection, asked: Request[EchoHeader]) -> RemotingCommand:

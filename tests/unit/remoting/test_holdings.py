@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from tests.unit.remoting.line import ECHO, EchoHeader, Line, echo
+from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
 from tests.unit.remoting.test_server import Peer, handlers, running
 from tests.unit.remoting.waiting import TIMEOUT_S, until
 
@@ -198,7 +198,7 @@ async def test_requests_that_are_answered_later_are_counted_until_they_are() -> 
         return response(0)
 
     table = Handlers()
-    table.register(ECHO, EchoHeader, later)
+    table.register(ECHO_REQUEST, later)
     line = Line(table, server_side=True, holdings=holdings)
     line.feed(echo(body=bytes(50_000)) * 2 + echo(body=bytes(100_000))[:70_000])
     assert 170_000 < holdings.received_bytes < 171_000
@@ -218,7 +218,7 @@ async def test_requests_of_a_lost_connection_are_counted_no_more() -> None:
         return response(0)
 
     table = Handlers()
-    table.register(ECHO, EchoHeader, later)
+    table.register(ECHO_REQUEST, later)
     line = Line(table, server_side=True, holdings=holdings)
     line.feed(echo(body=bytes(50_000)))
     line.transport.abort()

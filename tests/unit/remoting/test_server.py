@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.unit.remoting.line import ECHO, EchoHeader, echo
+from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, echo
 from tests.unit.remoting.waiting import TIMEOUT_S, until
 
 from cometmq.errors import ConfigError
@@ -57,13 +57,12 @@ class Peer:
 
 def handlers(served: list[int] | None = None) -> Handlers:
     def answer(_connection: Connection, call: Request[EchoHeader]) -> RemotingCommand:
-        assert call.header is not None
         if served is not None:
             served.append(call.header.number)
         return response(0, body=b"x" * (ANSWER_LENGTH if call.header.number < 0 else 1))
 
     table = Handlers()
-    table.register(ECHO, EchoHeader, answer)
+    table.register(ECHO_REQUEST, answer)
     return table
 
 
@@ -221,7 +220,7 @@ async def test_close_ends_what_asynchronous_handlers_do() -> None:
         raise AssertionError
 
     table = Handlers()
-    table.register(ECHO, EchoHeader, forever)
+    table.register(ECHO_REQUEST, forever)
     async with running(table) as server:
         peer = await Peer.connect(server)
         peer.writer.write(echo())

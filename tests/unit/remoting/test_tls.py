@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 from tests.certificates import PASSWORD, Authority, Pair
-from tests.unit.remoting.line import ECHO, EchoHeader
+from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
 from tests.unit.remoting.test_client import Far, call
 from tests.unit.remoting.waiting import TIMEOUT_S
 
 from cometmq.client.access import access_of
 from cometmq.errors import ConfigError, ConnectError, IllegalArgumentError, RemotingError
-from cometmq.protocol.command import RemotingCommand, Request, request, response
-from cometmq.remoting.client import RemotingClient
-from cometmq.remoting.connection import Connection, close_all
+from cometmq.protocol.command import Request, encode_answer, request
+from cometmq.remoting.client import RemotingClient, split_address
+from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.server import RemotingServer
 from cometmq.remoting.tls import Tls
-from cometmq.runtime.tasks import TaskOwner
 
 
 class Files:
@@ -49,7 +49,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @asynccontextmanager
-async def server(files: Files, own: Pair, *, asks_for_own: bool = False) -> AsyncIterator[str]:
+async def server(
+    files: Files, own: Pair, *, asks_for_own: bool = False, silent_s: float = TIMEOUT_S
+) -> AsyncIterator[str]:
     """The address of a server that answers with the body's length as remark, and the body."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.certificate, own.key)
@@ -57,26 +59,21 @@ async def server(files: Files, own: Pair, *, asks_for_own: bool = False) -> Asyn
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(files.ca_file)
 
-    def serve(_connection: Connection, asked: Request[EchoHeader]) -> RemotingCommand:
-        return response(0, str(len(asked.body)), body=asked.body)
+    def serve(connection: Connection, asked: Request[EchoHeader]) -> None:
+        size = len(asked.body)
+        head = encode_answer(asked.opaque, b"", body_length=size, remark=b"%d" % size)
+        # As the records of a pull leave.
+        connection.reply_encoded(asked, head, [memoryview(asked.body)])
 
-    handlers, owner = Handlers(), TaskOwner("tls-server")
-    handlers.register(ECHO, EchoHeader, serve)
-    accepted: list[Connection] = []
-
-    def connection() -> Connection:
-        return Connection(handlers, owner, server_side=True, on_connect=accepted.append)
-
-    loop = asyncio.get_running_loop()
-    listening = await loop.create_server(connection, "127.0.0.1", 0, ssl=context)
+    handlers = Handlers()
+    handlers.register(ECHO_REQUEST, serve)
+    listening = RemotingServer("127.0.0.1", 0, handlers, ssl=context, silent_timeout_s=silent_s)
+    await listening.start()
     try:
-        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        yield f"127.0.0.1:{listening.port}"
     finally:
         async with asyncio.timeout(TIMEOUT_S):
-            listening.close()
-            await close_all(accepted)
-            await owner.close()
-            await listening.wait_closed()
+            await listening.close()
 
 
 @asynccontextmanager
@@ -101,6 +98,23 @@ async def test_calls_and_answers_of_any_size_go_through(files: Files) -> None:
         )
         assert [answer.remark for answer in answers] == list(map(str, sizes))
         assert [len(answer.body) for answer in answers] == sizes
+
+
+async def test_a_peer_that_never_begins_the_handshake_is_closed(files: Files) -> None:
+    async with server(files, files.server, silent_s=0.2) as address:
+        host, port = split_address(address)
+        reader, writer = await asyncio.open_connection(host, port)
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_peer_without_tls_is_closed_and_harms_nobody(files: Files) -> None:
+    async with server(files, files.server) as address, client(Tls(**files.options())) as calling:
+        async with client(None) as plain:
+            with pytest.raises(RemotingError, match="as a server does that wants tls"):
+                await plain.call(address, call(), TIMEOUT_S)
+        assert (await calling.call(address, call(), TIMEOUT_S)).code == 0
 
 
 async def test_a_server_that_asks_for_a_certificate_gets_it(files: Files) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from tests.unit.store.store_box import Box, bodies, put, records
+from tests.unit.store.store_box import LOG_FILE, Box, QuickDisk, bodies, put, records
 
 from cometmq.errors import StoreBusyError
 from cometmq.model.hashing import java_hash
@@ -28,7 +28,11 @@ TAGS_AT_BIT = 96
 
 @pytest.fixture
 def big_box(make_box: Callable[..., Box]) -> Box:
-    return make_box(mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=6400)
+    return make_box(
+        mapped_file_size_commit_log=1 << 16,
+        mapped_file_size_consume_queue=6400,
+        disk=QuickDisk(),
+    )
 
 
 def body(number: int) -> bytes:
@@ -54,6 +58,10 @@ def unit_bytes(box: Box, offset: int) -> bytes:
     return unit_file(box).read_bytes()[offset * UNIT_SIZE : (offset + 1) * UNIT_SIZE]
 
 
+def all_units(box: Box) -> bytes:
+    return unit_file(box).read_bytes()
+
+
 def overwrite(path: Path, position: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(position)
@@ -66,6 +74,25 @@ def flip(path: Path, bit: int) -> None:
 
 def flip_log(box: Box, position: int) -> None:
     flip(box.log_files[0], position * 8)
+
+
+def telling_flips(units: bytes, offset: int, log_start: int, log_end: int) -> list[int]:
+    """One bit of a unit's place and size of each kind: what opens a store asks of a place only on which
+    side of zero and of the log's two ends it is, and whether a record begins there, and of a size whether
+    it is positive.
+    """
+    starts = {place for place, _, _ in UNIT.iter_unpack(units)}
+    kinds: dict[tuple[bool, ...], int] = {}
+    for bit in range(TAGS_AT_BIT):
+        unit = bytearray(units[offset * UNIT_SIZE : (offset + 1) * UNIT_SIZE])
+        unit[bit // 8] ^= 1 << bit % 8
+        place, size, _ = UNIT.unpack(unit)
+        begins = place in starts
+        kind = (bit < 64, place < 0, place < log_start, place < log_end, begins, size > 0)
+        kinds[kind] = bit
+    # Some places become one in front of the log only in the units that are not far behind its start.
+    assert len(kinds) >= 5
+    return sorted(kinds.values())
 
 
 def expected() -> list[bytes]:
@@ -103,8 +130,9 @@ def test_a_bit_that_flips_while_the_broker_is_down_is_repaired(
 ) -> None:
     store = filled(big_box)
     good = unit_bytes(big_box, offset)
+    log_end = store.commit_log.end
     store.close()
-    for bit in range(TAGS_AT_BIT):
+    for bit in telling_flips(all_units(big_box), offset, 0, log_end):
         flip(unit_file(big_box), offset * UNIT_SIZE * 8 + bit)
         if not clean:
             (big_box.root / "abort").write_text("1")
@@ -248,7 +276,8 @@ def test_a_record_with_a_damaged_head_is_passed_over_counted_and_named(
             assert found == [*expected()[:5], *expected()[6:]]
     assert unit_bytes(big_box, 5) == good
     assert store.mender.lost_count == 1
-    (line,) = lines
+    # The index, which another thread builds, may come across the record now and say so, too.
+    (line,) = [line for line in lines if "passed over" in line["event"]]
     assert (line["log_level"], line["topic"], line["queue_offset"]) == ("error", "orders", 5)
     assert line["commit_log_offset"] == 5 * 512
     # Its neighbours in the log are not touched.
@@ -295,15 +324,16 @@ def test_a_message_is_found_by_its_place_though_its_unit_is_damaged(big_box: Box
 def test_the_beginning_of_a_queue_is_not_moved_by_a_damaged_unit(
     make_box: Callable[..., Box],
 ) -> None:
-    box = make_box(mapped_file_size_consume_queue=6400)
+    box = make_box(mapped_file_size_consume_queue=6400, disk=QuickDisk())
     store = box.open()
     for number in range(20):
         put(store, b"%02d" % number + bytes(998))
+    log_end = store.commit_log.end
     store.close()
     box.log_files[0].unlink()
     good = unit_file(box).read_bytes()
     for offset in range(4, 20):
-        for bit in range(TAGS_AT_BIT):
+        for bit in telling_flips(good, offset, LOG_FILE, log_end):
             unit_file(box).write_bytes(good)
             flip(unit_file(box), offset * UNIT_SIZE * 8 + bit)
             store = box.open()

@@ -9,7 +9,8 @@ has a message become rows, too. Nothing here says what is right or wrong.
     msg_id, key, store_time, hour, body_crc   of the message, null where neither has it
     origin                                    redriven, replayed, or null
     delayed, untraced                         whether it had a delay; whether the broker has it not traced
-    prepared                                  the place of its half message, of a committed transaction
+    prepared                                  the place of its half message, of a committed transaction; null if
+                                              it was delayed: its record in the topic does not say
     wanted_<n>                                whether the n-th group selects it
     rule_<n>                                  whether the condition of the n-th rule holds
     stray                                     it lies in a file that the archive does not know
@@ -113,7 +114,8 @@ def facts(messages: Any, config: Config, *others: str) -> Any:
     origin = f.when(properties[REDRIVE_ID].isNotNull(), REDRIVEN).when(
         properties[_REPLAY_ID].isNotNull(), REPLAYED
     )
-    committed = f.col("transaction_type") == "commit"
+    delayed = f.col("delay_level").isNotNull() | f.col("deliver_time").isNotNull()
+    committed = (f.col("transaction_type") == "commit") & ~delayed
     columns = [
         *PLACE,
         "msg_id",
@@ -121,7 +123,7 @@ def facts(messages: Any, config: Config, *others: str) -> Any:
         "body_crc",
         expression(config.key_expression(), "string", "business_key").alias("key"),
         origin.alias("origin"),
-        (f.col("delay_level").isNotNull() | f.col("deliver_time").isNotNull()).alias("delayed"),
+        delayed.alias("delayed"),
         (f.coalesce(properties[p.TRACE_SWITCH], f.lit("")) == "false").alias("untraced"),
         f.when(committed, f.col("prepared_transaction_offset")).alias("prepared"),
         *(_wanted(config, group).alias(f"wanted_{at}") for at, group in enumerate(config.groups)),

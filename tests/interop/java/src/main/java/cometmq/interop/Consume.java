@@ -16,10 +16,10 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Push consumers of one group, printing every message. They run until {@code expected} messages
- * came, until {@code timeout-ms} passed, or, with {@code until-stdin=true}, until standard input
- * closes. Of {@code fail-times}, which take turns by a message's index, each says how often the
- * message fails. With {@code reply=true} each message is replied to with the pattern of the next
- * index.
+ * came, until {@code timeout-ms} passed, or, with {@code until-stdin=true}, until the line that
+ * ends the scenario. Of {@code fail-times}, which take turns by a message's index, each says how
+ * often the message fails. With {@code reply=true} each message is replied to with the pattern of
+ * the next index.
  */
 final class Consume {
     private static final int REPLY_SIZE = 64;
@@ -67,9 +67,7 @@ final class Consume {
 
     private void await() throws Exception {
         if (args.flag("until-stdin")) {
-            while (System.in.read() >= 0) {
-                continue;
-            }
+            Main.awaitEnd();
         } else {
             done.await(args.millis("timeout-ms", 60_000), TimeUnit.MILLISECONDS);
         }

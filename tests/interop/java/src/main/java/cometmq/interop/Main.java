@@ -1,14 +1,54 @@
 package cometmq.interop;
 
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+
 /**
- * Client program of the interop suite: {@code Main <scenario> --name=value ...}, JSON lines on
- * standard output. The same source is compiled against the 4.9 and the 5.x client.
+ * Client program of the interop suite, JSON lines on standard output. It runs one scenario after
+ * the other, as starting a JVM takes longer than most of them: each line of standard input is
+ * {@code <scenario> --name=value ...}, separated by tabs, and each scenario is over when it is done
+ * and a line {@code end} came; the event {@code ended} says so. The same source is compiled against
+ * the 4.9 and the 5.x client.
  */
 public final class Main {
+    private static final String END = "end";
+    private static final BufferedReader IN =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    private static boolean toldToEnd;
+
     private Main() {
     }
 
-    public static void main(String[] argv) throws Exception {
+    public static void main(String[] none) throws Exception {
+        try {
+            for (String line = IN.readLine(); line != null; line = IN.readLine()) {
+                toldToEnd = false;
+                run(line.split("\t"));
+                awaitEnd();
+                new Event("ended").print();
+            }
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            System.exit(1);
+        }
+        // Client threads that are not daemons would keep the program alive.
+        System.exit(0);
+    }
+
+    /** Wait for the line that ends the scenario, or for the end of standard input. */
+    static void awaitEnd() throws IOException {
+        if (!toldToEnd) {
+            String line = IN.readLine();
+            if (line != null && !line.equals(END)) {
+                throw new IllegalStateException("a scenario runs, this is no end: " + line);
+            }
+            toldToEnd = true;
+        }
+    }
+
+    private static void run(String[] argv) throws Exception {
         Args args = new Args(argv);
         switch (argv[0]) {
             case "produce":
@@ -38,8 +78,5 @@ public final class Main {
             default:
                 throw new IllegalArgumentException("unknown scenario " + argv[0]);
         }
-        System.out.flush();
-        // Client threads that are not daemons would keep a finished scenario alive.
-        System.exit(0);
     }
 }

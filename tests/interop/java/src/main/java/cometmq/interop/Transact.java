@@ -10,7 +10,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * A transaction producer: sends {@code count} messages whose verdicts take turns through
- * {@code verdicts}, and answers every check with {@code check}, until standard input closes.
+ * {@code verdicts}, and answers every check with {@code check}, until the line that ends the
+ * scenario.
  */
 final class Transact {
     private final Args args;
@@ -42,9 +43,7 @@ final class Transact {
                     .with("state", result.getLocalTransactionState()).print();
             }
             new Event("all-sent").print();
-            while (System.in.read() >= 0) {
-                continue;
-            }
+            Main.awaitEnd();
         } finally {
             producer.shutdown();
         }

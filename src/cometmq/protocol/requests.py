@@ -1,0 +1,317 @@
+"""The table of requests: a row for each that a server or a client of ours takes or sends.
+
+The columns of a row are
+
+    code, request header, request body, header of the answer, body of the answer,
+    right, resources
+
+Rights and resources are those of Java's access control (the annotation RocketMQAction of 5.x and
+PlainPermissionManager of 4.x) where it has any for the request; requests that only read have none.
+A topic that is a group's retry topic stands for the group, as in Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from cometmq.model.route import ClusterInfo, TopicRouteData
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol import headers as h
+from cometmq.protocol import limits
+from cometmq.protocol.bodies import (
+    CheckClientRequestBody,
+    GetBrokerMemberGroupResponseBody,
+    GetConsumerListByGroupResponseBody,
+    GroupList,
+    HeartbeatData,
+    KVTable,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    TopicList,
+    UnlockBatchRequestBody,
+)
+from cometmq.protocol.codes import OwnRequestCode
+from cometmq.protocol.codes import RequestCode as Code
+from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.inspection_bodies import (
+    ConsumerConnection,
+    ProducerConnection,
+    QuerySubscriptionResponseBody,
+)
+from cometmq.protocol.redrive import (
+    LetterSelection,
+    RedriveDeadLettersRequestHeader,
+    RedriveReport,
+)
+from cometmq.protocol.request_type import (
+    CLUSTER,
+    NO_BODY,
+    AnyRequestType,
+    JsonBody,
+    RawBody,
+    RequestType,
+    Right,
+    group,
+    groups_of_body,
+    topic,
+    topics_of_body,
+)
+
+RAW: Final = RawBody()
+
+# A formatter would give each column a line of its own.
+# fmt: off
+
+# Sending. Bodies are bounded by maxMessageSize.
+
+SEND_MESSAGE: Final = RequestType(
+    Code.SEND_MESSAGE, h.SendMessageRequestHeader, RAW, h.SendMessageResponseHeader, NO_BODY,
+    Right.PUB, topic())
+SEND_MESSAGE_V2: Final = RequestType(
+    Code.SEND_MESSAGE_V2, h.SendMessageRequestHeaderV2, RAW, h.SendMessageResponseHeader, NO_BODY,
+    Right.PUB, topic())
+SEND_BATCH_MESSAGE: Final = RequestType(
+    Code.SEND_BATCH_MESSAGE, h.SendMessageRequestHeaderV2, RAW, h.SendMessageResponseHeader, NO_BODY,
+    Right.PUB, topic())
+SEND_REPLY_MESSAGE: Final = RequestType(
+    Code.SEND_REPLY_MESSAGE, h.SendMessageRequestHeader, RAW, h.SendMessageResponseHeader, NO_BODY,
+    Right.PUB, topic())
+SEND_REPLY_MESSAGE_V2: Final = RequestType(
+    Code.SEND_REPLY_MESSAGE_V2, h.SendMessageRequestHeaderV2, RAW, h.SendMessageResponseHeader, NO_BODY,
+    Right.PUB, topic())
+RECALL_MESSAGE: Final = RequestType(
+    Code.RECALL_MESSAGE, h.RecallMessageRequestHeader, NO_BODY, h.RecallMessageResponseHeader, NO_BODY,
+    Right.PUB, topic())
+END_TRANSACTION: Final = RequestType(
+    Code.END_TRANSACTION, h.EndTransactionRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.PUB, topic())
+RESUME_CHECK_HALF_MESSAGE: Final = RequestType(
+    Code.RESUME_CHECK_HALF_MESSAGE, h.ResumeCheckHalfMessageRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.PUB, topic())
+
+# Consuming. What pulls bring are records.
+
+PULL_MESSAGE: Final = RequestType(
+    Code.PULL_MESSAGE, h.PullMessageRequestHeader, NO_BODY, h.PullMessageResponseHeader, RAW,
+    Right.SUB, topic(), group())
+LITE_PULL_MESSAGE: Final = RequestType(
+    Code.LITE_PULL_MESSAGE, h.PullMessageRequestHeader, NO_BODY, h.PullMessageResponseHeader, RAW,
+    Right.SUB, topic(), group())
+CONSUMER_SEND_MSG_BACK: Final = RequestType(
+    Code.CONSUMER_SEND_MSG_BACK, h.ConsumerSendMsgBackRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.SUB, group("group"))
+QUERY_CONSUMER_OFFSET: Final = RequestType(
+    Code.QUERY_CONSUMER_OFFSET, h.QueryConsumerOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader,
+    NO_BODY, Right.SUB, topic(), group())
+UPDATE_CONSUMER_OFFSET: Final = RequestType(
+    Code.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.SUB, topic(), group())
+HEART_BEAT: Final = RequestType(
+    Code.HEART_BEAT, NoHeader, JsonBody(HeartbeatData, limits.MAX_HEARTBEAT_LENGTH), NoHeader, NO_BODY,
+    Right.SUB, groups_of_body("consumer_data_set.group_name"),
+    topics_of_body("consumer_data_set.subscription_data_set.topic"))
+UNREGISTER_CLIENT: Final = RequestType(
+    Code.UNREGISTER_CLIENT, h.UnregisterClientRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.SUB, group())
+CHECK_CLIENT_CONFIG: Final = RequestType(
+    Code.CHECK_CLIENT_CONFIG, NoHeader, JsonBody(CheckClientRequestBody, limits.MAX_CHECK_LENGTH),
+    NoHeader, NO_BODY, Right.NONE, groups_of_body("group"), topics_of_body("subscription_data.topic"))
+GET_CONSUMER_LIST_BY_GROUP: Final = RequestType(
+    Code.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListByGroupRequestHeader, NO_BODY,
+    NoHeader, JsonBody(GetConsumerListByGroupResponseBody), Right.SUB, group())
+LOCK_BATCH_MQ: Final = RequestType(
+    Code.LOCK_BATCH_MQ, NoHeader, JsonBody(LockBatchRequestBody, limits.MAX_LOCK_LENGTH),
+    NoHeader, JsonBody(LockBatchResponseBody),
+    Right.SUB, groups_of_body("consumer_group"), topics_of_body("mq_set.topic"))
+UNLOCK_BATCH_MQ: Final = RequestType(
+    Code.UNLOCK_BATCH_MQ, NoHeader, JsonBody(UnlockBatchRequestBody, limits.MAX_LOCK_LENGTH),
+    NoHeader, NO_BODY,
+    Right.SUB, groups_of_body("consumer_group"), topics_of_body("mq_set.topic"))
+# A client that commits offsets can reset them.
+INVOKE_BROKER_TO_RESET_OFFSET: Final = RequestType(
+    Code.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.SUB, topic(), group("group"))
+# One that sends to a group's retry topic can have its messages consumed again.
+REDRIVE_DEAD_LETTERS: Final = RequestType(
+    OwnRequestCode.REDRIVE_DEAD_LETTERS, RedriveDeadLettersRequestHeader,
+    JsonBody(LetterSelection, limits.MAX_SELECTION_LENGTH), NoHeader, JsonBody(RedriveReport),
+    Right.SUB, group("group"))
+
+# Queues and messages
+
+GET_MAX_OFFSET: Final = RequestType(
+    Code.GET_MAX_OFFSET, h.GetMaxOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader, NO_BODY,
+    Right.NONE, topic())
+GET_MIN_OFFSET: Final = RequestType(
+    Code.GET_MIN_OFFSET, h.GetMinOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader, NO_BODY,
+    Right.NONE, topic())
+SEARCH_OFFSET_BY_TIMESTAMP: Final = RequestType(
+    Code.SEARCH_OFFSET_BY_TIMESTAMP, h.SearchOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader,
+    NO_BODY, Right.NONE, topic())
+GET_EARLIEST_MSG_STORETIME: Final = RequestType(
+    Code.GET_EARLIEST_MSG_STORETIME, h.GetEarliestMsgStoretimeRequestHeader, NO_BODY,
+    h.GetEarliestMsgStoretimeResponseHeader, NO_BODY, Right.NONE, topic())
+QUERY_MESSAGE: Final = RequestType(
+    Code.QUERY_MESSAGE, h.QueryMessageRequestHeader, NO_BODY, h.QueryMessageResponseHeader, RAW,
+    Right.SUB, topic())
+VIEW_MESSAGE_BY_ID: Final = RequestType(
+    Code.VIEW_MESSAGE_BY_ID, h.ViewMessageRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.NONE, topic())
+
+# What operators ask a broker about topics, groups and clients
+
+GET_TOPIC_CONFIG: Final = RequestType(
+    Code.GET_TOPIC_CONFIG, h.GetTopicConfigRequestHeader, NO_BODY, NoHeader, JsonBody(TopicConfig),
+    Right.NONE, topic())
+GET_TOPIC_STATS_INFO: Final = RequestType(
+    Code.GET_TOPIC_STATS_INFO, h.GetTopicStatsInfoRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.NONE, topic())
+GET_CONSUME_STATS: Final = RequestType(
+    Code.GET_CONSUME_STATS, h.GetConsumeStatsRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.NONE, group(), topic())
+GET_CONSUMER_CONNECTION_LIST: Final = RequestType(
+    Code.GET_CONSUMER_CONNECTION_LIST, h.GetConsumerConnectionListRequestHeader, NO_BODY,
+    NoHeader, JsonBody(ConsumerConnection), Right.NONE, group())
+GET_PRODUCER_CONNECTION_LIST: Final = RequestType(
+    Code.GET_PRODUCER_CONNECTION_LIST, h.GetProducerConnectionListRequestHeader, NO_BODY,
+    NoHeader, JsonBody(ProducerConnection), Right.NONE, CLUSTER)
+QUERY_TOPIC_CONSUME_BY_WHO: Final = RequestType(
+    Code.QUERY_TOPIC_CONSUME_BY_WHO, h.QueryTopicConsumeByWhoRequestHeader, NO_BODY,
+    NoHeader, JsonBody(GroupList), Right.NONE, topic())
+QUERY_TOPICS_BY_CONSUMER: Final = RequestType(
+    Code.QUERY_TOPICS_BY_CONSUMER, h.QueryTopicsByConsumerRequestHeader, NO_BODY,
+    NoHeader, JsonBody(TopicList), Right.NONE, group("group"))
+QUERY_SUBSCRIPTION_BY_CONSUMER: Final = RequestType(
+    Code.QUERY_SUBSCRIPTION_BY_CONSUMER, h.QuerySubscriptionByConsumerRequestHeader, NO_BODY,
+    NoHeader, JsonBody(QuerySubscriptionResponseBody), Right.NONE, topic(), group("group"))
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Final = RequestType(
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusRequestHeader, NO_BODY,
+    NoHeader, RAW, Right.NONE, topic(), group("group"))
+# These two go on from the broker to the client; the second takes the message along as a record.
+GET_CONSUMER_RUNNING_INFO: Final = RequestType(
+    Code.GET_CONSUMER_RUNNING_INFO, h.GetConsumerRunningInfoRequestHeader, NO_BODY,
+    NoHeader, JsonBody(ConsumerRunningInfo), Right.NONE, group())
+CONSUME_MESSAGE_DIRECTLY: Final = RequestType(
+    Code.CONSUME_MESSAGE_DIRECTLY, h.ConsumeMessageDirectlyResultRequestHeader, RAW,
+    NoHeader, JsonBody(ConsumeMessageDirectlyResult), Right.SUB, topic(), group())
+
+# A broker as a whole. Configurations are properties text.
+
+GET_BROKER_CONFIG: Final = RequestType(
+    Code.GET_BROKER_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+UPDATE_BROKER_CONFIG: Final = RequestType(
+    Code.UPDATE_BROKER_CONFIG, NoHeader, RawBody(limits.MAX_CONFIG_LENGTH), NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
+GET_BROKER_RUNTIME_INFO: Final = RequestType(
+    Code.GET_BROKER_RUNTIME_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(KVTable), Right.NONE, CLUSTER)
+CLEAN_EXPIRED_CONSUMEQUEUE: Final = RequestType(
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+CLEAN_UNUSED_TOPIC: Final = RequestType(
+    Code.CLEAN_UNUSED_TOPIC, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+DELETE_EXPIRED_COMMITLOG: Final = RequestType(
+    Code.DELETE_EXPIRED_COMMITLOG, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+# Filter servers and filter classes of old brokers, which ours refuses.
+REGISTER_FILTER_SERVER: Final = RequestType(
+    Code.REGISTER_FILTER_SERVER, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.NONE, CLUSTER)
+REGISTER_MESSAGE_FILTER_CLASS: Final = RequestType(
+    Code.REGISTER_MESSAGE_FILTER_CLASS, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.NONE, CLUSTER)
+
+# From brokers to clients
+
+CHECK_TRANSACTION_STATE: Final = RequestType(
+    Code.CHECK_TRANSACTION_STATE, h.CheckTransactionStateRequestHeader, RAW, NoHeader, NO_BODY,
+    Right.NONE, topic())
+NOTIFY_CONSUMER_IDS_CHANGED: Final = RequestType(
+    Code.NOTIFY_CONSUMER_IDS_CHANGED, h.NotifyConsumerIdsChangedRequestHeader, NO_BODY,
+    NoHeader, NO_BODY, Right.NONE, group())
+RESET_CONSUMER_CLIENT_OFFSET: Final = RequestType(
+    Code.RESET_CONSUMER_CLIENT_OFFSET, h.ResetOffsetRequestHeader, RAW, NoHeader, NO_BODY,
+    Right.NONE, topic(), group("group"))
+GET_CONSUMER_STATUS_FROM_CLIENT: Final = RequestType(
+    Code.GET_CONSUMER_STATUS_FROM_CLIENT, h.GetConsumerStatusRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.NONE, topic(), group("group"))
+PUSH_REPLY_MESSAGE_TO_CLIENT: Final = RequestType(
+    Code.PUSH_REPLY_MESSAGE_TO_CLIENT, h.ReplyMessageRequestHeader, RAW, NoHeader, NO_BODY,
+    Right.NONE, topic())
+
+# Name servers: routes and brokers
+
+GET_ROUTEINFO_BY_TOPIC: Final = RequestType(
+    Code.GET_ROUTEINFO_BY_TOPIC, h.GetRouteInfoRequestHeader, NO_BODY,
+    NoHeader, JsonBody(TopicRouteData), Right.NONE, topic())
+# `register_body` reads and writes the body.
+REGISTER_BROKER: Final = RequestType(
+    Code.REGISTER_BROKER, h.RegisterBrokerRequestHeader, RawBody(limits.MAX_REGISTRATION_LENGTH),
+    h.RegisterBrokerResponseHeader, JsonBody(KVTable), Right.BROKER, CLUSTER)
+UNREGISTER_BROKER: Final = RequestType(
+    Code.UNREGISTER_BROKER, h.UnRegisterBrokerRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.BROKER, CLUSTER)
+QUERY_DATA_VERSION: Final = RequestType(
+    Code.QUERY_DATA_VERSION, h.QueryDataVersionRequestHeader,
+    JsonBody(DataVersion, limits.MAX_DATA_VERSION_LENGTH),
+    h.QueryDataVersionResponseHeader, JsonBody(DataVersion), Right.BROKER, CLUSTER)
+BROKER_HEARTBEAT: Final = RequestType(
+    Code.BROKER_HEARTBEAT, h.BrokerHeartbeatRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.BROKER, CLUSTER)
+REGISTER_TOPIC_IN_NAMESRV: Final = RequestType(
+    Code.REGISTER_TOPIC_IN_NAMESRV, h.RegisterTopicRequestHeader,
+    JsonBody(TopicRouteData, limits.MAX_TOPIC_ROUTE_LENGTH), NoHeader, NO_BODY, Right.BROKER, CLUSTER)
+GET_BROKER_MEMBER_GROUP: Final = RequestType(
+    Code.GET_BROKER_MEMBER_GROUP, h.GetBrokerMemberGroupRequestHeader, NO_BODY,
+    NoHeader, JsonBody(GetBrokerMemberGroupResponseBody), Right.NONE, CLUSTER)
+
+# Name servers: what operators ask and change
+
+GET_BROKER_CLUSTER_INFO: Final = RequestType(
+    Code.GET_BROKER_CLUSTER_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(ClusterInfo),
+    Right.NONE, CLUSTER)
+GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Final = RequestType(
+    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
+    Right.NONE, CLUSTER)
+GET_TOPICS_BY_CLUSTER: Final = RequestType(
+    Code.GET_TOPICS_BY_CLUSTER, h.GetTopicsByClusterRequestHeader, NO_BODY,
+    NoHeader, JsonBody(TopicList), Right.NONE, CLUSTER)
+GET_SYSTEM_TOPIC_LIST_FROM_NS: Final = RequestType(
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
+    Right.NONE, CLUSTER)
+GET_UNIT_TOPIC_LIST: Final = RequestType(
+    Code.GET_UNIT_TOPIC_LIST, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList), Right.NONE, CLUSTER)
+GET_HAS_UNIT_SUB_TOPIC_LIST: Final = RequestType(
+    Code.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
+    Right.NONE, CLUSTER)
+GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: Final = RequestType(
+    Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
+    Right.NONE, CLUSTER)
+WIPE_WRITE_PERM_OF_BROKER: Final = RequestType(
+    Code.WIPE_WRITE_PERM_OF_BROKER, h.WipeWritePermOfBrokerRequestHeader, NO_BODY,
+    h.WipeWritePermOfBrokerResponseHeader, NO_BODY, Right.ADMIN, CLUSTER)
+ADD_WRITE_PERM_OF_BROKER: Final = RequestType(
+    Code.ADD_WRITE_PERM_OF_BROKER, h.AddWritePermOfBrokerRequestHeader, NO_BODY,
+    h.AddWritePermOfBrokerResponseHeader, NO_BODY, Right.ADMIN, CLUSTER)
+DELETE_TOPIC_IN_NAMESRV: Final = RequestType(
+    Code.DELETE_TOPIC_IN_NAMESRV, h.DeleteTopicFromNamesrvRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
+PUT_KV_CONFIG: Final = RequestType(
+    Code.PUT_KV_CONFIG, h.PutKVConfigRequestHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+GET_KV_CONFIG: Final = RequestType(
+    Code.GET_KV_CONFIG, h.GetKVConfigRequestHeader, NO_BODY, h.GetKVConfigResponseHeader, NO_BODY,
+    Right.NONE, CLUSTER)
+DELETE_KV_CONFIG: Final = RequestType(
+    Code.DELETE_KV_CONFIG, h.DeleteKVConfigRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
+GET_KVLIST_BY_NAMESPACE: Final = RequestType(
+    Code.GET_KVLIST_BY_NAMESPACE, h.GetKVListByNamespaceRequestHeader, NO_BODY,
+    NoHeader, JsonBody(KVTable), Right.NONE, CLUSTER)
+UPDATE_NAMESRV_CONFIG: Final = RequestType(
+    Code.UPDATE_NAMESRV_CONFIG, NoHeader, RawBody(limits.MAX_CONFIG_LENGTH), NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
+GET_NAMESRV_CONFIG: Final = RequestType(
+    Code.GET_NAMESRV_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+
+# fmt: on
+
+REQUESTS: Final[Mapping[int, AnyRequestType]] = {
+    row.code: row for row in list(globals().values()) if isinstance(row, RequestType)
+}
