@@ -115,7 +115,7 @@ class NoBody(BodyKind[None]):
     def encode(self, value: None) -> bytes:  # noqa: ARG002 - there is nothing to write
         return b""
 
-    def decode(self, data: bytes | memoryview) -> None:  # noqa: ARG002
+    def decode(self, data: bytes | memoryview) -> None:  # noqa: ARG002 - there is nothing to read
         return None
 
 
