@@ -9,6 +9,8 @@ from typing import Any, Final
 import msgspec
 from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
 
+from cometmq import ConsumeResult, PushConsumer
+from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.pipelines import audit
 from cometmq.pipelines.audit.report import Report
 from cometmq.pipelines.configuration import ClusterConfig
@@ -31,6 +33,7 @@ class Sender:
 
     def __init__(self, cluster: Cluster) -> None:
         self._address = cluster.brokers[0].address
+        self._namesrv = cluster.namesrv
         self.ledger: list[dict[str, Any]] = []
 
     def _ask(self, code: int, ext: dict[str, Any], body: bytes = b"") -> Command:
@@ -89,6 +92,17 @@ class Sender:
         """Brokers make a group when somebody pulls for it."""
         answer = self._ask(_PULL, pull_ext(topic, consumerGroup=group))
         assert answer.code == 0, answer.remark
+
+    def meet_group(self, group: str) -> None:
+        """Have the broker meet a consumer of a group, which consumes nothing."""
+        self.send("elsewhere", f"for-{group}", in_ledger=False)
+        consumer = PushConsumer(group, lambda _: ConsumeResult.SUCCESS, namesrv=self._namesrv)
+        consumer.subscribe("elsewhere")
+        deadline = time.monotonic() + DEADLINE_S
+        with consumer, BlockingRangeReader(namesrv=self._namesrv) as reader:
+            while f"%RETRY%{group}" not in reader.topics():
+                assert time.monotonic() < deadline, f"nobody has met {group}"
+                time.sleep(0.05)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """What a consumer does when it has consumed everything below `offset`."""

@@ -27,7 +27,7 @@ from cometmq.pipelines import archive
 from cometmq.pipelines.archive.batches import Batches
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.layout import Layout, session_for
-from cometmq.pipelines.archive.log import LiveLog
+from cometmq.pipelines.archive.source import LiveSource
 from cometmq.pipelines.page import write_page
 from cometmq.testing.cluster import Cluster
 
@@ -62,7 +62,7 @@ def safe_ends(path: Path) -> dict[tuple[str, str, int], int]:
 
 def archive_unproved(spark: Any, namesrv: str, path: Path, topic: str) -> int:
     """Archive what is there, as an archive that is killed in front of its proof does."""
-    log = LiveLog({"namesrv": namesrv}, [topic], None, 1, None)
+    log = LiveSource({"namesrv": namesrv}, [topic], None, 1, None)
     session = session_for(spark)
     with Archive(path) as opened:
         batches = Batches(session, opened, log, max_messages=10_000, note_loss=True)

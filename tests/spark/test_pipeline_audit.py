@@ -70,6 +70,7 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
     properties = {"recallMessageEnable": "true"}
     with Cluster(properties=properties) as cluster:
         sender = Sender(cluster)
+        sender.meet_group("search")
         send_explained(sender)
         messages = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
         messages.option("subscribe", "orders").load().write.parquet(str(tmp_path / "files"))
@@ -142,10 +143,15 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
 
 def test_what_does_not_fit_is_said_before_a_job(spark: Any, tmp_path: Path) -> None:
     with Cluster() as cluster:
-        Sender(cluster).send("orders", "A")
+        sender = Sender(cluster)
+        sender.send("orders", "A")
+        sender.meet_group("billing")
         context = context_of(spark, cluster)
         for settings, text in (
             ({"topics": ["refunds"]}, "topics names refunds, of which the brokers' log has no"),
+            ({"topics": ["oders"]}, r"no queue; there are .*orders.*; did you mean orders\?"),
+            # Nobody had consumed anything for it, and all was said to be waiting.
+            ({"groups": ["biling"]}, r"groups names biling, .*; did you mean billing\?"),
             ({"archive": "/nowhere"}, "archive is '/nowhere', which is no directory"),
             ({"sent": "/nowhere.csv"}, "sent is '/nowhere.csv', which cannot be read as csv"),
             ({"business_key": "kees[0]"}, "business_key is .*, which Spark does not take"),
@@ -273,6 +279,14 @@ def test_a_store_an_archive_and_what_consumers_noted(spark: Any, tmp_path: Path)
         {"billing": CONSUMED - gone},
     )
     assert report.holds
+
+    with pytest.raises(ConfigError, match=r"groups names biling, of which the store .*billing\?"):
+        audited(
+            context_of(spark),
+            topics=[TOPIC],
+            groups=["biling"],
+            stores={"broker-a": str(store)},
+        )
 
     # What was sent is known by a table with other names, and a record of the log is damaged.
     with (store / "commitlog" / f"{places[210] // LOG_BYTES * LOG_BYTES:020d}").open("r+b") as log:

@@ -25,7 +25,8 @@ from tests.spark.dead_letters import (
 from tests.spark.processes import QUICK_JAVA, below
 from tests.spark.standalone import HOST
 
-from cometmq import Message, Producer
+from cometmq import ConsumeResult, Message, Producer, PushConsumer
+from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.errors import ConfigError
 from cometmq.pipelines import redrive
 from cometmq.pipelines.page import write_page
@@ -51,6 +52,11 @@ def run(spark: Any, cluster: Cluster, **settings: Any) -> redrive.Report:
 
 def total(cluster: Cluster) -> int:
     return sum(stored_count(cluster.namesrv, topic) for topic in TOPICS)
+
+
+def topics_of(namesrv: str) -> list[str]:
+    with BlockingRangeReader(namesrv=namesrv) as reader:
+        return reader.topics()
 
 
 def lives(pid: int) -> bool:
@@ -209,6 +215,10 @@ def test_only_the_group_gets_them_from_its_retry_topic(
 
 
 def test_a_group_without_dead_letters(spark: Any, cluster: Cluster) -> None:
+    consumer = PushConsumer("healthy", lambda _: ConsumeResult.SUCCESS, namesrv=cluster.namesrv)
+    consumer.subscribe(TOPICS[0])
+    with consumer:
+        wait_until(lambda: "%RETRY%healthy" in topics_of(cluster.namesrv))
     report = run(spark, cluster, group="healthy")
     assert (report.holds, report.letters) == (True, 0)
     assert report.sections()
@@ -229,3 +239,29 @@ def test_what_cannot_be_is_said_before_a_job_starts(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         run(spark, cluster, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"group": "mailer"}, r"group: no broker .* mailer; there are .*; did you mean mailers\?"),
+        ({"topics": ["bils"]}, r"topics: .* bils, .*; there are bills, .*; did you mean bills\?"),
+        (
+            {"reason_property": "error", "reasons": ["timeuot"]},
+            r"reasons: .* 'timeuot'; there are .*; did you mean timeout\?",
+        ),
+    ],
+)
+def test_a_misspelt_name_chose_no_letter_and_said_nothing(
+    spark: Any, cluster: Cluster, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(spark, cluster, **settings)
+
+
+def test_a_topic_without_dead_letters_is_no_mistake(spark: Any, cluster: Cluster) -> None:
+    with Producer("quiet", namesrv=cluster.namesrv) as producer:
+        producer.send(Message("quiet", b"hush"))
+    report = run(spark, cluster, topics=["quiet"])
+    assert report.letters >= COUNT
+    assert (report.holds, report.chosen) == (True, 0)

@@ -1,29 +1,29 @@
 """The log that a pipeline looks into: of live brokers, or the files of brokers that are stopped.
 
-Both give the same: which offsets each queue has, the messages of ranges of them as a DataFrame, and
-how far groups have come.
+Both give the same: which topics and groups they know, which offsets each queue has, the messages of
+ranges of them as a DataFrame, and how far groups have come. `read_live` and `read_store` are what all
+pipelines read messages with.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from cometmq.admin.offsets import OffsetsAdmin
-from cometmq.client.namespaces import Namespace
+from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
+from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
-from cometmq.pipelines.targets import connecting_to
+from cometmq.pipelines.known_names import unknown_name
 from cometmq.protocol.json_dialect import decode_body
-from cometmq.runtime.loop import run
 from cometmq.spark.gaps import Gap, noted_gaps
 from cometmq.spark.live_options import LiveOptions, table_of
 from cometmq.spark.schema import COLUMNS, arrow_schema
@@ -38,6 +38,14 @@ class MessageLog(Protocol):
     """`what` says in a few words which log it is."""
 
     what: str
+
+    def topics(self) -> set[str]:
+        """The topics that there are, RocketMQ's own too."""
+        ...
+
+    def groups(self) -> set[str]:
+        """The consumer groups that brokers have met."""
+        ...
 
     def gaps(self, topics: Collection[str]) -> list[Gap]:
         """What could not be read so far, of these topics."""
@@ -91,10 +99,76 @@ def open_message_log(
             yield LiveLog(context.spark, context.cluster, Path(noted))
 
 
+def check_topics(log: MessageLog, ranges: Ranges, topics: Iterable[str], key: str) -> None:
+    """Raise ConfigError for a topic, named by the setting `key`, of which there is no queue."""
+    for topic in topics:
+        if not any(queue.topic == topic for queue in ranges):
+            known = {name for name in log.topics() if not is_system_topic(name)}
+            raise unknown_name(
+                f"{key} names {topic}, of which {log.what} has no queue; there are", topic, known
+            )
+
+
 def schema_of(columns: Collection[str]) -> str:
     """The schema for a source that is to make these columns alone, in the order of all."""
     assert set(columns) <= COLUMNS.keys(), columns
     return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name in columns)
+
+
+def read_live(
+    spark: Any,
+    options: Mapping[str, str],
+    ranges: Mapping[MessageQueue, Range],
+    columns: Collection[str] | None = None,
+    gaps: Path | None = None,
+) -> Any:
+    """The messages of these offsets with these columns (None: all), out of live brokers.
+
+    What is gone is noted in the directory `gaps`; None fails the job instead.
+    """
+    assigned: dict[str, dict[str, list[int]]] = {}
+    for queue in sorted(ranges):
+        brokers = assigned.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, []).append(queue.queue_id)
+    return (
+        _reader(spark, "rocketmq", columns, gaps)
+        .options(
+            **options,
+            assign=_json(assigned),
+            startingOffsets=_json(table_of({queue: low for queue, (low, _) in ranges.items()})),
+            endingOffsets=_json(table_of({queue: end for queue, (_, end) in ranges.items()})),
+        )
+        .load()
+    )
+
+
+def read_store(
+    spark: Any,
+    path: str,
+    topics: Collection[str],
+    columns: Collection[str] | None = None,
+    gaps: Path | None = None,
+    *,
+    broker: str | None,
+    min_partitions: int = 1,
+) -> Any:
+    """All messages of these topics in the store directory `path`, whose broker is called `broker`, in
+    so many tasks at least; columns and gaps as above.
+    """
+    reader = _reader(spark, "rocketmq-store", columns, gaps)
+    if broker is not None:
+        reader = reader.option("brokerName", broker)
+    names = ",".join(sorted(topics))
+    return reader.options(subscribe=names, minPartitions=str(min_partitions)).load(path)
+
+
+def _reader(spark: Any, source: str, columns: Collection[str] | None, gaps: Path | None) -> Any:
+    reader = spark.read.format(source)
+    if columns is not None:
+        reader = reader.schema(schema_of(columns))
+    if gaps is None:
+        return reader.option("failOnDataLoss", "true")
+    return reader.options(failOnDataLoss="false", gapLog=str(gaps))
 
 
 def no_messages(spark: Any, columns: Collection[str]) -> Any:
@@ -108,65 +182,56 @@ class LiveLog:
 
     def __init__(self, spark: Any, cluster: ClusterConfig, gaps: Path) -> None:
         self._spark = spark
-        self._cluster = cluster
         self._options = cluster.options()
         self._gaps = gaps
         self.what = "the brokers' log"
 
+    def topics(self) -> set[str]:
+        with self._client() as client:
+            return set(client.topics())
+
+    def groups(self) -> set[str]:
+        return groups_among(self.topics())
+
     def ranges(self, topics: Iterable[str]) -> Ranges:
-        options = LiveOptions(self._options | {"subscribe": "any"}, streaming=False)
-        queues: list[MessageQueue] = []
-        with options.new_reader() as reader:
-            for topic in topics:
-                try:
-                    queues += reader.queues(topic)
-                except RouteNotFoundError:
-                    continue
-            return reader.offsets(queues)
+        with self._client() as client:
+            return client.offsets(_queues(client, topics))
 
     def frame(self, ranges: Mapping[MessageQueue, Range], columns: Collection[str]) -> Any:
         # Whatever is read costs a process that plans it.
         ranges = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
         if not ranges:
             return no_messages(self._spark, columns)
-        reader = self._spark.read.format("rocketmq").schema(schema_of(columns))
-        assigned: dict[str, dict[str, list[int]]] = {}
-        for queue in sorted(ranges):
-            assigned.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(
-                queue.queue_id
-            )
-        return reader.options(
-            **self._options,
-            assign=_json(assigned),
-            startingOffsets=_json(table_of({queue: low for queue, (low, _) in ranges.items()})),
-            endingOffsets=_json(table_of({queue: end for queue, (_, end) in ranges.items()})),
-            failOnDataLoss="false",
-            gapLog=str(self._gaps),
-        ).load()
+        return read_live(self._spark, self._options, ranges, columns, self._gaps)
 
     def gaps(self, topics: Collection[str]) -> list[Gap]:
         return _gaps_of(topics, self._gaps)
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
-        return run(self._committed(group, list(topics)))
+        with self._client() as client:
+            found = client.committed(group, _queues(client, topics))
+        return {queue: offset for queue, offset in found.items() if offset is not None}
 
-    async def _committed(self, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
-        namespace = Namespace(self._cluster.namespace)
-        found = {}
-        access = connecting_to(self._cluster).parameters()
-        async with OffsetsAdmin(
-            access["namesrv"], credentials=access["credentials"], tls=access["tls"]
-        ) as admin:
-            for topic in topics:
-                try:
-                    queues = await admin.topic_offsets(namespace.wrap(topic), namespace.wrap(group))
-                except RouteNotFoundError:
-                    continue
-                for offsets in queues:
-                    if offsets.committed_offset is not None:
-                        queue = namespace.unwrap_queue(offsets.queue)
-                        found[queue] = offsets.committed_offset
-        return found
+    def _client(self) -> BlockingRangeReader:
+        return LiveOptions(self._options | {"subscribe": "any"}, streaming=False).new_reader()
+
+
+def groups_among(topics: Iterable[str]) -> set[str]:
+    """The groups that have retry or dead-letter topics: all that have met a broker."""
+    return {
+        topic.removeprefix(prefix)
+        for topic in topics
+        for prefix in (RETRY_PREFIX, DLQ_PREFIX)
+        if topic.startswith(prefix)
+    }
+
+
+def _queues(client: BlockingRangeReader, topics: Iterable[str]) -> list[MessageQueue]:
+    queues: list[MessageQueue] = []
+    for topic in topics:
+        with suppress(RouteNotFoundError):  # has no queues
+            queues += client.queues(topic)
+    return queues
 
 
 class _OffsetTables(msgspec.Struct, rename="camel"):
@@ -183,6 +248,16 @@ class StoreLog:
         self._stores = stores
         self._gaps = gaps
         self.what = f"the store {', '.join(stores.values())}"
+
+    def topics(self) -> set[str]:
+        return {
+            queue.topic for path in self._stores.values() for queue in StoreFiles(path).queues()
+        }
+
+    def groups(self) -> set[str]:
+        tables = (_offset_table(path) for path in self._stores.values())
+        by_offsets = {name.rpartition("@")[2] for table in tables for name in table}
+        return by_offsets | groups_among(self.topics())
 
     def ranges(self, topics: Iterable[str]) -> Ranges:
         wanted = set(topics)
@@ -206,14 +281,9 @@ class StoreLog:
                 if queue.broker_name == broker and low < end
             }
             if topics:
-                reader = self._spark.read.format("rocketmq-store").schema(schema_of(columns))
-                options = {
-                    "subscribe": ",".join(sorted(topics)),
-                    "brokerName": broker,
-                    "failOnDataLoss": "false",
-                    "gapLog": str(self._gaps),
-                }
-                frames.append(reader.options(**options).load(path))
+                frames.append(
+                    read_store(self._spark, path, topics, columns, self._gaps, broker=broker)
+                )
         if not frames:
             return no_messages(self._spark, columns)
         return reduce(lambda whole, frame: whole.unionByName(frame), frames)
@@ -224,17 +294,22 @@ class StoreLog:
     def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
         found = {}
         for broker, path in self._stores.items():
-            file = Path(path) / "config" / "consumerOffset.json"
-            if not file.exists():
-                continue
-            try:
-                table = decode_body(file.read_bytes(), _OffsetTables).offset_table
-            except (OSError, CometMQError) as error:
-                raise ConfigError(f"the consumer offsets {file} cannot be read: {error}") from error
+            table = _offset_table(path)
             for topic in topics:
                 for queue_id, offset in table.get(f"{topic}@{group}", {}).items():
                     found[MessageQueue(topic, broker, queue_id)] = offset
         return found
+
+
+def _offset_table(store: str) -> dict[str, dict[int, int]]:
+    """What the store at `store` has in its file of consumer offsets; a copy may lack the file."""
+    file = Path(store) / "config" / "consumerOffset.json"
+    if not file.exists():
+        return {}
+    try:
+        return decode_body(file.read_bytes(), _OffsetTables).offset_table
+    except (OSError, CometMQError) as error:
+        raise ConfigError(f"the consumer offsets {file} cannot be read: {error}") from error
 
 
 def _gaps_of(topics: Collection[str], directory: Path) -> list[Gap]:

@@ -20,7 +20,7 @@ from cometmq.pipelines.archive.layout import (
     State,
     in_order,
 )
-from cometmq.pipelines.archive.log import Log
+from cometmq.pipelines.archive.source import Source
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION
 from cometmq.spark.live_admission import shared
 from cometmq.spark.live_plan import Range, lost
@@ -55,7 +55,7 @@ class Batches:
     """
 
     def __init__(
-        self, spark: Any, archive: Archive, log: Log, *, max_messages: int, note_loss: bool
+        self, spark: Any, archive: Archive, log: Source, *, max_messages: int, note_loss: bool
     ) -> None:
         self._spark = spark
         self._archive = archive

@@ -26,9 +26,9 @@ from cometmq.pipelines.archive.batches import Batches, Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
 from cometmq.pipelines.archive.layout import read, session_for
-from cometmq.pipelines.archive.log import LiveLog, Log, StoreLog
 from cometmq.pipelines.archive.proof import Proof, Proved
 from cometmq.pipelines.archive.report import Report, report_of
+from cometmq.pipelines.archive.source import LiveSource, Source, StoreSource
 from cometmq.pipelines.configuration import Settings
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Step
@@ -156,7 +156,7 @@ def run(config: Config, context: Context, stopped: threading.Event | None = None
 
 class _Run:
     def __init__(
-        self, config: Config, context: Context, spark: Any, archive: Archive, log: Log
+        self, config: Config, context: Context, spark: Any, archive: Archive, log: Source
     ) -> None:
         self._config = config
         self._progress = context.progress
@@ -270,10 +270,10 @@ def _said(written: Written) -> str:
     return f"{written.messages:,} messages, {written.files:,} files"
 
 
-def _log(config: Config, context: Context, spark: Any) -> Log:
+def _log(config: Config, context: Context, spark: Any) -> Source:
     if config.store is not None:
         assert config.broker is not None, "checked by the configuration"
-        return StoreLog(
+        return StoreSource(
             spark,
             config.store,
             config.broker,
@@ -281,7 +281,7 @@ def _log(config: Config, context: Context, spark: Any) -> Log:
             config.topic_pattern,
             config.min_partitions,
         )
-    return LiveLog(
+    return LiveSource(
         context.cluster.options(),
         config.topics,
         config.topic_pattern,

@@ -36,7 +36,7 @@ from cometmq.pipelines.archive.layout import (
     in_order,
     read_files,
 )
-from cometmq.pipelines.archive.log import Log
+from cometmq.pipelines.archive.source import Source
 from cometmq.pipelines.archive.spans import Span, length, within, without
 from cometmq.spark.gaps import Gap, noted_gaps
 
@@ -53,7 +53,7 @@ class Proved(NamedTuple):
 
 
 class Proof:
-    def __init__(self, spark: Any, archive: Archive, log: Log) -> None:
+    def __init__(self, spark: Any, archive: Archive, log: Source) -> None:
         self._spark = spark
         self._archive = archive
         self._log = log

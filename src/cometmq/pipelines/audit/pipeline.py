@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cometmq.client.namespaces import Namespace
-from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit import evidence as ev
 from cometmq.pipelines.audit import rows
@@ -30,7 +29,14 @@ from cometmq.pipelines.audit.causes import (
 from cometmq.pipelines.audit.report import Found, Report, make_report
 from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.context import Context
-from cometmq.pipelines.message_logs import MessageLog, Ranges, no_messages, open_message_log
+from cometmq.pipelines.known_names import unknown_name
+from cometmq.pipelines.message_logs import (
+    MessageLog,
+    Ranges,
+    check_topics,
+    no_messages,
+    open_message_log,
+)
 from cometmq.pipelines.report import now
 
 __all__ = ["Config", "Report", "run"]
@@ -127,11 +133,24 @@ class _Audit:
     def _take_cut(self) -> rows.Bounds:
         config = self._config
         ranges = self._log.ranges(config.topics)
-        for topic in config.topics:
-            if not any(queue.topic == topic for queue in ranges):
-                raise ConfigError(f"topics names {topic}, of which {self._log.what} has no queue")
+        check_topics(self._log, ranges, config.topics, "topics")
         committed = {group: self._log.committed(group, config.topics) for group in config.groups}
+        # (Brokers give a group that they have never met the offset 0 of a queue that is whole.)
+        strange = [group for group, offsets in committed.items() if not any(offsets.values())]
+        if strange and self._consumed_by() == OFFSETS:
+            self._check_groups(strange)
         return rows.Bounds(ranges, committed=committed)
+
+    def _check_groups(self, groups: Iterable[str]) -> None:
+        """Raise ConfigError for a group that nothing is known of: all would be waiting for it."""
+        known = self._log.groups()
+        for group in groups:
+            if group not in known:
+                raise unknown_name(
+                    f"groups names {group}, of which {self._log.what} knows nothing; there are",
+                    group,
+                    known,
+                )
 
     def _open(self) -> _Sources:
         """Ledgers and archive first: so the log, read to its end, has all that they speak of."""

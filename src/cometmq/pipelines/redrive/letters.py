@@ -9,21 +9,18 @@ the message, the configuration names that property; else the number of attempts 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import functions as f
 
 from cometmq.model import properties as p
-from cometmq.model.names import dlq_topic
 from cometmq.model.properties import SHARDING_KEY
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.configuration import ClusterConfig
-from cometmq.pipelines.resending.hashing import java_hash
-from cometmq.pipelines.resending.ledger import Plan
+from cometmq.pipelines.resending.hashing import java_hash, spans_of
+from cometmq.pipelines.resending.ledger import ResendPlan
 from cometmq.pipelines.resending.selection import Selection, times_ms
-from cometmq.pipelines.resending.timeline import Timeline
 
 # Of a letter that does not say where it came from.
 NOWHERE: Final = ""
@@ -44,17 +41,15 @@ class LetterCount(msgspec.Struct, frozen=True):
     last_ms: int
 
 
-class RedrivePlan(Plan):
+class RedrivePlan(ResendPlan):
     """letters: of each dead-letter queue the offsets that belong to this redrive, up to below the
-    second one: what comes later does not. targets: the queues to send to, sorted; bases: from which
-    offsets on their logs may hold what this redrive sent.
+    second one: what comes later does not. bases: from which offsets on the logs of the targets may
+    hold what this redrive sent.
     """
 
     letters: list[tuple[MessageQueue, int, int]]
-    targets: list[MessageQueue]
     bases: list[int]
     counts: list[LetterCount]
-    timeline: Timeline
 
     @property
     def chosen(self) -> int:
@@ -67,18 +62,6 @@ class Choice(NamedTuple):
     topics: Sequence[str]
     reasons: Sequence[str]
     reason_property: str | None
-
-
-def read_letters(
-    spark: Any, cluster: ClusterConfig, group: str, bounds: Sequence[tuple[MessageQueue, int, int]]
-) -> Any:
-    """The dead letters of `group` within these offsets, as the source gives them."""
-    reader = spark.read.format("rocketmq").options(**cluster.options())
-    reader = reader.option("subscribe", dlq_topic(group))
-    reader = reader.option("startingOffsets", _offsets([(queue, low) for queue, low, _ in bounds]))
-    return reader.option(
-        "endingOffsets", _offsets([(queue, end) for queue, _, end in bounds])
-    ).load()
 
 
 def described(letters: Any, choice: Choice, namespace: str | None) -> Any:
@@ -153,30 +136,16 @@ def to_targets(letters: Any, targets: Sequence[MessageQueue], *, to_group: bool)
     A sharding key finds the queue that it finds for producers; of others nobody knows the first queue,
     and the id spreads them.
     """
-    topics = sorted({target.topic for target in targets})
-    firsts: Mapping[str, int] = {
-        topic: [target.topic for target in targets].index(topic) for topic in topics
-    }
-    counts = {topic: sum(target.topic == topic for target in targets) for topic in topics}
     sharding_key = f.col("properties")[SHARDING_KEY]
     number = f.when(sharding_key.isNotNull(), f.abs(java_hash(sharding_key)))
     number = f.coalesce(number, f.pmod(f.xxhash64("msg_id"), f.lit(2**31)))
     target, lane = f.lit(None).cast("int"), f.lit(None).cast("int")
-    for place, topic in enumerate(topics):
+    for place, (topic, (first, count)) in enumerate(spans_of(targets).items()):
         here = f.col("origin_topic") == topic
         if to_group:
             # The retry topic takes them all, and its consumers want to know where each came from.
             here = f.col("origin_topic") != NOWHERE
-        chosen = (firsts[topic] + number % counts[topic]).cast("int")
+        chosen = (first + number % count).cast("int")
         target = f.when(here, chosen).otherwise(target)
         lane = f.when(here, f.lit(place)).otherwise(lane)
     return letters.withColumns({"target": target, "lane": lane}).where(f.col("lane").isNotNull())
-
-
-def _offsets(places: Sequence[tuple[MessageQueue, int]]) -> str:
-    """As the source's options have them."""
-    found: dict[str, dict[str, dict[str, int]]] = {}
-    for queue, offset in places:
-        by_broker = found.setdefault(queue.topic, {})
-        by_broker.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
-    return msgspec.json.encode(found).decode()

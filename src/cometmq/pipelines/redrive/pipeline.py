@@ -15,6 +15,8 @@ from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 from cometmq.model.names import check_group, dlq_topic, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.context import Context
+from cometmq.pipelines.known_names import unknown_name
+from cometmq.pipelines.message_logs import groups_among, read_live
 from cometmq.pipelines.redrive.letters import (
     NOWHERE,
     Choice,
@@ -23,30 +25,25 @@ from cometmq.pipelines.redrive.letters import (
     condition,
     count_letters,
     described,
-    read_letters,
     to_targets,
 )
 from cometmq.pipelines.redrive.report import Report
-from cometmq.pipelines.report import now
-from cometmq.pipelines.resending.lanes import COLUMNS, Errand
+from cometmq.pipelines.resending.engine import Resend, Settings
+from cometmq.pipelines.resending.hashing import spans_of
+from cometmq.pipelines.resending.lanes import COLUMNS
 from cometmq.pipelines.resending.ledger import Ledger, Progress
-from cometmq.pipelines.resending.marks import REDRIVE, Marks, check_id
+from cometmq.pipelines.resending.marks import REDRIVE
 from cometmq.pipelines.resending.pacing import share_rate
-from cometmq.pipelines.resending.selection import Selection
 from cometmq.pipelines.resending.timeline import Timeline, timeline_of
-from cometmq.pipelines.targets import connecting_to, ends_of, writable_queues
+from cometmq.pipelines.targets import ends_of, writable_queues
 
 __all__ = ["Config", "Report", "run"]
 
 # At most, those of two brokers: a letter and what is made of it may lie at different ones.
 _CLOCKS_DIFFER_MS: Final = 3600 * 1000
-_ASKED: Final = (
-    *("group", "topics", "reasons", "reason_property", "to"),
-    *("since", "until", "tags", "keys", "where"),
-)
 
 
-class Config(Selection, frozen=True, kw_only=True):
+class Config(Settings, frozen=True, kw_only=True):
     """group: whose dead letters.
     topics: of these topics, where letters came from. reasons: for one of these reasons.
     reason_property: the property in which the application says why it gave up; without it a letter's
@@ -68,9 +65,6 @@ class Config(Selection, frozen=True, kw_only=True):
     reason_property: str | None = None
     send: bool = False
     to: Literal["topic", "group"] = "topic"
-    id: str = ""
-    state: str = ""
-    rate: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,50 +72,24 @@ class Config(Selection, frozen=True, kw_only=True):
             check_group(self.group)
         except CometMQError as error:
             raise ConfigError(f"group: {error}") from error
-        if self.rate is not None and not 0 < self.rate <= 10**9:
-            raise ConfigError(f"rate is {self.rate}; letters a second are a number above 0")
-        if self.send:
-            check_id("id", self.id)
-            if not self.state:
-                raise ConfigError(
-                    "state is not given; name a directory that remembers what was sent, "
-                    "or leave send out to look only"
-                )
+        self.check_sending(sends=self.send, unit="letters", instead="leave send out to look only")
 
 
 def run(config: Config, context: Context) -> Report:
-    """Raises ConfigError before anything is sent, CometMQError or Spark's errors when it cannot go on;
-    run again it does.
-    """
+    """Raises what `Resend.send` raises."""
     redrive = _Redrive(config, context)
-    if not config.send:
-        return redrive.look()
-    ledger = Ledger(config.state, config.id, RedrivePlan)
-    with ledger.held():
-        return redrive.send(ledger)
+    report: Report = redrive.send() if config.send else redrive.look()
+    return report
 
 
-class _Redrive:
+class _Redrive(Resend[Config, RedrivePlan]):
+    kind = REDRIVE
+    plan_type = RedrivePlan
+    asked = ("group", "topics", "reasons", "reason_property", "to")
+
     def __init__(self, config: Config, context: Context) -> None:
-        self._config = config
-        self._context = context
-        self._started = now()
-        self._connecting = connecting_to(context.cluster)
+        super().__init__(config, context)
         self._choice = Choice(config.topics, config.reasons, config.reason_property)
-        self._asked = {name: getattr(config, name) for name in _ASKED}
-
-    def look(self) -> Report:
-        return self._report(self._new_plan(), Progress())
-
-    def send(self, ledger: Ledger[RedrivePlan]) -> Report:
-        plan = ledger.plan(self._asked) or ledger.begin(self._new_plan())
-        progress = ledger.progress()
-        before = progress.sent + progress.already_there
-        if not progress.finished:
-            self._send_all(plan, progress)
-            progress.finished = True
-            ledger.save(progress)
-        return self._report(plan, progress, before)
 
     # What there is
 
@@ -132,13 +100,13 @@ class _Redrive:
         if any(low < end for _, low, end in letters):
             frame = self._letters(letters)
             self._config.check(frame)
-            progress, spark = self._context.progress, self._context.spark
-            with progress.step("count") as step, step.spark_jobs(spark):
+            with self._counting() as step:
                 counts = count_letters(frame, condition(self._config, self._choice))
                 hours = len({found.hour for found in counts})
                 timeline = timeline_of(frame, frame["reason"], hours)
                 step.outcome = f"{sum(found.chosen for found in counts):,} of "
                 step.outcome += f"{sum(found.count for found in counts):,} dead letters chosen"
+        self._check_names(counts)
         targets = self._targets(counts)
         return RedrivePlan(
             asked=self._asked,
@@ -163,8 +131,37 @@ class _Redrive:
 
     def _letters(self, bounds: Sequence[tuple[MessageQueue, int, int]]) -> Any:
         cluster = self._context.cluster
-        letters = read_letters(self._context.spark, cluster, self._config.group, bounds)
+        ranges = {queue: (low, end) for queue, low, end in bounds}
+        letters = read_live(self._context.spark, cluster.options(), ranges)
         return described(letters, self._choice, cluster.namespace)
+
+    def _check_names(self, counts: Sequence[LetterCount]) -> None:
+        """Raise ConfigError for a group, topic or reason that nobody knows: misspelt it would choose
+        nothing, and nobody would be told.
+        """
+        config, group = self._config, self._config.group
+        reasons = {found.reason for found in counts}
+        for reason in config.reasons if counts else ():
+            if reason not in reasons:
+                refusal = (
+                    f"reasons: no dead letter of {group} was given up for {reason!r}; there are"
+                )
+                raise unknown_name(refusal, reason, reasons)
+        origins = {found.topic for found in counts} - {NOWHERE}
+        without_letters = sorted(set(config.topics) - origins)
+        if counts and not without_letters:
+            return
+        with BlockingRangeReader(**self._connecting.parameters()) as reader:
+            there = set(reader.topics())
+        groups = groups_among(there)
+        if not counts and group not in groups:
+            raise unknown_name(
+                f"group: no broker has met a consumer of {group}; there are", group, groups
+            )
+        for topic in without_letters:
+            if topic not in there:
+                refusal = f"topics: no dead letter of {group} came from {topic}, which no broker has; there are"
+                raise unknown_name(refusal, topic, origins)
 
     def _targets(self, counts: Sequence[LetterCount]) -> list[MessageQueue]:
         topics = {found.topic for found in counts if found.chosen} - {NOWHERE}
@@ -184,38 +181,34 @@ class _Redrive:
 
     # Sending
 
-    def _send_all(self, plan: RedrivePlan, progress: Progress) -> None:
+    def _send_all(
+        self, plan: RedrivePlan, _ledger: Ledger[RedrivePlan], progress: Progress
+    ) -> None:
         if not plan.targets:
             return
         config, spark = self._config, self._context.spark
-        topics = sorted({target.topic for target in plan.targets})
-        lanes = [
-            tuple(at for at, target in enumerate(plan.targets) if target.topic == topic)
-            for topic in topics
-        ]
+        spans = spans_of(plan.targets)
+        lanes = [tuple(range(first, first + count)) for first, count in spans.values()]
         chosen = {
-            lane[0]: max(1, self._chosen_for(plan, topic))
-            for lane, topic in zip(lanes, topics, strict=True)
+            first: max(1, self._chosen_for(plan, topic)) for topic, (first, _) in spans.items()
         }
-        errand = Errand(
-            self._connecting,
-            Marks(REDRIVE, config.id),
-            tuple(plan.targets),
-            tuple(plan.bases),
-            tuple(lanes),
-            tuple(share_rate(config.rate, [(lane[0],) for lane in lanes], chosen)),
-            exactly_once=True,
-            keeps_unique_id=True,
-            looks_everywhere=True,
-        )
         letters = self._letters(plan.letters).where(condition(config, self._choice))
         letters = to_targets(letters, plan.targets, to_group=config.to == "group")
         in_order = letters.repartitionById(len(lanes), "lane").sortWithinPartitions(
             "broker", "queue_id", "queue_offset"
         )
         with self._context.progress.step("send") as step, step.spark_jobs(spark):
-            for outcome in errand.run(in_order.select(*COLUMNS)):
-                progress.add(outcome)
+            self._send(
+                plan,
+                plan.bases,
+                lanes,
+                share_rate(config.rate, [(first,) for first in chosen], chosen),
+                in_order.select(*COLUMNS),
+                progress,
+                exactly_once=True,
+                keeps_unique_id=True,
+                looks_everywhere=True,
+            )
             step.outcome = f"{progress.sent:,} dead letters sent"
 
     def _chosen_for(self, plan: RedrivePlan, topic: str) -> int:
@@ -223,7 +216,7 @@ class _Redrive:
             return plan.chosen
         return sum(found.chosen for found in plan.counts if found.topic == topic)
 
-    def _report(self, plan: RedrivePlan, progress: Progress, before: int = 0) -> Report:
+    def _report(self, plan: RedrivePlan, progress: Progress, before: int) -> Report:
         config = self._config
         there = progress.sent + progress.already_there
         known = {target.topic for target in plan.targets}
@@ -237,8 +230,8 @@ class _Redrive:
         total = sum(found.count for found in plan.counts)
         where = "their topics" if config.to == "topic" else f"the retry topic of {config.group}"
         if config.send:
-            summary = f"{there:,} of {plan.chosen:,} chosen dead letters of {config.group} are in "
-            summary += where + (f", {there - before:,} of them by this run" if before else "")
+            what = f"dead letters of {config.group}"
+            summary = self._said(plan, progress, before, what, where)
         else:
             summary = (
                 f"{config.group} has {total:,} dead letters; {plan.chosen:,} would be sent to "
@@ -249,21 +242,14 @@ class _Redrive:
         if progress.refused:
             summary += f"; {progress.refused:,} cannot be sent"
         return Report(
+            **self._common(plan, progress),
             pipeline="redrive",
-            started=self._started,
             holds=not lost and (not config.send or there == plan.chosen),
             summary=summary,
             group=config.group,
-            id=config.id,
             send=config.send,
             to=config.to,
             letters=total,
-            chosen=plan.chosen,
-            sent=progress.sent,
-            already_there=progress.already_there,
-            refused=progress.refused,
-            refusals=progress.reasons,
             stranded=sorted({found.topic or "(unknown)" for found in stranded}),
             counts=plan.counts,
-            timeline=plan.timeline,
         )

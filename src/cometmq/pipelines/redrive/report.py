@@ -6,42 +6,29 @@ from collections import defaultdict
 from datetime import UTC, datetime
 
 from cometmq.pipelines.redrive.letters import LetterCount
-from cometmq.pipelines.report import Report as BaseReport
 from cometmq.pipelines.report import Section, Table
-from cometmq.pipelines.resending.timeline import Timeline, timeline_figure
+from cometmq.pipelines.resending.report import ResendReport
+from cometmq.pipelines.resending.timeline import timeline_figure
 
 
-class Report(BaseReport):
-    """letters: how many there are; chosen: how many the conditions choose; counts: both by origin
-    topic, reason and hour.
-
-    sent and already_there: of the whole redrive, all runs of it together; the second were found in the
-    target when a run went on from one that was killed. refused: can never be sent, and refusals says
-    why (the first of each task). stranded: topics of chosen letters that are not there.
+class Report(ResendReport):
+    """letters: how many there are; counts: they and the chosen ones by origin topic, reason and hour.
+    stranded: topics of chosen letters that are not there.
     """
 
     group: str
-    id: str
     send: bool
     to: str
     letters: int
-    chosen: int
-    sent: int
-    already_there: int
-    refused: int
-    refusals: list[str]
     stranded: list[str]
     counts: list[LetterCount]
-    timeline: Timeline
 
     def sections(self) -> list[Section]:
         sections: list[Section] = [self._reasons()]
         if self.stranded:
             rows = [[topic] for topic in self.stranded]
             sections.append(Table("Came from topics that are not there", ["topic"], rows))
-        if self.refusals:
-            refusals = [[text] for text in self.refusals]
-            sections.append(Table("Cannot be sent", ["the first of each task"], refusals))
+        sections += self.refusal_tables()
         if self.counts:
             title = "When they were given up, and why"
             sections.append(timeline_figure(self.timeline, title, "dead letters"))

@@ -7,7 +7,7 @@ it is killed and started again. docs/pipelines.md says how to use it, decisions/
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,6 +15,8 @@ from cometmq.errors import CometMQError, ConfigError
 from cometmq.model.names import FORBIDDEN_SEND_TOPICS, check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.context import Context
+from cometmq.pipelines.known_names import some_of, unknown_name
+from cometmq.pipelines.message_logs import read_store
 from cometmq.pipelines.replay.plan import (
     Chunk,
     Found,
@@ -27,30 +29,21 @@ from cometmq.pipelines.replay.plan import (
 )
 from cometmq.pipelines.replay.report import Report, Sample, samples_of
 from cometmq.pipelines.replay.rows import find, in_lanes, key_target, rows_of
-from cometmq.pipelines.report import now
-from cometmq.pipelines.resending.lanes import Errand
+from cometmq.pipelines.resending.engine import Resend, Settings
 from cometmq.pipelines.resending.ledger import Ledger, Progress
-from cometmq.pipelines.resending.marks import REPLAY, Marks, check_id
+from cometmq.pipelines.resending.marks import REPLAY
 from cometmq.pipelines.resending.pacing import share_rate
-from cometmq.pipelines.resending.selection import Selection
 from cometmq.pipelines.resending.timeline import PASSED_OVER, Timeline, timeline_of
-from cometmq.pipelines.targets import connecting_to, ends_of, writable_queues
-from cometmq.spark.connecting import Connecting
+from cometmq.pipelines.targets import ends_of, writable_queues
 
 __all__ = ["Config", "Report", "run"]
 
 # With a rate, a chunk is not more than so much work: that is what a resumed run looks through again.
 _CHUNK_S: Final = 60
 _LEAST_IN_CHUNK: Final = 1000
-_MOST_NAMED: Final = 10
-# What the plan is made for: asked again under the same id, all of these must be the same.
-_ASKED: Final = (
-    *("archive", "store", "broker", "topics", "queues", "to"),
-    *("since", "until", "tags", "keys", "where"),
-)
 
 
-class Config(Selection, frozen=True, kw_only=True):
+class Config(Settings, frozen=True, kw_only=True):
     """archive: the directory of an archive, where messages are read from.
     store: in its place, the directory of a broker's store. broker: the name of that store's broker.
     topics: where the messages come from; queues: some of their queues, as `orders@broker-a:0`.
@@ -71,9 +64,6 @@ class Config(Selection, frozen=True, kw_only=True):
     broker: str | None = None
     queues: Sequence[str] = ()
     to: str | None = None
-    id: str = ""
-    state: str = ""
-    rate: float | None = None
     dry_run: bool = False
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     chunk_messages: int = 1_000_000
@@ -90,17 +80,9 @@ class Config(Selection, frozen=True, kw_only=True):
         if not self.topics:
             raise ConfigError('topics is empty; name where messages come from: topics = ["orders"]')
         self._check_names()
-        if self.rate is not None and not 0 < self.rate <= 10**9:
-            raise ConfigError(f"rate is {self.rate}; messages a second are a number above 0")
         if self.chunk_messages < _LEAST_IN_CHUNK:
             raise ConfigError(f"chunk_messages is {self.chunk_messages}, below {_LEAST_IN_CHUNK}")
-        if not self.dry_run:
-            check_id("id", self.id)
-            if not self.state:
-                raise ConfigError(
-                    "state is not given; name a directory that remembers how far the replay is, "
-                    "or dry_run = true"
-                )
+        self.check_sending(sends=not self.dry_run, unit="messages", instead="dry_run = true")
 
     def _check_names(self) -> None:
         for queue in self.queues:
@@ -136,56 +118,28 @@ def check_archived(path: str, topics: Sequence[str], queues: Sequence[str]) -> N
     names = {origin.topic for origin in known}
     for topic in topics:
         if topic not in names:
-            raise ConfigError(
-                f"topics: the archive {path} has no topic {topic}; it has {_some(names)}"
+            raise unknown_name(
+                f"topics: the archive {path} has no topic {topic}; it has", topic, names
             )
     for queue in queues:
         if (wanted := parse_queue(queue)) not in known:
             of_topic = {"{}@{}:{}".format(*one) for one in known if one.topic == wanted.topic}
             raise ConfigError(
-                f"queues: the archive {path} has no queue {queue}; it has {_some(of_topic)}"
+                f"queues: the archive {path} has no queue {queue}; it has {some_of(of_topic)}"
             )
 
 
-def _some(names: Collection[str]) -> str:
-    first = sorted(names)[:_MOST_NAMED]
-    return ", ".join(first) + (", …" if len(names) > len(first) else "")
-
-
 def run(config: Config, context: Context) -> Report:
-    """Raises ConfigError before anything is sent, CometMQError or Spark's errors when it cannot go on;
-    run again it does.
-    """
+    """Raises what `Resend.send` raises."""
     replay = _Replay(config, context)
-    if config.dry_run:
-        return replay.dry_run()
-    ledger = Ledger(config.state, config.id, ReplayPlan)
-    with ledger.held():
-        return replay.run(ledger)
+    report: Report = replay.look() if config.dry_run else replay.send()
+    return report
 
 
-class _Replay:
-    def __init__(self, config: Config, context: Context) -> None:
-        self._config = config
-        self._context = context
-        self._started = now()
-        self._connecting: Connecting = connecting_to(context.cluster)
-        self._asked = {name: getattr(config, name) for name in _ASKED}
-
-    def dry_run(self) -> Report:
-        plan = self._new_plan()
-        with self._context.progress.step("look at some of them") as step:
-            samples = samples_of(self._frame().where(self._config.condition()))
-            step.outcome = f"{len(samples)}"
-        return self._report(plan, Progress(), samples)
-
-    def run(self, ledger: Ledger[ReplayPlan]) -> Report:
-        plan = ledger.plan(self._asked) or ledger.begin(self._new_plan())
-        progress = ledger.progress()
-        before = progress.sent + progress.already_there
-        if not progress.finished:
-            self._send_all(plan, ledger, progress)
-        return self._report(plan, progress, [], before)
+class _Replay(Resend[Config, ReplayPlan]):
+    kind = REPLAY
+    plan_type = ReplayPlan
+    asked = ("archive", "store", "broker", "topics", "queues", "to")
 
     # What is to be sent
 
@@ -204,12 +158,8 @@ class _Replay:
                 )
             frame = read(spark, config.archive).where(f.col("topic").isin(*config.topics))
         else:
-            reader = spark.read.format("rocketmq-store").option(
-                "subscribe", ",".join(config.topics)
-            )
-            if config.broker is not None:
-                reader = reader.option("brokerName", config.broker)
-            frame = reader.load(config.store)
+            assert config.store is not None, "checked by the configuration"
+            frame = read_store(spark, config.store, config.topics, broker=config.broker)
         if config.queues:
             wanted = f.lit(False)
             for topic, broker, queue_id in map(parse_queue, config.queues):
@@ -235,7 +185,7 @@ class _Replay:
         if config.archive is not None:
             check_archived(config.archive, config.topics, config.queues)
         config.check(frame)
-        with self._context.progress.step("count") as step, step.spark_jobs(self._context.spark):
+        with self._counting() as step:
             found = find(frame, config.condition(), key_target(targets, config.to))
             hours = len({row.hour for row in found})
             topic = f.when(config.condition(), f.col("topic")).otherwise(PASSED_OVER)
@@ -282,31 +232,26 @@ class _Replay:
                     # From here on the logs tell what this chunk has sent.
                     progress.bases = ends_of(self._connecting, plan.targets)
                     ledger.save(progress)
-                self._send(plan, chunk, progress)
+                self._send_chunk(plan, chunk, progress)
                 progress.chunks_done, progress.bases = number + 1, []
                 ledger.save(progress)
                 done += chunk.count
                 step.advance(done, plan.chosen)
-            progress.finished = True
-            ledger.save(progress)
             step.outcome = f"{progress.sent:,} messages sent"
 
-    def _send(self, plan: ReplayPlan, chunk: Chunk, progress: Progress) -> None:
+    def _send_chunk(self, plan: ReplayPlan, chunk: Chunk, progress: Progress) -> None:
         spark, config = self._context.spark, self._config
         lanes = share_lanes(chunk.counts, spark.sparkContext.defaultParallelism)
-        errand = Errand(
-            self._connecting,
-            Marks(REPLAY, config.id),
-            tuple(plan.targets),
-            tuple(progress.bases),
-            tuple(lanes),
-            tuple(share_rate(config.rate, lanes, chunk.counts)),
+        frame = self._within_hours(self._frame(), chunk.hours).where(config.condition())
+        self._send(
+            plan,
+            progress.bases,
+            lanes,
+            share_rate(config.rate, lanes, chunk.counts),
+            in_lanes(rows_of(frame, chunk, plan, config.to, spark), lanes),
+            progress,
             exactly_once=config.delivery == "exactly-once",
         )
-        frame = self._within_hours(self._frame(), chunk.hours).where(config.condition())
-        rows = in_lanes(rows_of(frame, chunk, plan, config.to, spark), lanes)
-        for outcome in errand.run(rows):
-            progress.add(outcome)
 
     def _within_hours(self, frame: Any, hours: tuple[str, str]) -> Any:
         from pyspark.sql import functions as f
@@ -317,46 +262,38 @@ class _Replay:
         end = last + f.expr("INTERVAL 1 HOUR")
         return frame.where((f.col("store_time") >= first) & (f.col("store_time") < end))
 
-    def _report(
-        self,
-        plan: ReplayPlan,
-        progress: Progress,
-        samples: list[Sample],
-        before: int = 0,
-    ) -> Report:
+    def _samples(self) -> list[Sample]:
+        with self._context.progress.step("look at some of them") as step:
+            samples = samples_of(self._frame().where(self._config.condition()))
+            step.outcome = f"{len(samples)}"
+        return samples
+
+    def _report(self, plan: ReplayPlan, progress: Progress, before: int) -> Report:
         config = self._config
-        there = progress.sent + progress.already_there
-        chosen, passed = plan.chosen, sum(hour.passed_over for hour in plan.hours)
+        is_all_there = progress.sent + progress.already_there == plan.chosen
+        passed = sum(hour.passed_over for hour in plan.hours)
         to = config.to or "the topics they came from"
         if config.dry_run:
-            summary = f"{chosen:,} messages of {chosen + passed:,} would be sent to {to}"
+            summary = f"{plan.chosen:,} messages of {plan.chosen + passed:,} would be sent to {to}"
         else:
-            summary = f"{there:,} of {chosen:,} chosen messages are in {to}"
-            summary += f", {there - before:,} of them by this run" if before else ""
+            summary = self._said(plan, progress, before, "messages", to)
         if progress.refused:
             summary += f"; {progress.refused:,} cannot be sent"
-        elif progress.finished and there != chosen:
+        elif progress.finished and not is_all_there:
             summary += "; what lies there is not what was counted when it began"
         return Report(
+            **self._common(plan, progress),
             pipeline="replay",
-            started=self._started,
-            holds=config.dry_run or (progress.finished and there == chosen),
+            holds=config.dry_run or (progress.finished and is_all_there),
             summary=summary,
-            id=config.id,
             dry_run=config.dry_run,
             delivery=config.delivery,
             to=config.to,
-            chosen=chosen,
             passed_over=passed,
-            sent=progress.sent,
-            already_there=progress.already_there,
-            refused=progress.refused,
-            refusals=progress.reasons,
             chunks=len(plan.chunks),
             by_hour=plan.hours,
             by_queue=[(*origin, count) for origin, count in plan.queues],
-            timeline=plan.timeline,
-            samples=samples,
+            samples=self._samples() if config.dry_run else [],
         )
 
 

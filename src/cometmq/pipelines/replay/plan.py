@@ -15,8 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.resending.ledger import Plan
-from cometmq.pipelines.resending.timeline import Timeline
+from cometmq.pipelines.resending.ledger import ResendPlan
 
 
 class Origin(NamedTuple):
@@ -70,18 +69,14 @@ class HourCount(msgspec.Struct, frozen=True, array_like=True):
     passed_over: int
 
 
-class ReplayPlan(Plan):
-    """targets: the queues to send to, in an order that never changes: places in it are their numbers.
-    origins: the queues that messages come from, and the number of the target of each.
-    """
+class ReplayPlan(ResendPlan):
+    """origins: the queues that messages come from, and the number of the target of each."""
 
-    targets: list[MessageQueue]
     origins: list[tuple[Origin, int]]
     has_keys: bool
     chunks: list[Chunk]
     hours: list[HourCount]
     queues: list[tuple[Origin, int]]
-    timeline: Timeline
 
     @property
     def chosen(self) -> int:

@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.pipelines.replay.plan import HourCount
-from cometmq.pipelines.report import Report as BaseReport
 from cometmq.pipelines.report import Section, Table
-from cometmq.pipelines.resending.timeline import Timeline, timeline_figure
+from cometmq.pipelines.resending.report import ResendReport
+from cometmq.pipelines.resending.timeline import timeline_figure
 
 _SAMPLES: Final = 10
 _BODY_LETTERS: Final = 60
@@ -30,36 +30,22 @@ class Sample(msgspec.Struct, frozen=True):
     body: str
 
 
-class Report(BaseReport):
+class Report(ResendReport):
     """chosen and passed_over: what was counted when the replay began, and by_hour where it lay
     (topic, hour, chosen, passed over), by_queue where the chosen ones did.
-
-    sent and already_there: of the whole replay, all runs of it together; the second were found in the
-    target when a run went on from one that was killed. refused: can never be sent, and refusals says
-    why (the first of each task).
     """
 
-    id: str
     dry_run: bool
     delivery: str
     to: str | None
-    chosen: int
     passed_over: int
-    sent: int
-    already_there: int
-    refused: int
-    refusals: list[str]
     chunks: int
     by_hour: list[HourCount]
     by_queue: list[tuple[str, str, int, int]]
-    timeline: Timeline
     samples: list[Sample]
 
     def sections(self) -> list[Section]:
-        sections: list[Section] = [self._topics()]
-        if self.refusals:
-            refusals = [[text] for text in self.refusals]
-            sections.append(Table("Cannot be sent", ["the first of each task"], refusals))
+        sections: list[Section] = [self._topics(), *self.refusal_tables()]
         sections.append(timeline_figure(self.timeline, "When they were stored first", "messages"))
         if self.dry_run:
             sections.append(self._hours())

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from cometmq.model.properties import SHARDING_KEY
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.replay.plan import Chunk, Found, Origin, ReplayPlan
-from cometmq.pipelines.resending.hashing import java_hash
+from cometmq.pipelines.resending.hashing import java_hash, spans_of
 from cometmq.pipelines.resending.lanes import COLUMNS
 from cometmq.pipelines.resending.selection import times_ms
 from cometmq.pipelines.small_tables import small_table
@@ -23,17 +23,12 @@ def key_target(targets: Sequence[MessageQueue], to: str | None) -> Any:
     row without one. `targets` are sorted.
     """
     key = f.col("properties")[SHARDING_KEY]
-    topics = sorted({target.topic for target in targets})
-    firsts = {topic: [t.topic for t in targets].index(topic) for topic in topics}
-    counts = {topic: sum(t.topic == topic for t in targets) for topic in topics}
+    spans = spans_of(targets)
     first, count = f.lit(None).cast("bigint"), f.lit(None).cast("bigint")
-    if to is not None:
-        first, count = f.lit(firsts[to]), f.lit(counts[to])
-    else:
-        for topic in topics:
-            here = f.col("topic") == topic
-            first = f.when(here, f.lit(firsts[topic])).otherwise(first)
-            count = f.when(here, f.lit(counts[topic])).otherwise(count)
+    for topic, (low, many) in spans.items():
+        here = f.lit(topic == to) if to is not None else f.col("topic") == topic
+        first = f.when(here, f.lit(low)).otherwise(first)
+        count = f.when(here, f.lit(many)).otherwise(count)
     chosen = first + f.abs(java_hash(key)) % count
     return f.when(key.isNotNull() & (key != ""), chosen).cast("int")
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import functions as f
+
+from cometmq.model.queue import MessageQueue
 
 _INT32_SIGN: Final = 2**31
 _INT32_RANGE: Final = 2**32
@@ -23,3 +27,14 @@ def java_hash(text: Any) -> Any:
     places = f.when(units > 0, f.sequence(f.lit(1), units)).otherwise(f.array().cast("array<int>"))
     hashed = f.aggregate(places, f.lit(0).cast("bigint"), step)
     return f.when(hashed >= _INT32_SIGN, hashed - _INT32_RANGE).otherwise(hashed)
+
+
+def spans_of(targets: Sequence[MessageQueue]) -> dict[str, tuple[int, int]]:
+    """Of each topic the number of its first queue among `targets`, which are sorted, and how many it
+    has.
+    """
+    spans, first = {}, 0
+    for topic, count in sorted(Counter(target.topic for target in targets).items()):
+        spans[topic] = first, count
+        first += count
+    return spans

@@ -19,6 +19,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from cometmq.errors import ConfigError
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.resending.timeline import Timeline
 from cometmq.runtime.json_file import JsonFile
 
 P = TypeVar("P", bound="Plan")
@@ -31,6 +33,20 @@ class Plan(msgspec.Struct, kw_only=True):
     """
 
     asked: dict[str, Any]
+
+
+class ResendPlan(Plan):
+    """targets: the queues to send to, in an order that never changes: places in it are their numbers.
+    timeline: when the messages were stored that were counted.
+    """
+
+    targets: list[MessageQueue]
+    timeline: Timeline
+
+    @property
+    def chosen(self) -> int:
+        """How many messages are to be sent."""
+        raise NotImplementedError
 
 
 class Progress(msgspec.Struct, kw_only=True):

@@ -26,7 +26,7 @@ from cometmq.pipelines.audit.archive import archived
 from cometmq.pipelines.audit.settings import check_names
 from cometmq.pipelines.configuration import Settings
 from cometmq.pipelines.context import Context
-from cometmq.pipelines.message_logs import MessageLog, open_message_log
+from cometmq.pipelines.message_logs import MessageLog, check_topics, open_message_log
 from cometmq.pipelines.report import now
 from cometmq.pipelines.trace import measures
 from cometmq.pipelines.trace.events import MALFORMED, TRACE_COLUMNS, trace_events
@@ -154,10 +154,8 @@ def _of_archive(archive: str, config: Config, context: Context) -> _Source:
 def _of_log(log: MessageLog, config: Config) -> _Source:
     topics = [config.trace_topic, *config.topics]
     ranges = log.ranges(topics)
-    for topic in topics:
-        if not any(queue.topic == topic for queue in ranges):
-            key = "trace_topic" if topic == config.trace_topic else "topics"
-            raise ConfigError(f"{key} names {topic}, of which {log.what} has no queue")
+    check_topics(log, ranges, [config.trace_topic], "trace_topic")
+    check_topics(log, ranges, config.topics, "topics")
 
     def of(names: list[str], columns: tuple[str, ...]) -> Any:
         chosen = {queue: bounds for queue, bounds in ranges.items() if queue.topic in names}

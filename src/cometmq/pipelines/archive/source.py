@@ -1,29 +1,33 @@
-"""The log that is archived: live brokers, or the store directory of one that is stopped."""
+"""The queues that are archived: of live brokers, or of the store directory of one that is stopped.
+
+What is read of them comes from `message_logs`; here is which queues there are, and how far they go.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
-
-import msgspec
 
 from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.errors import ConfigError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.names import is_system_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.live_options import LiveOptions, table_of
+from cometmq.pipelines.known_names import some_of
+from cometmq.pipelines.message_logs import read_live, read_store
+from cometmq.pipelines.small_tables import small_table
+from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import Range
 from cometmq.spark.live_queues import LiveQueues
 from cometmq.store.reading.files import StoreFiles
 
-_PLACES: Final = "topic string, queue_id int, queue_offset bigint"
+_PLACES: Final = ("topic", "queue_id", "queue_offset")
 
 Ranges = Mapping[MessageQueue, Range]
 
 
-class Log(Protocol):
+class Source(Protocol):
     def bounds(
         self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
     ) -> dict[MessageQueue, Range]:
@@ -42,7 +46,7 @@ class Log(Protocol):
     def close(self) -> None: ...
 
 
-class LiveLog:
+class LiveSource:
     """Of live brokers: `options` are those that every read of the cluster has.
 
     Raises ConfigError unless `topics` or `pattern` says what to read.
@@ -91,18 +95,7 @@ class LiveLog:
         return found
 
     def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
-        assigned: dict[str, dict[str, list[int]]] = {}
-        for queue in sorted(ranges):
-            brokers = assigned.setdefault(queue.topic, {})
-            brokers.setdefault(queue.broker_name, []).append(queue.queue_id)
-        starts = table_of({queue: start for queue, (start, _) in ranges.items()})
-        ends = table_of({queue: end for queue, (_, end) in ranges.items()})
-        reader = spark.read.format("rocketmq").options(**self._options)
-        reader = reader.option("assign", _json(assigned))
-        reader = reader.option("startingOffsets", _json(starts)).option(
-            "endingOffsets", _json(ends)
-        )
-        return reader.options(**_loss_options(gaps)).load()
+        return read_live(spark, self._options, ranges, gaps=gaps)
 
     def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
         if self._commit_group:
@@ -129,7 +122,7 @@ class LiveLog:
         return self._reader
 
 
-class StoreLog:
+class StoreSource:
     """Of a store directory; `broker` is the name of the broker whose it is."""
 
     def __init__(
@@ -144,7 +137,7 @@ class StoreLog:
         self._spark = spark
         self._directory = directory
         self._broker = broker
-        self._options = {"brokerName": broker, "minPartitions": str(min_partitions)}
+        self._min_partitions = min_partitions
         there = {queue.topic for queue in StoreFiles(directory).queues()}
         if pattern is not None:
             # As of live brokers: RocketMQ's own topics are chosen by name only.
@@ -154,9 +147,9 @@ class StoreLog:
         if not chosen <= there or not chosen:
             raise ConfigError(
                 f"the store {directory} has no queues of {', '.join(sorted(chosen - there)) or pattern}"
-                f"; it has those of {', '.join(sorted(there)[:20]) or 'no topic'}"
+                f"; it has those of {some_of(there)}"
             )
-        self._options["subscribe"] = ",".join(sorted(chosen))
+        self._topics = chosen
 
     def bounds(
         self, _known: Mapping[MessageQueue, int], /, *, all_of_them: bool
@@ -164,7 +157,7 @@ class StoreLog:
         from pyspark.sql import functions as F  # noqa: N812
 
         del all_of_them  # they are always there
-        frame = self._frame(self._spark, _PLACES, None).groupBy("topic", "queue_id")
+        frame = self._frame(self._spark, _PLACES).groupBy("topic", "queue_id")
         found = frame.agg(F.min("queue_offset"), F.max("queue_offset")).collect()
         return {
             MessageQueue(topic, self._broker, queue_id): (low, high + 1)
@@ -174,11 +167,12 @@ class StoreLog:
     def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
         from pyspark.sql import functions as F  # noqa: N812
 
-        wanted = spark.createDataFrame(
+        wanted = small_table(
+            spark,
             [(queue.topic, queue.queue_id, *bounds) for queue, bounds in ranges.items()],
             "topic string, queue_id int, start bigint, end bigint",
         )
-        frame = self._frame(spark, None, gaps)
+        frame = self._frame(spark, gaps=gaps)
         joined = frame.join(F.broadcast(wanted), ["topic", "queue_id"])
         inside = (F.col("queue_offset") >= F.col("start")) & (F.col("queue_offset") < F.col("end"))
         return joined.where(inside).select(*frame.columns)
@@ -189,20 +183,15 @@ class StoreLog:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _frame(self, spark: Any, schema: str | None, gaps: Path | None) -> Any:
-        reader = spark.read.format("rocketmq-store").options(**self._options)
-        if schema is not None:
-            reader = reader.schema(schema)
-        return reader.options(**_loss_options(gaps)).load(self._directory)
-
-
-def _loss_options(gaps: Path | None) -> dict[str, str]:
-    return (
-        {"failOnDataLoss": "true"}
-        if gaps is None
-        else {"failOnDataLoss": "false", "gapLog": str(gaps)}
-    )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    def _frame(
+        self, spark: Any, columns: Collection[str] | None = None, gaps: Path | None = None
+    ) -> Any:
+        return read_store(
+            spark,
+            self._directory,
+            self._topics,
+            columns,
+            gaps,
+            broker=self._broker,
+            min_partitions=self._min_partitions,
+        )

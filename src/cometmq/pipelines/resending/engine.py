@@ -1,0 +1,155 @@
+"""The course of a replay and of a redrive: looked at, or decided once, sent in chunks, reported.
+
+What they differ in is which messages they choose and where these go: a `Resend` says so by the methods
+that it fills in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.context import Context
+from cometmq.pipelines.progress import Step
+from cometmq.pipelines.report import now
+from cometmq.pipelines.resending.lanes import Errand
+from cometmq.pipelines.resending.ledger import Ledger, Progress, ResendPlan
+from cometmq.pipelines.resending.marks import Marks, check_id
+from cometmq.pipelines.resending.selection import Selection
+from cometmq.pipelines.targets import connecting_to
+
+# How Selection is remembered: asked again under the same id, all of these must be the same.
+_SELECTED = ("since", "until", "tags", "keys", "where")
+
+
+class Settings(Selection, frozen=True, kw_only=True):
+    """id: names this job: under one id nothing is sent twice. state: the directory that remembers it.
+    rate: messages a second, of the whole job.
+
+    And what Selection has.
+    """
+
+    id: str = ""
+    state: str = ""
+    rate: float | None = None
+
+    def check_sending(self, *, sends: bool, unit: str, instead: str) -> None:
+        """Raise ConfigError unless `unit` can be sent, if it is to be; `instead` is how to look only."""
+        if self.rate is not None and not 0 < self.rate <= 10**9:
+            raise ConfigError(f"rate is {self.rate}; {unit} a second are a number above 0")
+        if sends:
+            check_id("id", self.id)
+            if not self.state:
+                raise ConfigError(
+                    f"state is not given; name a directory that remembers what was sent, or {instead}"
+                )
+
+
+C = TypeVar("C", bound=Settings)
+P = TypeVar("P", bound=ResendPlan)
+
+
+class Resend(ABC, Generic[C, P]):
+    """One run. `kind` is REPLAY or REDRIVE, `plan_type` what is kept of the plan in the ledger, and
+    `asked` names the settings that the plan was made for, beside those of Selection.
+    """
+
+    kind: str
+    plan_type: type[P]
+    asked: Sequence[str]
+
+    def __init__(self, config: C, context: Context) -> None:
+        self._config = config
+        self._context = context
+        self._started = now()
+        self._connecting = connecting_to(context.cluster)
+        self._asked = {name: getattr(config, name) for name in (*self.asked, *_SELECTED)}
+
+    def look(self) -> Any:
+        """The report of what would be sent."""
+        return self._report(self._new_plan(), Progress(), 0)
+
+    def send(self) -> Any:
+        """Send what the id has not sent yet, and report it.
+
+        Raises ConfigError before anything is sent, CometMQError or Spark's errors when it cannot go
+        on; run again it does.
+        """
+        ledger = Ledger(self._config.state, self._config.id, self.plan_type)
+        with ledger.held():
+            plan = ledger.plan(self._asked) or ledger.begin(self._new_plan())
+            progress = ledger.progress()
+            before = progress.sent + progress.already_there
+            if not progress.finished:
+                self._send_all(plan, ledger, progress)
+                progress.finished = True
+                ledger.save(progress)
+            return self._report(plan, progress, before)
+
+    # What a replay and a redrive fill in
+
+    @abstractmethod
+    def _new_plan(self) -> P:
+        """Decide what is to be sent. Raises ConfigError."""
+
+    @abstractmethod
+    def _send_all(self, plan: P, ledger: Ledger[P], progress: Progress) -> None:
+        """Send what is not finished, by `_send`, in a step that says what came of it."""
+
+    @abstractmethod
+    def _report(self, plan: P, progress: Progress, before: int) -> Any:
+        """Report; `before` messages were in their targets when this run began."""
+
+    # What they are given
+
+    def _send(
+        self,
+        plan: P,
+        bases: Sequence[int],
+        lanes: Sequence[tuple[int, ...]],
+        rates: Sequence[float | None],
+        rows: Any,
+        progress: Progress,
+        **how: bool,
+    ) -> None:
+        """Send rows, a partition for each lane, and count what came of them; `how` as Errand has it."""
+        errand = Errand(
+            self._connecting,
+            Marks(self.kind, self._config.id),
+            tuple(plan.targets),
+            tuple(bases),
+            tuple(lanes),
+            tuple(rates),
+            **how,
+        )
+        for outcome in errand.run(rows):
+            progress.add(outcome)
+
+    @contextmanager
+    def _counting(self) -> Iterator[Step]:
+        """The step in which Spark counts what there is."""
+        spark = self._context.spark
+        with self._context.progress.step("count") as step, step.spark_jobs(spark):
+            yield step
+
+    def _said(self, plan: P, progress: Progress, before: int, what: str, where: str) -> str:
+        """The summary of what was sent: so many of the chosen messages, called `what`, are `where`."""
+        there = progress.sent + progress.already_there
+        said = f"{there:,} of {plan.chosen:,} chosen {what} are in {where}"
+        return said + (f", {there - before:,} of them by this run" if before else "")
+
+    def _common(self, plan: P, progress: Progress) -> dict[str, Any]:
+        """The fields that both reports have."""
+        return {
+            "started": self._started,
+            "id": self._config.id,
+            "chosen": plan.chosen,
+            "sent": progress.sent,
+            "already_there": progress.already_there,
+            "refused": progress.refused,
+            "refusals": progress.reasons,
+            "timeline": plan.timeline,
+        }

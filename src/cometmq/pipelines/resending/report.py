@@ -1,0 +1,27 @@
+"""What the reports of a replay and of a redrive have in common."""
+
+from __future__ import annotations
+
+from cometmq.pipelines.report import Report, Section, Table
+from cometmq.pipelines.resending.timeline import Timeline
+
+
+class ResendReport(Report):
+    """chosen: how many messages are to be sent.
+
+    sent and already_there: of the whole job, all runs of it together; the second were found in the
+    target when a run went on from one that was killed. refused: can never be sent, and refusals says
+    why (the first of each task).
+    """
+
+    id: str
+    chosen: int
+    sent: int
+    already_there: int
+    refused: int
+    refusals: list[str]
+    timeline: Timeline
+
+    def refusal_tables(self) -> list[Section]:
+        rows = [[text] for text in self.refusals]
+        return [Table("Cannot be sent", ["the first of each task"], rows)] if rows else []
