@@ -43,6 +43,12 @@ def resolved(cluster: Cluster) -> Callable[[], bool]:
     return lambda: unresolved(cluster) == 0
 
 
+@pytest.fixture
+def commits_once() -> bool:
+    """Whether the broker commits a message once, however often a producer says so."""
+    return True
+
+
 @pytest.fixture(params=["blocking", "asyncio"])
 def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
     face = Face(request.param, namesrv)
@@ -122,7 +128,7 @@ def test_what_is_unknown_is_asked_for_until_somebody_knows(
 
 
 def test_a_member_of_the_group_answers_for_one_that_died(
-    face: Face, name: str, resolved: Callable[[], bool]
+    face: Face, name: str, resolved: Callable[[], bool], commits_once: bool
 ) -> None:
     died = face.producer(name, face.listener(execute=UNKNOWN), instance_name="died")
     died.send_in_transaction(Message(name, b"orphan"))
@@ -132,9 +138,10 @@ def test_a_member_of_the_group_answers_for_one_that_died(
     # It never sent anything, and never heard of the topic.
     face.producer(name, survivor, instance_name="survivor")
     received = face.received(name)
-    # A Java broker that asks again before it has the answer commits a message twice.
     eventually(lambda: set(received.bodies) == {b"orphan", b"second"})
     eventually(resolved)
+    if commits_once:
+        assert sorted(received.bodies) == [b"orphan", b"second"]
 
 
 def test_listeners_may_be_slow_and_many_run_at_once(face: Face, name: str) -> None:

@@ -38,6 +38,12 @@ def resolved() -> Callable[[], bool]:
 
 
 @pytest.fixture
+def commits_once() -> bool:
+    """A Java broker that asks again before it has the answer commits a message twice."""
+    return False
+
+
+@pytest.fixture
 def new_groups_choose() -> bool:
     """A Java broker has them begin at 0 as long as it finds the first message in memory."""
     return False

@@ -1,6 +1,12 @@
 """Transactions against the Java broker."""
 
 from tests.integration.test_transaction_scenarios import *  # noqa: F403 - the scenarios
-from tests.interop.on_java import MARKS, name, namesrv, resolved  # noqa: F401 - pytest finds fixtures and marks by their names here
+from tests.interop.on_java import (  # noqa: F401 - pytest finds fixtures by their names here
+    MARKS,
+    commits_once,
+    name,
+    namesrv,
+    resolved,
+)
 
 pytestmark = MARKS
