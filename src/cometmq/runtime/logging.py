@@ -58,11 +58,17 @@ def configure_logging(
             ),
             more=lambda ending: [line(event) for event in limiter.summaries(at_once=ending)],
         )
-        _take_over_standard_logging()
+    processors = [limiter, structlog.processors.add_log_level, *render]
+    wrapper_class = structlog.make_filtering_bound_logger(threshold)
+    loggers = structlog.WriteLoggerFactory(file=output)
+    if stream is None:
+        _take_over_standard_logging(
+            structlog.wrap_logger(loggers(), processors=processors, wrapper_class=wrapper_class)
+        )
     structlog.configure(
-        processors=[limiter, structlog.processors.add_log_level, *render],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.WriteLoggerFactory(file=output),
+        processors=processors,
+        wrapper_class=wrapper_class,
+        logger_factory=loggers,
         cache_logger_on_first_use=False,
     )
 
@@ -93,19 +99,27 @@ def _in_reading_order(
 
 
 class _OtherLibraries(logging.Handler):
-    """Brings what other libraries log (asyncio's faults, say) to the same place as our lines."""
+    """Bring what other libraries log (asyncio's faults, say) to the same place as our lines.
+
+    `logger` is one of its own, because whoever configures structlog anew may send its lines to
+    `logging`: each line would come back here, longer every time, until the memory is full.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        super().__init__(logging.WARNING)
+        self._logger = logger
 
     def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger(record.name).log(
+        self._logger.log(
             record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info
         )
 
 
-def _take_over_standard_logging() -> None:
+def _take_over_standard_logging(logger: Any) -> None:
     # Without a handler `logging` writes to standard error itself, and may wait there for ever.
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, _OtherLibraries):
             root.removeHandler(handler)
-    root.addHandler(_OtherLibraries(logging.WARNING))
+    root.addHandler(_OtherLibraries(logger))
     logging.captureWarnings(capture=True)

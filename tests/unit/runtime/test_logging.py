@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -44,3 +46,24 @@ def test_lines_for_people_on_a_terminal() -> None:
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ConfigError, match="loud is none of debug, info, warning, error"):
         configure_logging("loud")
+
+
+def test_a_line_does_not_come_back_when_a_client_configures_structlog_anew() -> None:
+    """It was logged again and again, longer each time, until the process had no memory left."""
+    program = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+import structlog
+from cometmq.client.logs import use_standard_logging
+from cometmq.runtime.logging import configure_logging
+configure_logging()
+structlog.reset_defaults()
+use_standard_logging()
+structlog.get_logger("cometmq.store").error("the disk is full")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert (line["level"], line["event"]) == ("error", "event='the disk is full'")
+    assert line["logger"] == "cometmq.store"
