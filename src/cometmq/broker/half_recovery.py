@@ -16,7 +16,7 @@ import structlog
 from cometmq.broker.half_message import HALF_QUEUE_ID, HalfMessage, half_message, read_half
 from cometmq.broker.half_table import HalfTable
 from cometmq.broker.log_glance import glances
-from cometmq.broker.op_queue import REMOVE_TAG, OpQueue, named_offsets
+from cometmq.broker.op_queue import REMOVE_TAG, OpQueue, may_be_part, named_offsets
 from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
@@ -61,12 +61,19 @@ class HalfRecovery:
         log.info("transactions found", unresolved=len(self._table), ended_without_op=found_ended)
 
     def _read_ops(self, start: int) -> None:
+        last_position = None
         for record in _records(self._store, names.TRANS_OP_HALF_TOPIC, _OP_QUEUE_ID, start):
             offsets: list[int] = []
             if find_property(record.properties, p.TAGS) == REMOVE_TAG:
                 offsets = named_offsets(record.body)
             self._named.update(offsets)
             self._ops.found(record.queue_offset, offsets)
+            if not may_be_part(offsets):
+                last_position = record.physical_offset
+            elif last_position is None:
+                last_position = 0
+        if last_position is not None:
+            self._ops.last_position = last_position
 
     def _halves(self, start: int) -> Iterator[HalfMessage]:
         for record in _records(self._store, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, start):

@@ -32,6 +32,8 @@ _PROPERTIES: Final = encode_properties({p.WAIT_STORE_MSG_OK: "true", p.TAGS: REM
 _NOTHING: Final = -1
 # Far below any reasonable maxMessageSize.
 _MAX_BODY_BYTES: Final = 64 * 1024
+# How many offsets each op record but the last names when one record cannot name all that wait.
+_PART: Final = _MAX_BODY_BYTES // 20
 
 
 def named_offsets(body: bytes) -> list[int]:
@@ -40,11 +42,19 @@ def named_offsets(body: bytes) -> list[int]:
     return [int(part) for part in parts if part.isdecimal() and len(part) < 20]
 
 
+def may_be_part(offsets: list[int]) -> bool:
+    """Say whether more records may have been meant to follow the one that names these offsets.
+
+    Such a record does not say that all transactions that ended before it are named.
+    """
+    return len(offsets) == _PART
+
+
 class OpQueue:
     """Writes op records and knows which of them are still needed. For the loop's thread only.
 
     Added offsets wait until they take `max_bytes`, or until `flush`, which then writes all of them.
-    So a commit that lies in the log before the last op record is named in an op record.
+    So a commit that lies in the log before `last_position` is named in an op record.
     """
 
     def __init__(self, store: MessageStore, clock: Clock, host: bytes, max_bytes: int) -> None:
@@ -57,7 +67,7 @@ class OpQueue:
         # By op record: its queue offset, and the highest offset that it names.
         self._kept: deque[tuple[int, int]] = deque()
         last = self._queue.last_message()
-        # Commit-log offset of the last op record.
+        # Commit-log offset of the last op record behind which nothing waited.
         self.last_position = last.physical_offset if last is not None else 0
 
     @property
@@ -92,11 +102,11 @@ class OpQueue:
         while self._waiting:
             count = len(self._waiting)
             if self._waiting_bytes > _MAX_BODY_BYTES:
-                count = min(count, _MAX_BODY_BYTES // 20)
+                count = min(count, _PART)
             offsets = self._waiting[:count]
             body = "".join(f"{offset}," for offset in offsets).encode()
             try:
-                queue_offset, self.last_position = self._store.append(
+                queue_offset, position = self._store.append(
                     self._queue,
                     body,
                     _PROPERTIES,
@@ -110,6 +120,8 @@ class OpQueue:
             del self._waiting[:count]
             self._waiting_bytes -= len(body)
             self.found(queue_offset, offsets)
+            if not self._waiting and not may_be_part(offsets):
+                self.last_position = position
 
     def needed_from(self, half_offset: int) -> int:
         """Return the queue offset of the first op record that is still needed: the first one that

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.broker.transaction_model import records_from
 from tests.unit.store.store_box import CLIENT, HOST, Box, QuickDisk, records
 
+from cometmq.broker import op_queue
 from cometmq.broker import transactions as module
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.half_message import HalfMessage
@@ -20,6 +22,7 @@ from cometmq.broker.refusal import Refused
 from cometmq.broker.topics import TopicManager
 from cometmq.broker.transaction_check import TransactionChecker
 from cometmq.broker.transactions import Transactions
+from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from cometmq.protocol.headers import EndTransactionRequestHeader
@@ -357,6 +360,37 @@ def test_little_of_the_log_is_read_after_a_kill(
     # What the scan found is written down, so the next one need not find it again.
     transactions.flush_ops()
     assert records(again.store, OP)[-1].body == b"1,"
+
+
+def test_what_only_the_second_of_two_op_records_would_have_named_is_found_after_a_kill(
+    bench: Bench, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(op_queue, "_MAX_BODY_BYTES", 60)
+    monkeypatch.setattr(op_queue, "_PART", 3)
+    transactions = bench.start()
+    bench.half("OPEN", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    places = [bench.half(f"DONE{n}") for n in range(40)]
+    for n, place in enumerate(places):
+        bench.end(f"DONE{n}", place)
+    append, count = bench.store.append, 0
+
+    def append_one(*args: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise StoreFullError("no room", code=14)
+        return append(*args, **options)
+
+    monkeypatch.setattr(bench.store, "append", append_one)
+    transactions.flush_ops()
+    monkeypatch.undo()
+    monkeypatch.setattr(op_queue, "_PART", 3)
+    (record,) = records(bench.store, OP)
+    assert record.body == b"1,2,3,"
+    box.crash(bench.store)
+    again = Bench(box)
+    again.start()
+    assert again.open_keys() == ["OPEN"]
 
 
 def test_nothing_is_left_behind_without_transactions(bench: Bench) -> None:
