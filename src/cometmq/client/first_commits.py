@@ -9,7 +9,7 @@ from cometmq.model.queue import MessageQueue
 
 
 class FirstCommits:
-    """Sends the first commit of a group for a topic alone to its broker. For the loop's thread.
+    """Send the first commit of a group for a topic alone to its broker. For the loop's thread.
 
     A Java broker makes its table of a group's offsets of a topic when the first commit arrives, and
     takes no lock for that (ConsumerOffsetManager.commitOffset). Of two first commits that it serves

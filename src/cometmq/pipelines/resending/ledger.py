@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,9 +45,9 @@ class ResendPlan(Plan):
     timeline: Timeline
 
     @property
+    @abstractmethod
     def chosen(self) -> int:
         """How many messages are to be sent."""
-        raise NotImplementedError
 
 
 class Progress(msgspec.Struct, kw_only=True):
