@@ -19,11 +19,12 @@ from tests.growth import FACTOR, check_growth
 from tests.unit.test_growth import JSON_SHAPES, registered
 
 import cometmq
+from cometmq.broker.redrive_handlers import MAX_SELECTED
 from cometmq.model.subscription import MAX_TAGS
 from cometmq.protocol import headers as h
 from cometmq.protocol import limits
 from cometmq.protocol.batch import MAX_BATCH_MESSAGES, BatchEntry, encode_batch
-from cometmq.protocol.codes import OwnRequestCode, RequestCode
+from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header
 from cometmq.protocol.redrive import RedriveDeadLettersRequestHeader
@@ -121,7 +122,7 @@ class Row:
     """A handler that reads a body: what its requests may hold many of, and the limit of it.
 
     `make` gives a body with so many entries; `limit` is the most that is taken, None where only the
-    length of a body counts.
+    length of a body counts. `answer` is what such a request gets once its entries were all looked at.
     """
 
     reader: str
@@ -130,6 +131,7 @@ class Row:
     lists: tuple[tuple[str, Callable[[int], bytes], int | None], ...] = ()
     is_json: bool = True
     at_name_server: bool = False
+    answer: int = ResponseCode.SUCCESS
 
 
 def _registration() -> Header:
@@ -197,13 +199,15 @@ ROWS = (
         "ConfigHandlers.update",
         RequestCode.UPDATE_BROKER_CONFIG,
         is_json=False,
+        answer=ResponseCode.SYSTEM_ERROR,  # with every key that it does not know
         lists=(("the limit is", entries, None),),
     ),
     Row(
         "RedriveHandlers.redrive",
         OwnRequestCode.REDRIVE_DEAD_LETTERS,
         header=lambda: RedriveDeadLettersRequestHeader("id", "nobody"),
-        lists=(("the limit is", _selection, None),),
+        answer=ResponseCode.QUERY_NOT_FOUND,
+        lists=(("the limit is", _selection, MAX_SELECTED),),
     ),
     Row(
         "SendHandler.send",
@@ -273,6 +277,7 @@ ROWS = (
         "AdminHandlers._update_config",
         RequestCode.UPDATE_NAMESRV_CONFIG,
         is_json=False,
+        answer=ResponseCode.SYSTEM_ERROR,
         lists=(("the limit is", entries, None),),
         at_name_server=True,
     ),
@@ -296,25 +301,35 @@ class Asker:
         command = request(row.code, row.header(), body)
         return await self._client.call(f"127.0.0.1:{servers[0].port}", command, TIMEOUT_S)
 
-    async def cost(self, row: Row, bodies: list[bytes], between: list[bytes], times: int) -> float:
+    async def cost(
+        self,
+        row: Row,
+        bodies: list[bytes],
+        between: list[bytes],
+        times: int,
+        answer: int | None = None,
+    ) -> float:
         """Of a request of each of `bodies`, by so many requests; those of `between`, which change what
-        the server knows, come before each and are not counted.
+        the server knows, come before each and are not counted. Each must get `answer`, if given: one
+        that fails early costs little, whatever it holds.
         """
         cost = 0.0
         for _ in range(times):
             for body in between:
                 await self.ask(row, body)
             begun_at = time.thread_time()
-            for body in bodies:
-                await self.ask(row, body)
+            answers = [await self.ask(row, body) for body in bodies]
             cost += time.thread_time() - begun_at
+            assert answer is None or {a.code for a in answers} == {answer}, answers[0].remark
         return cost / times
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def check_row(row: Row, make: Callable[[int], list[bytes]], small: int) -> None:
+def check_row(
+    row: Row, make: Callable[[int], list[bytes]], small: int, answer: int | None = None
+) -> None:
     """As `check_growth`, for requests.
 
     On a busy machine a request that is interrupted costs several times what it costs alone, and a small
@@ -329,7 +344,7 @@ def check_row(row: Row, make: Callable[[int], list[bytes]], small: int) -> None:
         runner.run(asker.cost(row, first, [], 1))
 
         def cost_of(size: int) -> float:
-            return runner.run(asker.cost(row, bodies[size], first, FACTOR * small // size))
+            return runner.run(asker.cost(row, bodies[size], first, FACTOR * small // size, answer))
 
         try:
             check_growth(cost_of, small)
@@ -343,7 +358,7 @@ def test_a_request_takes_time_in_proportion_to_its_entries(
     row: Row, name: str, make: Callable[[int], bytes], limit: int | None
 ) -> None:
     small = 500 if limit is None else max(limit // FACTOR, 1)
-    check_row(row, lambda n: [make(n)], small)
+    check_row(row, lambda n: [make(n)], small, row.answer)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.is_json], ids=lambda row: row.reader)
