@@ -192,6 +192,7 @@ def test_a_message_sent_back_waits_for_its_retry_topic(monkeypatch: pytest.Monke
         with RawClient(broker.address) as client:
             place = client.ask(SEND, send_ext("orders"), b"x").ext["msgId"]
             hold_journal(monkeypatch, gate)
+            hold_state_files(monkeypatch, gate)
             back = client.send(
                 SEND_BACK,
                 {"offset": int(place[-16:], 16), "group": "audit", "delayLevel": 0},

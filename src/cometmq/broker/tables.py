@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -33,6 +33,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+# Topics of a table that is written, 100 KB of it, without a pause after the last time.
+_SMALL_TABLE: Final = 500
+
 
 class BrokerTables:
     """Reads the three tables from `directory` and writes each after it changed; offsets when told.
@@ -57,7 +60,7 @@ class BrokerTables:
         self._groups_file = JsonFile(directory / "subscriptionGroup.json")
         self._offsets_file = JsonFile(directory / "consumerOffset.json")
         table = _load(self._topics_file, TopicConfigSerializeWrapper)
-        table = table or TopicConfigSerializeWrapper()
+        table = self._topic_table = table or TopicConfigSerializeWrapper()
         if self._recover(table, clock.now_ms()):
             # At once, as Java does not know the journal.
             self._save_topics()
@@ -142,18 +145,23 @@ class BrokerTables:
         except OSError as error:
             raise ConfigError(f"{self._journal.path} cannot be read: {error}") from error
 
-    def _save_topics(self) -> None:
+    def _save_topics(self) -> bool:
+        """Have `topics.json` written; return whether at once, which a small table is."""
+        at_once = len(self._topic_table.topic_config_table) <= _SMALL_TABLE
         place: list[tuple[int, DataVersion]] = []
 
         def text() -> Iterator[str]:
-            table = self.topics.table
+            table = self._topic_table
             place[:] = [(self._journal.position, msgspec.structs.replace(table.data_version))]
             topics = dict(table.topic_config_table)
             return pretty_pieces(
                 msgspec.structs.replace(table, topic_config_table=topics, data_version=place[0][1])
             )
 
-        self._state.soon(self._topics_file, text, lambda: self._journal.folded(*place[0]))
+        self._state.soon(
+            self._topics_file, text, lambda: self._journal.folded(*place[0]), at_once=at_once
+        )
+        return at_once
 
     def _save_groups(self) -> None:
         self._state.soon(self._groups_file, self._groups_text)

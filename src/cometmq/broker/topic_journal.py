@@ -5,6 +5,10 @@ wait share the fdatasync. `topics.json` is written soon after, and its changes a
 the journal. After a clean stop there is no journal. Java has no counterpart; it writes the whole
 table for each topic.
 
+Java knows no journal. So while the table is small, and written in milliseconds, a new topic counts
+as durable only when `topics.json` has it, too: a Java broker that opens the store after a kill finds
+every topic of an acknowledged message.
+
 A line is the CRC-32 of the rest in eight hex digits, a blank, and the JSON of a `TopicChange`. The
 first line has the version of `topics.json` that the journal continues, and no change. A damaged
 line is skipped: the last one may be incomplete after a crash.
@@ -34,6 +38,9 @@ log = structlog.get_logger(__name__)
 _CRC_LENGTH: Final = 8
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
+# A change that the journal has counts as durable at the latest after this time, less than a client
+# waits for an answer (3 s), even if `topics.json` cannot be written.
+FOLD_WAIT_S: Final = 2.0
 
 
 class TopicChange(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -105,20 +112,27 @@ class JournalFile:
 class TopicJournal:
     """Writes changes to the disk, many with one write. For the loop's thread.
 
-    A position is the number of changes made since the start. `on_add` is called after each change.
+    A position is the number of changes made since the start. `on_add` is called after each change:
+    it has `topics.json` written, and returns whether that happens at once.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = JournalFile(path)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="topic-journal")
-        self.on_add: Callable[[], None] = lambda: None
+        self.on_add: Callable[[], bool] = lambda: False
         # `topics.json` has version `_base` and all changes up to position `_folded`. `_lines` are
         # the changes behind that position.
         self._lines: list[bytes] = []
         self._folded = 0
         self._base = DataVersion()
         self._fold_due = False
-        # The disk has all changes up to this position.
+        # `topics.json` is being written with the last change, and what waits for the disk waits for
+        # that, too.
+        self._folds_at_once = False
+        # The journal, or `topics.json`, has all changes up to this position.
+        self._journaled = 0
+        # The disk has all changes up to this position; where that is possible in time, Java finds
+        # them there.
         self.durable = 0
         self._running: Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -135,7 +149,7 @@ class TopicJournal:
         changes = self._file.read()
         self._base = msgspec.structs.replace(table.data_version)
         self._lines = [_encode(change) for change in replay(table, changes, now_ms)]
-        self.durable = len(self._lines)
+        self.durable = self._journaled = len(self._lines)
         return bool(changes)
 
     @property
@@ -150,7 +164,7 @@ class TopicJournal:
         """Have a change written soon; return its position."""
         self._lines.append(_encode(change))
         self._arm()
-        self.on_add()
+        self._folds_at_once = self.on_add()
         return self.position
 
     async def written(self) -> None:
@@ -172,6 +186,7 @@ class TopicJournal:
         self._folded = position
         self._base = version
         self._fold_due = True
+        self._journaled = max(self._journaled, position)
         self._advance(position)
         self._arm()
 
@@ -210,7 +225,7 @@ class TopicJournal:
 
     def _begin(self) -> None:
         self._timer = None
-        if self.position == self.durable and not self._fold_due:
+        if self.position == self._journaled and not self._fold_due:
             return
         position, fold_due = self.position, self._fold_due
         future = self._running = self._executor.submit(self._work())
@@ -222,7 +237,7 @@ class TopicJournal:
     def _work(self) -> Callable[[], None]:
         """Return the function that writes the file now; the journal's thread calls it."""
         if not self._fold_due and self._file.is_open:
-            return partial(self._file.append, self._lines[self.durable - self._folded :])
+            return partial(self._file.append, self._lines[self._journaled - self._folded :])
         if not self._lines:
             return self._file.remove
         return partial(self._file.write, [_encode(TopicChange(self._base)), *self._lines])
@@ -233,8 +248,12 @@ class TopicJournal:
             if self._failures:
                 log.info("topics are written again", path=str(self.path))
             self._failures = 0
-            self._advance(position)
-            if self.position > self.durable or self._fold_due:
+            self._journaled = max(self._journaled, position)
+            if self._folds_at_once:
+                asyncio.get_running_loop().call_later(FOLD_WAIT_S, self._advance, position)
+            else:
+                self._advance(position)
+            if self.position > self._journaled or self._fold_due:
                 self._arm()
             return
         if not self._failures:

@@ -3,7 +3,8 @@
 Changes that come while a file waits for its turn go out in one write. A failed write is tried
 again, with pauses of up to five seconds, until it succeeds; the log says when the failures begin
 and when they end. After a write of d seconds the file rests for 20 d, so that a large table that
-changes all the time takes at most a twentieth of the disk's time and of the process's.
+changes all the time takes at most a twentieth of the disk's time and of the process's. A write that
+somebody waits for does not wait for the end of a rest.
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ class _Job:
     """One write of a file.
 
     `capture` gives the text, `written` is called when the disk has it, and `waiter` is for those
-    who wait for the attempt.
+    who wait for the attempt. `at_once` says that the write does not wait for the end of a rest.
     """
 
-    __slots__ = ("capture", "waiter", "written")
+    __slots__ = ("at_once", "capture", "waiter", "written")
 
     def __init__(self, capture: Capture, written: Callable[[], None] | None) -> None:
         self.capture = capture
         self.written = written
+        self.at_once = False
         self.waiter: asyncio.Future[None] | None = None
 
 
@@ -73,24 +75,36 @@ class StateWriter:
         self._closed = False
 
     def soon(
-        self, file: JsonFile, capture: Capture, written: Callable[[], None] | None = None
+        self,
+        file: JsonFile,
+        capture: Capture,
+        written: Callable[[], None] | None = None,
+        *,
+        at_once: bool = False,
     ) -> None:
         """Write the text of `capture` when the file's turn has come, after this turn of the loop.
 
         `written` is called when the disk has the text. A later call replaces this one if the file's
-        turn has not come by then.
+        turn has not come by then. With `at_once` the file does not rest first; after a failed
+        write it still pauses.
         """
-        self._ask(file, capture, written)
+        job = self._ask(file, capture, written)
+        state = self._states[file]
+        if at_once:
+            job.at_once = True
+            if not state.failures:
+                state.not_before = 0.0
         self._arm(file)
 
     async def save(self, file: JsonFile, capture: Capture) -> None:
-        """Write as `soon` does, but end the file's present rest now, and wait for the attempt.
+        """Write as `soon` does, but without a rest or a pause first, and wait for the attempt.
 
         Raises OSError if the attempt fails; the write is then tried again.
         """
         job = self._ask(file, capture, None)
         if job.waiter is None:
             job.waiter = asyncio.get_running_loop().create_future()
+        job.at_once = True
         self._states[file].not_before = 0.0
         self._arm(file)
         await asyncio.wait([job.waiter])
@@ -159,7 +173,8 @@ class StateWriter:
             if state.failures:
                 log.info("state file is written again", path=str(file.path))
             state.failures = 0
-            state.not_before = now + _REST * took_s
+            rests = state.due is None or not state.due.at_once
+            state.not_before = now + _REST * took_s if rests else 0.0
             if job.written is not None:
                 job.written()
         else:

@@ -7,11 +7,13 @@ import errno
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from cometmq.broker import topic_journal
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.creation_limits import BURST_S
 from cometmq.broker.refusal import Refused
@@ -69,7 +71,8 @@ class Tables:
 
 
 def blocked_folds(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Hold up every write of topics.json until the event is set."""
+    """Hold up every write of topics.json until the event is set; nothing waits for one."""
+    monkeypatch.setattr(topic_journal, "FOLD_WAIT_S", 0.0)
     go_on = threading.Event()
     write = JsonFile.write
 
@@ -116,10 +119,49 @@ async def test_a_kill_before_topics_json_is_written_loses_no_acknowledged_topic(
     first.close()
 
 
+async def test_java_finds_every_acknowledged_topic_of_a_small_table_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java knows no journal. A slow disk must not keep `topics.json` behind the acknowledgements:
+    a state file rests twenty times as long as its last write took.
+    """
+    monkeypatch.setattr(topic_journal, "FOLD_WAIT_S", WAIT_S)
+    write = JsonFile.write
+
+    def slow(self: JsonFile, text: str | Iterable[str]) -> None:
+        time.sleep(0.1)
+        write(self, text)
+
+    monkeypatch.setattr(JsonFile, "write", slow)
+    tables = Tables(tmp_path)
+    for name in ("letters", "numbers", "batched"):
+        begun = time.monotonic()
+        await tables.made(name)
+        assert name in tables.in_file().topic_config_table
+        assert time.monotonic() - begun < WAIT_S / 2, "it waited in vain for topics.json"
+    tables.close()
+
+
+async def test_a_small_table_that_cannot_be_written_holds_up_new_topics_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal has them, and that is enough for every broker of our own."""
+    (tmp_path / "topics.json.tmp").mkdir()
+    monkeypatch.setattr(topic_journal, "FOLD_WAIT_S", 0.2)
+    tables = Tables(tmp_path)
+    await tables.made("one")
+    assert tables.topics.is_written("one")
+    assert not (tmp_path / "topics.json").exists()
+    (tmp_path / "topics.json.tmp").rmdir()
+    tables.close()
+    assert "one" in tables.in_file().topic_config_table
+
+
 async def test_a_kill_between_topics_json_and_the_end_of_the_journal_brings_nothing_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TopicJournal, "folded", lambda *_: None)
+    monkeypatch.setattr(topic_journal, "FOLD_WAIT_S", 0.0)
     tables = Tables(tmp_path / "config")
     await tables.made("kept", "removed")
     tables.topics.put(TopicConfig("kept", perm=4))

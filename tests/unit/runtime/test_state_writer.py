@@ -6,6 +6,7 @@ import asyncio
 import json
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -77,6 +78,33 @@ async def test_what_changes_while_a_file_is_written_leaves_in_one_write(
     go_on.set()
     await writer.save(file, lambda: "[6]")
     assert written == ["[0]", "[6]"]
+    writer.close()
+
+
+async def test_who_waits_for_a_write_waits_for_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a write of 0.5 s a file rests for 10 s; also when that write is still under way as
+    the next one is asked for.
+    """
+    file = JsonFile(tmp_path / "f.json")
+    begun = threading.Event()
+
+    def slow(text: str | Iterable[str]) -> None:
+        begun.set()
+        time.sleep(0.5)
+
+    monkeypatch.setattr(file, "write", slow)
+    writer = StateWriter()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    writer.soon(file, lambda: "[0]")
+    await asyncio.to_thread(begun.wait, WAIT_S)
+    await writer.save(file, lambda: "[1]")
+    told = asyncio.Event()
+    writer.soon(file, lambda: "[2]", told.set, at_once=True)
+    await asyncio.wait_for(told.wait(), WAIT_S)
+    assert loop.time() - started < 10
     writer.close()
 
 
