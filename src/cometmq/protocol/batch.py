@@ -1,4 +1,5 @@
-"""The body of a batch send (code 320): sub-messages one after the other (Java: MessageDecoder).
+"""Encode and decode the body of a batch send (code 320): sub-messages one after the other (Java:
+MessageDecoder).
 
 size  field
 4     total size
