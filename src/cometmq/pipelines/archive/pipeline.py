@@ -57,7 +57,7 @@ class Config(Settings, frozen=True):
         archive's.
     compact_files: an hour with this many small files is compacted; 0 compacts nothing.
     target_file_mb: the size of compacted files; files below half of it are small.
-    verify: `new` proves what is new; `all` reads all files again, also compares those whose log may
+    verify: `new` proves what is new; `all` reads all files again, and compares files whose log may
         have expired with their proofs.
     """
 
