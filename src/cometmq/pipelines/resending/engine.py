@@ -104,7 +104,7 @@ class Resend(ABC, Generic[C, P]):
 
     @abstractmethod
     def _send_all(self, plan: P, ledger: Ledger[P], progress: Progress) -> None:
-        """Send what is not finished by `_send`, in a step that says what came of it."""
+        """Send by `_send` what is not finished, in a step that says what came of it."""
 
     @abstractmethod
     def _report(self, plan: P, progress: Progress, before: int) -> Any:
