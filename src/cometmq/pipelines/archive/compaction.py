@@ -123,7 +123,7 @@ class Compaction:
             return [], frozenset(suspects)
         try:
             found = figures(self._read(there), by_file=True)
-        except Exception:  # Spark documents no exception type for a torn file.
+        except Exception:  # Spark documents no exception type for a torn file
             torn = {path.parent for path in unreadable(self._paths(there))}
             if not torn:
                 raise

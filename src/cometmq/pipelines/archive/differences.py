@@ -12,7 +12,7 @@ from cometmq.pipelines.archive.inventory import Problem
 from cometmq.pipelines.archive.layout import Hour, read_files
 from cometmq.pipelines.archive.spans import runs
 
-# Per hour and queue. Further differences are only counted.
+# Per hour and queue; further differences are not listed.
 _MOST: Final = 10_000
 LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 

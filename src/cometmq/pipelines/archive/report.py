@@ -278,7 +278,7 @@ def _hours_figure(lines: Sequence[HourLine]) -> Figure:
         bottom = [low + height for low, height in zip(bottom, heights[name], strict=True)]
     step = max(1, len(hours) // 12)
     axes.set_xticks(range(0, len(hours), step), [_hour_label(hour) for hour in hours[::step]])
-    axes.margins(x=0.01, y=0.15)  # Leaves room for the legend at the top.
+    axes.margins(x=0.01, y=0.15)  # leaves room for the legend at the top
     axes.set_ylabel("messages")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend(frameon=False, ncols=3, loc="upper left")
