@@ -1,7 +1,7 @@
 """Bulk work on messages by Spark: archive, replay, redrive, audit, trace, rebuild.
 
-Each pipeline is a package of that name with a `Config`, a `Report` and `run(config, context) ->
-Report`:
+Each pipeline is a package of that name with a `Config`, a `Report` and
+`run(config, context) -> Report`:
 
     from cometmq.pipelines import archive
     from cometmq.pipelines.configuration import ClusterConfig

@@ -125,8 +125,8 @@ def _column(what: str) -> str:
 
 
 class Differences:
-    """Computes all differences of a row, as an array of structs `difference, grp, cause, explained,
-    count`.
+    """Computes all differences of a row, as an array of structs
+    `difference, grp, cause, explained, count`.
     """
 
     def __init__(self, told: Told) -> None:

@@ -1,8 +1,8 @@
 """Gather what else is known of messages: that they were sent, wait somewhere, or were consumed.
 
 Evidence is a table of (topic, msg_id, what, time_ms), with several rows for a message of which
-several things are known. `what` ends with the number of the group that it is about, as in `consumed
-0`.
+several things are known. `what` ends with the number of the group that it is about, as in
+`consumed 0`.
 """
 
 from __future__ import annotations

@@ -131,7 +131,10 @@ class Rule(Settings, frozen=True):
 
 
 class SqlSubscription(Settings, frozen=True):
-    """Selects messages by RocketMQ's SQL92 over their properties."""
+    """Selects messages by RocketMQ's SQL92.
+
+    sql: an expression over the properties.
+    """
 
     sql: str
 
