@@ -84,7 +84,7 @@ class Connecting:
             tls.context()
 
     def parameters(self) -> ClientParameters:
-        """Return the parameters for a client in this process. Reads the secrets now. Raise
+        """Return the parameters for a client in this process, and read the secrets now. Raise
         ConfigError.
         """
         return {

@@ -199,7 +199,7 @@ def lost(queue: MessageQueue, start: int, end: int, cause: str) -> Gap:
 
 
 def gone(queue: MessageQueue, start: int, bound: Range) -> Gap | None:
-    """Return the gap before a queue can be read from `start` on, or None if there is none.
+    """Return the part of a queue that a read from `start` on cannot get, or None if there is none.
 
     Messages from `start` on may be gone already, or `start` may lie beyond the queue's end.
     """
