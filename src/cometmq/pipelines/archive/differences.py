@@ -1,4 +1,4 @@
-"""Which messages differ between log and archive, where the figures do."""
+"""Find which messages differ between log and archive in hours whose figures differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cometmq.pipelines.archive.inventory import Problem
 from cometmq.pipelines.archive.layout import Hour, read_files
 from cometmq.pipelines.archive.spans import runs
 
-# Of one hour of one queue; more are counted only.
+# Per hour and queue; further differences are not listed.
 _MOST: Final = 10_000
 LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
@@ -20,8 +20,9 @@ LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 def differences(
     spark: Any, data: Path, place: Place, files: Sequence[Path], log: Any, low: int
 ) -> list[Problem]:
-    """Held against `log`, the rows that the log has of the queue for this hour, from the offset `low`
-    on, message by message.
+    """Compare an hour of a queue in the archive with `log`, message by message.
+
+    log: the rows that the log has of this queue for this hour, from the offset `low` on.
     """
     from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""The pictures of an audit: the numbers side by side, and where they differ."""
+"""Draw the pictures of an audit: the numbers side by side, and where they differ."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cometmq.pipelines.report import Figure
 if TYPE_CHECKING:
     from cometmq.pipelines.audit.report import Cell
 
-# More are put together, so that the picture can be read.
+# Older hours and further queues are left out, so that the picture stays readable.
 _MOST_BARS: Final = 48
 _MOST_LINES: Final = 40
-# Without red, which says something in the other picture.
+# Red is left out because it marks faults in the other picture.
 _BARS: Final = (*COLOURS[:3], *COLOURS[4:])
 _GREEN, _AMBER, _RED = "#cfe8d8", "#f3c16b", "#c8384f"
 
 
 def balance_figure(cells: Sequence[Cell], archived: bool, groups: Sequence[str]) -> Figure:
-    """Sent, stored, archived and consumed by hour; by queue where there is one hour only."""
+    """Draw sent, stored, archived and consumed by hour, or by queue if there is only one hour."""
     several = _several(cells)
     hours = {cell.hour for cell in cells if cell.hour is not None}
     by_hour = len(hours) > 1
@@ -57,7 +57,7 @@ def balance_figure(cells: Sequence[Cell], archived: bool, groups: Sequence[str])
 
 
 def difference_figure(cells: Sequence[Cell]) -> Figure:
-    """A map of queues and hours: green where all is equal, amber where explained, else red."""
+    """Draw a map of queues and hours: green where all is equal, amber where explained, else red."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
@@ -115,13 +115,13 @@ def _several(cells: Sequence[Cell]) -> bool:
 
 
 def _queue(cell: Cell, several_topics: bool) -> str:
-    """The queue, with its topic where there are several."""
+    """Return the queue's name, with its topic if there are several topics."""
     queue = "no queue known" if cell.broker is None else cell.queue
     return f"{cell.topic} {queue}" if several_topics else queue
 
 
 def _hour(hour: str) -> str:
-    """2026-11-20T16 as 20 Nov 16h."""
+    """Return 2026-11-20T16 as 20 Nov 16h."""
     if "T" not in hour:
         return hour
     time = datetime.fromisoformat(f"{hour}:00")
