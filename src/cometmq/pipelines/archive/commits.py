@@ -8,14 +8,12 @@ carries out the commit of a killed process, and removes what else is in `_stagin
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import fcntl
 import os
 import shutil
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Literal, Self
 from uuid import uuid4
 
 import msgspec
@@ -28,13 +26,8 @@ from cometmq.pipelines.archive.layout import (
     SafeRange,
     State,
 )
-from cometmq.runtime.durable import sync, write_atomically
+from cometmq.runtime.durable import exchange_names, sync, write_atomically
 from cometmq.spark.gaps import Gap, noted_gaps
-
-_AT_FDCWD: Final = -100
-_RENAME_EXCHANGE: Final = 2
-# The codes by which the file system or the kernel says that it cannot exchange two names.
-_NO_EXCHANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -216,15 +209,7 @@ def exchange(new: Path, old: Path) -> None:
     another call finishes the exchange.
     """
     if old.exists():
-        libc = ctypes.CDLL(None, use_errno=True)
-        swap = getattr(libc, "renameat2", None)
-        names = os.fsencode(new), os.fsencode(old)
-        if swap is not None and not swap(
-            _AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE
-        ):
+        if exchange_names(new, old):
             return
-        code = ctypes.get_errno() if swap is not None else errno.ENOSYS
-        if code not in _NO_EXCHANGE:
-            raise OSError(code, os.strerror(code), str(new), None, str(old))
         old.rename(new.with_name(f"{new.name}.old"))
     new.rename(old)

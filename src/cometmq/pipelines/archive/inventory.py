@@ -17,8 +17,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     included.
 
     kind: file missing, strange file, file changed, file unreadable, messages missing, messages twice,
-        messages differ, strange messages, offsets without messages, gone before the proof, or hour
-        differs.
+        messages differ, strange messages, more differences (not listed one by one), offsets without
+        messages, gone before the proof, or hour differs.
     """
 
     kind: str

@@ -12,7 +12,8 @@ from cometmq.pipelines.report import Figure
 if TYPE_CHECKING:
     from cometmq.pipelines.audit.report import Cell
 
-# Older hours and further queues are left out, so that the picture stays readable.
+# Older hours and further queues are left out, so that the picture stays readable; the caption says
+# how many.
 _MOST_BARS: Final = 48
 _MOST_LINES: Final = 40
 # Red is left out because it marks faults in the other picture.
@@ -62,8 +63,15 @@ def difference_figure(cells: Sequence[Cell]) -> Figure:
     from matplotlib.patches import Patch
 
     several = _several(cells)
-    lines = sorted({_queue(cell, several) for cell in cells})[:_MOST_LINES]
-    hours = sorted({cell.hour or "unknown" for cell in cells})[-_MOST_BARS:]
+    worst: dict[str, int] = {}
+    for cell in cells:
+        difference = 2 if cell.unexplained else 1 if cell.explained else 0
+        queue = _queue(cell, several)
+        worst[queue] = max(worst.get(queue, 0), difference)
+    # The queues that differ must not be those that are left out.
+    lines = sorted(sorted(worst, key=lambda queue: (-worst[queue], queue))[:_MOST_LINES])
+    all_hours = sorted({cell.hour or "unknown" for cell in cells})
+    hours = all_hours[-_MOST_BARS:]
     grid = [[float("nan")] * len(hours) for _ in lines]
     counts: dict[tuple[int, int], tuple[int, int]] = {}
     for cell in cells:
@@ -103,11 +111,17 @@ def difference_figure(cells: Sequence[Cell]) -> Figure:
     axes.legend(
         handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False
     )
-    return Figure(
-        "Differences by queue and hour",
-        svg_of(plot),
-        "Numbers are differences; the hour is that of storing, UTC.",
-    )
+    caption = "Numbers are differences; the hour is that of storing, UTC"
+    left_out = [
+        f"{count:,} {what}"
+        for count, what in (
+            (len(worst) - len(lines), "queues with fewer differences"),
+            (len(all_hours) - len(hours), "hours before"),
+        )
+        if count
+    ]
+    more = f"; {' and '.join(left_out)} are in the JSON" if left_out else ""
+    return Figure("Differences by queue and hour", svg_of(plot), f"{caption}{more}.")
 
 
 def _several(cells: Sequence[Cell]) -> bool:

@@ -8,20 +8,15 @@ wrong messages.
 
 from __future__ import annotations
 
-import ctypes
-import os
 from pathlib import Path
-from typing import Final
 
 from cometmq.errors import ConfigError, StoreError
 from cometmq.pipelines.rebuild.index import last_offset
 from cometmq.pipelines.rebuild.work import BUILT, EXTENSIONS, INDEX, QUEUES, State, Work
+from cometmq.runtime.durable import exchange_names
 from cometmq.store.disk import Disk
 from cometmq.store.layout import check_usable
 from cometmq.store.queue_ledger import QueueLedger
-
-_AT_FDCWD: Final = -100
-_RENAME_EXCHANGE: Final = 2
 
 
 def check_installable(work: Work) -> None:
@@ -90,14 +85,11 @@ def _exchange(work: Work, name: str, built: int, replaced: Path) -> None:
 
 
 def _swap(one: Path, other: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "renameat2"):
-        paths = (os.fsencode(one), os.fsencode(other))
-        if not libc.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE):
-            return
-    # The file system cannot exchange names. A broker started in between builds what is missing.
     aside = one.with_name(f"{one.name}.former")
     try:
+        if exchange_names(one, other):
+            return
+        # A broker that is started between two of these builds what is missing.
         other.rename(aside)
         one.rename(other)
         aside.rename(one)
