@@ -12,7 +12,7 @@ import pytest
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageQueue
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer
-from cometmq.broker.client_relay import ClientRelay
+from cometmq.broker.groups.client_relay import ClientRelay
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header

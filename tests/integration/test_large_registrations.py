@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker import registration as module
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.registration import Registration
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.operation import registration as module
+from cometmq.broker.operation.registration import Registration
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.route_table import Link, RegisterResult, RouteTable

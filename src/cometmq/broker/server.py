@@ -11,41 +11,41 @@ from typing import TypeVar
 
 import structlog
 
-from cometmq.broker.cleaning import CleaningHandlers, CleaningTimer
-from cometmq.broker.client_handlers import ClientHandlers
-from cometmq.broker.client_relay import ClientRelay
-from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.config_handlers import NOTHING_GIVEN, ConfigHandlers, GivenConfig
-from cometmq.broker.delays import Delays
-from cometmq.broker.filter_work import FilterWork
-from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
-from cometmq.broker.group_commit import GroupCommit
-from cometmq.broker.indexing import Indexing
-from cometmq.broker.inspection import InspectionHandlers
-from cometmq.broker.lock_handlers import LockHandlers
-from cometmq.broker.long_polling import LongPolling
-from cometmq.broker.offset_handlers import OffsetHandlers
-from cometmq.broker.opening import OpeningProgress
-from cometmq.broker.predicates import FilterPredicates
-from cometmq.broker.property_filters import PropertyFilters
-from cometmq.broker.pull import PullHandler
-from cometmq.broker.put import MessagePut
-from cometmq.broker.query_handlers import QueryHandlers
-from cometmq.broker.queue_locks import QueueLocks
-from cometmq.broker.recall import RecallHandler
-from cometmq.broker.redrive import Redrives
-from cometmq.broker.redrive_handlers import RedriveHandlers
-from cometmq.broker.registration import Registration
-from cometmq.broker.reply import ReplyHandler
-from cometmq.broker.retry import RetryHandler
-from cometmq.broker.retry_limits import RetryLimits
-from cometmq.broker.runtime_info import RuntimeInfo
-from cometmq.broker.send import SendHandler
+from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.delays.recall import RecallHandler
+from cometmq.broker.delays.service import Delays
+from cometmq.broker.filters.predicates import FilterPredicates
+from cometmq.broker.filters.property_filters import PropertyFilters
+from cometmq.broker.filters.work import FilterWork
+from cometmq.broker.groups.client_handlers import ClientHandlers
+from cometmq.broker.groups.client_relay import ClientRelay
+from cometmq.broker.groups.clients import ClientManager
+from cometmq.broker.groups.lock_handlers import LockHandlers
+from cometmq.broker.groups.offset_handlers import OffsetHandlers
+from cometmq.broker.groups.queue_locks import QueueLocks
+from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, ConfigHandlers, GivenConfig
+from cometmq.broker.operation.inspection import InspectionHandlers
+from cometmq.broker.operation.registration import Registration
+from cometmq.broker.operation.runtime_info import RuntimeInfo
+from cometmq.broker.pulls.long_polling import LongPolling
+from cometmq.broker.pulls.pull import PullHandler
+from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.retries.redrive import Redrives
+from cometmq.broker.retries.redrive_handlers import RedriveHandlers
+from cometmq.broker.retries.retry import RetryHandler
+from cometmq.broker.sends.reply import ReplyHandler
+from cometmq.broker.sends.send import SendHandler
+from cometmq.broker.storage.cleaning import CleaningHandlers, CleaningTimer
+from cometmq.broker.storage.flushing import CommitLogFlusher, FlushTimers
+from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.broker.storage.indexing import Indexing
+from cometmq.broker.storage.opening import OpeningProgress
+from cometmq.broker.storage.query_handlers import QueryHandlers
 from cometmq.broker.tables import BrokerTables
 from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
-from cometmq.broker.transaction_check import TransactionService
-from cometmq.broker.transactions import Transactions
+from cometmq.broker.transactions.check import TransactionService
+from cometmq.broker.transactions.transactions import Transactions
 from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
 from cometmq.model.topic import TopicConfig

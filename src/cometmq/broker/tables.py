@@ -13,10 +13,10 @@ import msgspec
 import structlog
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups import GroupManager
-from cometmq.broker.offsets import ConsumerOffsetManager, describe
-from cometmq.broker.topic_journal import TopicJournal
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.groups.offsets import ConsumerOffsetManager, describe
+from cometmq.broker.topics.journal import TopicJournal
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ConfigError
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups import GroupManager
-from cometmq.broker.offsets import ConsumerOffsetManager, describe
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.groups.offsets import ConsumerOffsetManager, describe
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.bodies import (
