@@ -18,7 +18,7 @@ from cometmq.broker.filters.consumer_filters import (
 )
 from cometmq.broker.filters.predicates import FilterPredicates, by_class
 from cometmq.broker.groups.clients import ClientManager, Member
-from cometmq.broker.pulls.pull import check_property_filter
+from cometmq.broker.refusal import Refused
 from cometmq.filtering.bloom import BloomFilter
 from cometmq.filtering.tags import is_tag_type
 from cometmq.protocol import requests
@@ -106,6 +106,16 @@ class PropertyFilters:
     def _members_changed(self, group: str, members: list[Member]) -> None:
         if not members:
             self.manager.unregister(group)
+
+
+def check_property_filter(config: BrokerConfig, expression_type: str) -> None:
+    """Refuse expressions while the broker is not set up for them."""
+    if not config.enable_property_filter:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type}: "
+            "set enablePropertyFilter=true in its configuration, or subscribe by tags",
+        )
 
 
 def _laid_out(data: bytes) -> Iterator[str]:

@@ -27,6 +27,7 @@ from cometmq.broker.filters.message_filter import (
     sql_filter,
 )
 from cometmq.broker.filters.predicates import FilterPredicates, by_class
+from cometmq.broker.filters.property_filters import check_property_filter
 from cometmq.broker.filters.work import FilterWork
 from cometmq.broker.groups.clients import ClientManager
 from cometmq.broker.groups.groups import GroupManager
@@ -493,16 +494,6 @@ class PullHandler:
 
 def _forbidden(kind: ForbiddenType, remark: str) -> Refused:
     return Refused(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(int(kind))})
-
-
-def check_property_filter(config: BrokerConfig, expression_type: str) -> None:
-    """Refuse expressions while the broker is not set up for them."""
-    if not config.enable_property_filter:
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type}: "
-            "set enablePropertyFilter=true in its configuration, or subscribe by tags",
-        )
 
 
 def _fault(subscription: SubscriptionData) -> str:
