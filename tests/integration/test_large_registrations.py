@@ -35,7 +35,7 @@ class Pair:
             broker_ip1="127.0.0.1",
             namesrv_addr=f"127.0.0.1:{server.port}",
         )
-        self.topics = TopicManager(config, SYSTEM_CLOCK, lambda _: None, lambda _: None)
+        self.topics = TopicManager(config, SYSTEM_CLOCK)
         for at in range(COUNT):
             self.topics.put(TopicConfig(f"t{at:02d}"))
         self.registration = Registration(

@@ -251,8 +251,6 @@ class Broker:
             self._clock,
             self._state,
             self._config_directory,
-            on_topics_changed=self._topics_changed,
-            on_topic_removed=self._topic_removed,
         )
         self.topics, self.groups = self._tables.topics, self._tables.groups
         self.offsets = self._tables.offsets
@@ -266,6 +264,8 @@ class Broker:
             ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
             tasks=self._tasks,
         )
+        self.topics.on_change += [self._topics_changed, self._registration.topics_changed]
+        self.topics.on_remove += [self._topic_removed]
         delays = Delays(self.config, store, self._disk, self._clock, self._state, self._tasks)
         await asyncio.get_running_loop().run_in_executor(None, delays.open)
         # From here on bit maps are made on the loop and share the budget of its turns.
@@ -385,7 +385,7 @@ class Broker:
             self._traffic,
             self.address,
         ).register(self._handlers)
-        CleaningHandlers(store, self.topics, self._topic_removed).register(self._handlers)
+        CleaningHandlers(store, self.topics).register(self._handlers)
         ConfigHandlers(
             self.config,
             store,
@@ -430,8 +430,6 @@ class Broker:
     def _topics_changed(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
             self._send.topic_changed(topic.topic_name)
-        if self._registration is not None:
-            self._registration.topics_changed(topics)
 
     def _topic_removed(self, topic: str) -> None:
         self._send.topic_changed(topic)

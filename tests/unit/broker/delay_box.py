@@ -64,7 +64,7 @@ class DelayBox:
         self.start_ms = self.clock.value
         self.config = config or BrokerConfig(broker_name="b", broker_ip1="127.0.0.1")
         self.dues: list[int] = []
-        self.topics = TopicManager(self.config, self.clock, lambda _: None, lambda _: None)
+        self.topics = TopicManager(self.config, self.clock)
         self.groups = GroupManager(self.config, self.clock, lambda: None)
         self.open(None)
 

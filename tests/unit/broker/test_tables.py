@@ -41,10 +41,12 @@ class Topics:
         self.manager = TopicManager(
             config,
             Clock(),
-            lambda topics: self.changed.extend(topic.topic_name for topic in topics),
-            self.removed.append,
             table,
         )
+        self.manager.on_change.append(
+            lambda topics: self.changed.extend(topic.topic_name for topic in topics)
+        )
+        self.manager.on_remove.append(self.removed.append)
 
 
 @pytest.mark.parametrize(

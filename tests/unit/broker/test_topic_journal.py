@@ -45,8 +45,6 @@ class Tables:
             SYSTEM_CLOCK,
             self.state,
             directory,
-            on_topics_changed=lambda _: None,
-            on_topic_removed=lambda _: None,
         )
         self.topics = self.tables.topics
         self.groups = self.tables.groups

@@ -45,7 +45,7 @@ class Bench:
         self.busy: set[str] = set()
 
     def start(self) -> Transactions:
-        topics = TopicManager(self.config, self.box.clock, lambda _: None, lambda _: None)
+        topics = TopicManager(self.config, self.box.clock)
         self.transactions = Transactions(
             self.config,
             self.store,

@@ -128,7 +128,7 @@ class World:
         store = self.box.open(self.disk)
         self._append = store.append
         store.append = self._faulty_append
-        self.topics = TopicManager(self.config, self.clock, lambda _: None, lambda _: None)
+        self.topics = TopicManager(self.config, self.clock)
         offsets = _copied(self.saved)
         transactions = Transactions(
             self.config,

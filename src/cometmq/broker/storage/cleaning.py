@@ -5,7 +5,7 @@ AdminBrokerProcessor): codes 306, 316 and 329.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -61,17 +61,11 @@ class CleaningTimer:
 
 
 class CleaningHandlers:
-    """`queues_removed` is told the topics whose queues are gone, for whoever remembers a queue."""
+    """Serves the requests by which operators have the store cleaned at once."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicManager,
-        queues_removed: Callable[[str], None],
-    ) -> None:
+    def __init__(self, store: MessageStore, topics: TopicManager) -> None:
         self._store = store
         self._topics = topics
-        self._queues_removed = queues_removed
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log)
@@ -109,4 +103,4 @@ class CleaningHandlers:
     def _tell(self, connection: Connection, topics: Iterable[str]) -> None:
         log.info("queues removed on request", peer=connection.peer, topics=sorted(topics))
         for topic in topics:
-            self._queues_removed(topic)
+            self._topics.queues_removed(topic)

@@ -30,8 +30,9 @@ _BENCHMARK_QUEUE_NUMS = 1024
 class TopicManager:
     """Keeps the topics by name. For the loop's thread only.
 
-    `on_change` is called with the configs that were made or changed. When a topic is removed,
-    `on_remove` is called with its name, and then `on_change` with no configs.
+    Those in `on_change` are called with the configs that were made or changed. When a topic is
+    removed, those in `on_remove` are called with its name, and then those in `on_change` with no
+    configs.
 
     A message in a new topic must not be acknowledged before `is_written` says that the disk has the
     topic. If the broker were killed right after the acknowledgement, it would not know the topic at
@@ -46,16 +47,14 @@ class TopicManager:
         self,
         config: BrokerConfig,
         clock: Clock,
-        on_change: Callable[[list[TopicConfig]], None],
-        on_remove: Callable[[str], None],
         table: TopicConfigSerializeWrapper | None = None,
         *,
         journal: TopicJournal | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
-        self._on_change = on_change
-        self._on_remove = on_remove
+        self.on_change: list[Callable[[list[TopicConfig]], None]] = []
+        self.on_remove: list[Callable[[str], None]] = []
         self._journal = journal
         # Topics made lately: the journal's position that must be on disk, by name; and both in the
         # order of positions.
@@ -142,7 +141,7 @@ class TopicManager:
             write_queues=topic.write_queue_nums,
             perm=topic.perm,
         )
-        self._on_change([topic])
+        self._tell_changed([topic])
 
     def remove(self, topic: str) -> TopicConfig | None:
         """Take a topic out of the table; the caller removes its queues and offsets."""
@@ -152,9 +151,14 @@ class TopicManager:
             self.data_version.next(self._clock.now_ms())
             if self._journal is not None:
                 self._journal.add(TopicChange(self.data_version, removed=topic))
-            self._on_remove(topic)
-            self._on_change([])
+            self.queues_removed(topic)
+            self._tell_changed([])
         return removed
+
+    def queues_removed(self, topic: str) -> None:
+        """Tell all who remember queues of the topic that these are gone."""
+        for listener in self.on_remove:
+            listener(topic)
 
     def create_on_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         """Return the topic; make it after the model `default_topic` if it does not exist.
@@ -209,7 +213,11 @@ class TopicManager:
         self.data_version.next(self._clock.now_ms())
         if self._journal is not None:
             self._journal.add(TopicChange(self.data_version))
-        self._on_change([])
+        self._tell_changed([])
+
+    def _tell_changed(self, topics: list[TopicConfig]) -> None:
+        for listener in self.on_change:
+            listener(topics)
 
     def _add_system_topics(self) -> frozenset[str]:
         """Make the built-in topics that are missing; keep those that the file has, as they are."""
