@@ -12,20 +12,17 @@ from typing import Final
 import msgspec
 import structlog
 
-from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.levels import NEVER_MS
 from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.delays.recall import RecallHandler
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState, encode_timer_check
+from cometmq.broker.parts import Parts, Service
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
-from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.state_writer import StateWriter
-from cometmq.runtime.tasks import TaskOwner
-from cometmq.store.disk import Disk
-from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
@@ -38,32 +35,24 @@ _BATCH: Final = 256
 _LONGEST_SLEEP_MS: Final = 1_000
 
 
-class Delays:
-    """For the loop's thread only.
+class Delays(Service):
+    """Opened before anything is put. For the loop's thread only."""
 
-    `open` when the store is open, before anything is put; `start` to deliver; `close` while the
-    store is still open.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        disk: Disk,
-        clock: Clock,
-        state: StateWriter,
-        tasks: TaskOwner,
-    ) -> None:
-        self._store = store
-        self._disk = disk
-        self._clock = clock
-        self._state = state
-        self._tasks = tasks
-        self._config = config
-        self._root = store.config.store_path_root_dir
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._disk = parts.disk
+        self._clock = parts.clock
+        self._state = parts.state
+        self._tasks = parts.tasks
+        self._config = parts.config
+        self._root = parts.store.config.store_path_root_dir
         self._file = JsonFile(self._root / "config" / "delayOffset.json")
         self._java_timer_file = self._root / "config" / "timercheck"
-        self.messages = DelayedMessages(store, config.timer_precision_ms, self._due_earlier)
+        self.messages = DelayedMessages(
+            self._store, self._config.timer_precision_ms, self._due_earlier
+        )
+        self.put = MessagePut(self._config, self._store, self._clock, self.messages)
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = NEVER_MS
@@ -73,8 +62,14 @@ class Delays:
         self._saved = DelayState()
         self._on_disk = DelayState()
 
-    def open(self) -> None:
+    async def open(self) -> None:
         """Find out what is delivered already. Raises ConfigError for an unreadable state file."""
+        # In a thread: it may look through much of the log.
+        await asyncio.get_running_loop().run_in_executor(None, self._recover)
+        parts = self._parts
+        RecallHandler(parts.config, parts.clock, parts.topics, self.put).register(parts.handlers)
+
+    def _recover(self) -> None:
         state = self._file.read(lambda text: decode_body(text.encode(), DelayState))
         if state is not None and state.data_version is not None:
             self._version = state.data_version
@@ -96,7 +91,7 @@ class Delays:
         return self.messages.roll(end_place, self._clock.now_ms(), _BATCH, self._on_disk)
 
     def close(self) -> None:
-        """Stop delivering and write the progress down. The tasks' owner is closed by now."""
+        """Stop delivering and write the progress down."""
         self._running = False
         if self._timer is not None:
             self._timer.cancel()

@@ -7,18 +7,14 @@ can ask them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups.clients import ClientManager, Member
-from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.groups.clients import Member
 from cometmq.broker.groups.offset_handlers import too_many
-from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
-from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import CometMQError, ProtocolError, RequestTimeoutError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
@@ -39,7 +35,6 @@ from cometmq.protocol.limits import MAX_STATUS_LENGTH, check_limit
 from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table, queue_table
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
@@ -49,27 +44,17 @@ STATUS_TIMEOUT_S: Final = 5.0
 
 
 class ClientRelay:
-    """For the loop's thread only. `release_topic` answers the pulls that wait on a topic."""
+    """For the loop's thread only."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicManager,
-        groups: GroupManager,
-        clients: ClientManager,
-        offsets: ConsumerOffsetManager,
-        release_topic: Callable[[str], None],
-        call_timeout_s: float = CALL_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, parts: Parts, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
         self._call_timeout_s = call_timeout_s
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._offsets = offsets
-        self._release_topic = release_topic
+        self._config = parts.config
+        self._store = parts.store
+        self._topics = parts.topics
+        self._groups = parts.groups
+        self._clients = parts.clients
+        self._offsets = parts.offsets
+        self._release_topic = parts.long_polling.release_topic
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offsets)

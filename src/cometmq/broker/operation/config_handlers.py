@@ -6,13 +6,14 @@ here a key that would change nothing before a restart is refused with that reaso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.broker.config import BROKER_PROMISES, BrokerConfig
+from cometmq.broker.config import BROKER_PROMISES
+from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.model.topic import DataVersion
@@ -23,7 +24,6 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.clock import Clock
 from cometmq.runtime.config import (
     Configuration,
     change_properties,
@@ -33,9 +33,7 @@ from cometmq.runtime.config import (
 )
 from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.state_writer import StateWriter
 from cometmq.store import config as store_config
-from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
@@ -83,30 +81,19 @@ NOTHING_GIVEN: Final = GivenConfig({}, None)
 
 
 class ConfigHandlers:
-    """`permission_changed` is called when brokerPermission has a new value.
+    """For the loop's thread only."""
 
-    For the loop's thread only.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        clock: Clock,
-        given: GivenConfig,
-        permission_changed: Callable[[], None],
-        state: StateWriter,
-    ) -> None:
-        self._state = state
-        self._config = config
-        self._store = store
-        self._clock = clock
-        self._configuration = Configuration([config, store.config], given.properties)
+    def __init__(self, parts: Parts, given: GivenConfig) -> None:
+        self._state = parts.state
+        self._config = parts.config
+        self._store = parts.store
+        self._clock = parts.clock
+        self._topics = parts.topics
+        self._configuration = Configuration([parts.config, parts.store.config], given.properties)
         more = given.properties.get("configBlackList", "").split(";")
         self._black_list = _BLACK_LIST | {key.strip() for key in more}
         self._file = JsonFile(given.file, keep_permissions=True) if given.file is not None else None
         self._unsaved: dict[str, str] = {}
-        self._permission_changed = permission_changed
         self._version = DataVersion()
 
     def register(self, handlers: Handlers) -> None:
@@ -136,7 +123,7 @@ class ConfigHandlers:
         self._version.next(self._clock.now_ms())
         log.info("configuration updated", changed=changed, by=connection.peer)
         if "brokerPermission" in changed:
-            self._permission_changed()
+            self._topics.permission_changed()
         await self._save(changed)
         return response(ResponseCode.SUCCESS)
 

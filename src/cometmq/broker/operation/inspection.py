@@ -12,11 +12,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups.clients import ClientManager, Member
-from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.groups.clients import Member
+from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
-from cometmq.broker.topics.topics import TopicManager
 from cometmq.broker.traffic import Traffic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.topic import TopicConfig
@@ -46,7 +44,6 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
-from cometmq.store.store import MessageStore
 
 _SLICE_S: Final = 0.005
 # What is young enough to count for a topic's rate, as in Java.
@@ -102,25 +99,15 @@ class QueueTableWriter:
 class InspectionHandlers:
     """For the loop's thread only."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clock: Clock,
-        store: MessageStore,
-        topics: TopicManager,
-        clients: ClientManager,
-        offsets: ConsumerOffsetManager,
-        traffic: Traffic,
-        address: str,
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._store = store
-        self._topics = topics
-        self._clients = clients
-        self._offsets = offsets
+    def __init__(self, parts: Parts, traffic: Traffic) -> None:
+        self._config = parts.config
+        self._clock = parts.clock
+        self._store = parts.store
+        self._topics = parts.topics
+        self._clients = parts.clients
+        self._offsets = parts.offsets
         self._traffic = traffic
-        self._address = address
+        self._address = parts.address
 
     def register(self, handlers: Handlers) -> None:
         add = handlers.register

@@ -22,10 +22,9 @@ from datetime import timedelta
 from typing import Final
 
 from cometmq.broker.delays.messages import DelayedMessages
-from cometmq.broker.filters.predicates import FilterPredicates
-from cometmq.broker.pulls.long_polling import LongPolling
+from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
-from cometmq.broker.transactions.check import TransactionService
+from cometmq.broker.transactions.service import TransactionService
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import KVTable
 from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, ResponseCode
@@ -34,10 +33,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.clock import Clock
-from cometmq.store.disk import Disk
 from cometmq.store.retention import Plan
-from cometmq.store.store import MessageStore
 
 _UNITS: Final = "KMGTPE"
 # Java: BrokerConfig.
@@ -56,25 +52,21 @@ class RuntimeInfo:
 
     def __init__(
         self,
-        store: MessageStore,
-        disk: Disk,
-        clock: Clock,
-        long_polling: LongPolling,
+        parts: Parts,
         delayed: DelayedMessages,
         transactions: TransactionService,
-        predicates: FilterPredicates,
         traffic: Traffic,
     ) -> None:
-        self._predicates = predicates
+        self._predicates = parts.predicates
         self._traffic = traffic
-        self._store = store
-        self._disk = disk
-        self._clock = clock
-        self._long_polling = long_polling
+        self._store = parts.store
+        self._disk = parts.disk
+        self._clock = parts.clock
+        self._long_polling = parts.long_polling
         self._delayed = delayed
         self._transactions = transactions
-        self._started_ms = clock.now_ms()
-        self._log_end_at_start = store.commit_log.end
+        self._started_ms = parts.clock.now_ms()
+        self._log_end_at_start = parts.store.commit_log.end
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.GET_BROKER_RUNTIME_INFO, self.tell)

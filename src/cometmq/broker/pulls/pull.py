@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from cometmq.broker.config import BrokerConfig
 from cometmq.broker.filters.consumer_filters import (
     ConsumerFilterData,
-    ConsumerFilterManager,
     compile_expression,
 )
 from cometmq.broker.filters.message_filter import (
@@ -26,16 +24,12 @@ from cometmq.broker.filters.message_filter import (
     retry_filter,
     sql_filter,
 )
-from cometmq.broker.filters.predicates import FilterPredicates, by_class
+from cometmq.broker.filters.predicates import by_class
 from cometmq.broker.filters.property_filters import check_property_filter
-from cometmq.broker.filters.work import FilterWork
-from cometmq.broker.groups.clients import ClientManager
-from cometmq.broker.groups.groups import GroupManager
-from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.parts import Parts
 from cometmq.broker.pulls.awaited_heartbeats import AHEAD, AwaitedHeartbeats
-from cometmq.broker.pulls.long_polling import HeldPull, LongPolling
+from cometmq.broker.pulls.long_polling import HeldPull
 from cometmq.broker.refusal import Refused
-from cometmq.broker.topics.topics import TopicManager
 from cometmq.broker.traffic import Traffic
 from cometmq.errors import FilterExpressionError, IllegalArgumentError
 from cometmq.filtering.sql92_terms import Condition
@@ -58,7 +52,6 @@ from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageRespon
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, GetStatus
-from cometmq.store.store import MessageStore
 
 PullRequest = Request[PullMessageRequestHeader]
 
@@ -99,33 +92,20 @@ class _Scan:
 class PullHandler:
     """Serves the pulls of one broker. For the loop's thread only."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicManager,
-        groups: GroupManager,
-        clients: ClientManager,
-        offsets: ConsumerOffsetManager,
-        long_polling: LongPolling,
-        filters: ConsumerFilterManager,
-        predicates: FilterPredicates,
-        traffic: Traffic,
-        work: FilterWork,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._offsets = offsets
-        self._long_polling = long_polling
-        self._filters = filters
-        self._predicates = predicates
+    def __init__(self, parts: Parts, traffic: Traffic) -> None:
+        self._config = parts.config
+        self._store = parts.store
+        self._topics = parts.topics
+        self._groups = parts.groups
+        self._clients = parts.clients
+        self._offsets = parts.offsets
+        self._long_polling = parts.long_polling
+        self._filters = parts.filters.manager
+        self._predicates = parts.predicates
         self._traffic = traffic
-        self._work = work
+        self._work = parts.filter_work
         self._awaited = AwaitedHeartbeats()
-        clients.on_subscriptions.append(self._awaited.heard)
+        parts.clients.on_subscriptions.append(self._awaited.heard)
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.PULL_MESSAGE, self.pull)

@@ -9,8 +9,7 @@ from typing import Final
 
 import structlog
 
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups.clients import ClientManager
+from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.sends.first_sends import SendRequest
 from cometmq.broker.sends.send import SendHandler
@@ -34,8 +33,6 @@ from cometmq.protocol.properties import (
 )
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.clock import Clock
-from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
@@ -43,23 +40,15 @@ _PUSH_TIMEOUT_S: Final = 10.0
 
 
 class ReplyHandler:
-    """For the loop's thread only. `packed_host` is the broker's own address."""
+    """For the loop's thread only."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        send: SendHandler,
-        clients: ClientManager,
-        clock: Clock,
-        packed_host: bytes,
-    ) -> None:
-        self._config = config
-        self._store = store
+    def __init__(self, parts: Parts, send: SendHandler) -> None:
+        self._config = parts.config
+        self._store = parts.store
         self._send = send
-        self._clients = clients
-        self._clock = clock
-        self._packed_host = packed_host
+        self._clients = parts.clients
+        self._clock = parts.clock
+        self._packed_host = parts.packed_host
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.SEND_REPLY_MESSAGE, self.reply)

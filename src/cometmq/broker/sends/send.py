@@ -12,16 +12,14 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.put import MessagePut, delay_level
 from cometmq.broker.delays.recall import recall_handle
-from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.sends.first_sends import FirstSends, SendRequest
 from cometmq.broker.storage.group_commit import GroupCommit
-from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
@@ -44,9 +42,7 @@ from cometmq.protocol.properties import (
 )
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.store import MessageStore
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
 _find_tags: Final = property_finder(p.TAGS)
@@ -88,8 +84,7 @@ class _Target:
 
 class SendHandler:
     """Serves the sends of one broker. `put_half` stores the half message of a transaction as
-    `MessagePut.put` does others. `packed_store_host` stands in every offset id; with `group_commit`
-    answers wait until the disk has the message, unless its sender does not wait. A message for which
+    `MessagePut.put` does others. With `group_commit` answers wait until the disk has the message, unless its sender does not wait. A message for which
     its topic is made waits until the disk has that, and `announced` returns: `FirstSends`.
 
     For the loop's thread only.
@@ -97,32 +92,28 @@ class SendHandler:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicManager,
-        groups: GroupManager,
+        parts: Parts,
         put: MessagePut,
         put_half: Callable[[IncomingMessage], tuple[int, int]],
         retry: RetryHandler,
-        packed_store_host: bytes,
         announced: Callable[[], Awaitable[None]],
-        tasks: TaskOwner,
         group_commit: GroupCommit | None = None,
     ) -> None:
+        config = parts.config
         self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
+        self._store = parts.store
+        self._topics = parts.topics
+        self._groups = parts.groups
         self._put = put
         self._retry = retry
         self._put_half = put_half
         self._group_commit = group_commit
-        self._max_message_size = store.config.max_message_size
+        self._max_message_size = parts.store.config.max_message_size
         self._targets: dict[str, _Target] = {}
         self._announced = announced
-        self._first_sends = FirstSends(self._open_target, self._ready, self.send, tasks)
-        self._unique_ids = UniqueIdGenerator(packed_store_host[:-4])
-        self._host_hex = packed_store_host.hex().upper().encode()
+        self._first_sends = FirstSends(self._open_target, self._ready, self.send, parts.tasks)
+        self._unique_ids = UniqueIdGenerator(parts.packed_host[:-4])
+        self._host_hex = parts.packed_host.hex().upper().encode()
         self._own_properties = {
             p.CLUSTER: config.broker_cluster_name,
             p.MSG_REGION: config.region_id,

@@ -3,7 +3,7 @@
 Java: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransactionProcessor. A half
 message lies in the half topic until its producer says what becomes of it. A commit appends it to its
 real topic; commit and rollback are then noted in the op topic (see `op_queue`). What has no verdict
-is asked for (see `check.py`).
+is asked for (see `check.py` and `service.py`).
 
 Unlike Java's, this broker knows which half messages are unresolved, so a verdict that comes again
 changes nothing, and a message whose check fails holds up no other.
