@@ -30,9 +30,9 @@ from benchmarks.frames import SUCCESS, BenchmarkError, ControlConnection
 from benchmarks.peers import COMMIT_LOG_FILE_BYTES, CometPeer
 from benchmarks.report import machine
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.delayed import DelayedMessages
+from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.delays.put import MessagePut
 from cometmq.broker.incoming import IncomingMessage
-from cometmq.broker.put import MessagePut
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record import decode_record
 from cometmq.runtime.clock import SYSTEM_CLOCK

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import structlog
 
-from cometmq.broker.flushing import CommitLogFlusher
+from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.errors import StoreError
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.ids import pack_host
@@ -133,7 +133,7 @@ class StoreSubject:
 
     async def _append_synchronously(self, count: int, body: bytes, writers: int) -> None:
         """Each writer sends its next message when the disk has the one before; one fdatasync is for
-        all that wait when it begins, as in `cometmq.broker.group_commit`.
+        all that wait when it begins, as in `cometmq.broker.storage.group_commit`.
         """
         flusher = CommitLogFlusher(self.store)
         waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -185,7 +185,7 @@ class StoreSubject:
 
 
 class Background:
-    """What a broker's timers do for its store (see cometmq.broker.flushing), in a thread."""
+    """What a broker's timers do for its store (see cometmq.broker.storage.flushing), in a thread."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store

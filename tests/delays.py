@@ -80,7 +80,7 @@ def _calls() -> None:
 
 
 def _registrations() -> None:
-    from cometmq.broker.registration import Registration
+    from cometmq.broker.operation.registration import Registration
 
     _soon(Registration, "topics_changed", 0, 0.1, 0.5)
 

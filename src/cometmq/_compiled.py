@@ -26,9 +26,9 @@ SEEN: Final = (
 )  # fmt: skip
 LIBRARY: Final = "cometmq__mypyc"
 HOT: Final = (
-    "broker.long_polling",
-    "broker.pull",
-    "broker.send",
+    "broker.pulls.long_polling",
+    "broker.pulls.pull",
+    "broker.sends.send",
     "broker.traffic",
     "model.hashing",
     "protocol.command",

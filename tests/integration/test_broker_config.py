@@ -14,7 +14,7 @@ from tests.integration.raw_client import Command, RawClient, pull_ext, send_ext
 
 from cometmq.admin.brokers import BrokersAdmin
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.config_handlers import LIVE_KEYS, GivenConfig
+from cometmq.broker.operation.config_handlers import LIVE_KEYS, GivenConfig
 from cometmq.broker.server import Broker
 from cometmq.errors import RemoteError
 from cometmq.runtime.config import from_properties, load_properties, parse_properties, to_properties

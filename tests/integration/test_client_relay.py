@@ -12,7 +12,7 @@ import pytest
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageQueue
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer
-from cometmq.broker.client_relay import ClientRelay
+from cometmq.broker.groups.client_relay import ClientRelay
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header
@@ -316,16 +316,7 @@ async def test_a_stored_message_is_consumed_directly(desk: Desk) -> None:
 
 async def test_a_member_that_does_not_answer_in_time_is_told_of(desk: Desk) -> None:
     broker = desk.cluster.brokers[0]
-    relay = ClientRelay(
-        broker.config,
-        broker.store,
-        broker.topics,
-        broker.groups,
-        broker.clients,
-        broker.offsets,
-        lambda _topic: None,
-        call_timeout_s=0.1,
-    )
+    relay = ClientRelay(broker.parts, call_timeout_s=0.1)
     handlers = Handlers()
     relay.register(handlers)
     server = RemotingServer("127.0.0.1", 0, handlers)

@@ -88,7 +88,7 @@ async def test_499_searches_in_30_kb_of_properties_let_others_in(
     count = 6
     for number in range(count):
         await other.send("t", number, wanted=number % 2 == 1)
-    work = cluster.brokers[0]._filter_work
+    work = cluster.brokers[0].parts.filter_work
     found: list[int] = []
     offset = pulls = served = 0
     while offset < count:
@@ -120,7 +120,7 @@ async def test_pulls_sent_at_once_share_the_work_of_a_turn(
     greedy, other = clients
     for number in range(2):
         await other.send("t", number, wanted=False)
-    work = cluster.brokers[0]._filter_work
+    work = cluster.brokers[0].parts.filter_work
     before = work.turns
     pulls = [asyncio.ensure_future(greedy.ask(PULL, stated("t", 0))) for _ in range(20)]
     modest = await other.ask(
@@ -146,7 +146,7 @@ async def test_pulls_by_tag_over_many_messages_share_the_work_of_a_turn(
     first = queue.unit(0)
     assert first is not None
     queue.fill_to(9_000, first)
-    work = cluster.brokers[0]._filter_work
+    work = cluster.brokers[0].parts.filter_work
     before = work.turns
     ext = pull_ext("t", subscription="no-such-tag", maxMsgNums=9_000, commitOffset=7) | {
         "sysFlag": "5",
@@ -168,11 +168,11 @@ async def test_an_arrival_is_not_held_up_by_pulls_that_wait_with_such_an_express
     waiting = [
         asyncio.ensure_future(greedy.ask(PULL, stated("t", 1) | {"sysFlag": "6"})) for _ in range(5)
     ]
-    polling = cluster.brokers[0]._long_polling
+    polling = cluster.brokers[0].parts.long_polling
     async with asyncio.timeout(60):
         while polling.count < len(waiting):
             await other.ask(MAX_OFFSET, {"topic": "t", "queueId": "0"})
-    work = cluster.brokers[0]._filter_work
+    work = cluster.brokers[0].parts.filter_work
     before = work.turns
     await other.send("t", 1, wanted=False)
     # The send did not wait for their evaluation, which takes many turns.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker import registration as module
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.registration import Registration
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.operation import registration as module
+from cometmq.broker.operation.registration import Registration
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.route_table import Link, RegisterResult, RouteTable
@@ -35,7 +35,7 @@ class Pair:
             broker_ip1="127.0.0.1",
             namesrv_addr=f"127.0.0.1:{server.port}",
         )
-        self.topics = TopicManager(config, SYSTEM_CLOCK, lambda _: None, lambda _: None)
+        self.topics = TopicManager(config, SYSTEM_CLOCK)
         for at in range(COUNT):
             self.topics.put(TopicConfig(f"t{at:02d}"))
         self.registration = Registration(

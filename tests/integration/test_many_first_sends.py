@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.integration.raw_client import RawClient, pull_ext, send_ext
 
-from cometmq.broker.topic_journal import JournalFile
+from cometmq.broker.topics.journal import JournalFile
 from cometmq.runtime.json_file import JsonFile
 from cometmq.testing import Cluster
 

@@ -22,7 +22,7 @@ from cometmq import (
     TransactionProducer,
 )
 from cometmq.admin.messages import MessagesAdmin, Redriven
-from cometmq.broker import redrive_handlers
+from cometmq.broker.retries import redrive_handlers
 from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.ids import parse_offset_id

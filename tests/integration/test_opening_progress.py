@@ -8,8 +8,8 @@ import structlog
 from tests.integration.raw_client import RawClient, send_ext
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.opening import OpeningProgress
 from cometmq.broker.server import Broker
+from cometmq.broker.storage.opening import OpeningProgress
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SystemClock
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig

@@ -12,7 +12,7 @@ from tests.integration.client_faces import Face, Received, eventually, open_face
 from tests.integration.raw_client import RawClient, pull_ext
 
 from cometmq import CompressionType, ConsumeFromWhere, Message
-from cometmq.broker.predicates import FilterPredicate
+from cometmq.broker.filters.predicates import FilterPredicate
 from cometmq.errors import ConfigError, IllegalArgumentError, RemoteError
 from cometmq.testing import Cluster
 

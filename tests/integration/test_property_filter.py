@@ -20,7 +20,7 @@ from tests.integration.raw_client import (
     send_ext,
 )
 
-from cometmq.broker import awaited_heartbeats
+from cometmq.broker.pulls import awaited_heartbeats
 from cometmq.protocol.record import decode_records
 from cometmq.store.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
 from cometmq.store.store import MessageStore

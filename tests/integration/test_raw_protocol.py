@@ -757,7 +757,7 @@ def test_many_pulls_may_wait_over_one_connection(client: RawClient, topic: str) 
 
 
 def test_the_pulls_of_a_lost_connection_are_forgotten(cluster: Cluster, topic: str) -> None:
-    polling = cluster.brokers[0]._long_polling
+    polling = cluster.brokers[0].parts.long_polling
     with RawClient(address_of(cluster)) as sender:
         stored(sender, topic)
         with RawClient(address_of(cluster)) as lost:

@@ -19,7 +19,7 @@ from tests.growth import FACTOR, check_growth
 from tests.unit.test_growth import JSON_SHAPES, registered
 
 import cometmq
-from cometmq.broker.redrive_handlers import MAX_SELECTED
+from cometmq.broker.retries.redrive_handlers import MAX_SELECTED
 from cometmq.model.subscription import MAX_TAGS
 from cometmq.protocol import headers as h
 from cometmq.protocol import limits

@@ -36,9 +36,7 @@ QUICK: Final = {
 
 
 def unresolved(cluster: Cluster) -> int:
-    service = cluster.brokers[0]._transactions
-    assert service is not None
-    return service.unresolved_count
+    return cluster.brokers[0].transactions.unresolved_count
 
 
 class Listener:

@@ -21,7 +21,6 @@ class ChangingCluster(Cluster):
 
     async def register(self) -> None:
         for broker in self.brokers:
-            assert broker._registration is not None
             await broker._registration.register_all()
 
     async def expire(self, index: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,24 @@ def test_the_rooms_imports_run_one_way() -> None:
         ]
         assert ready, f"a circle among {RULES.keys() - set(order)}"
         order += ready
+
+
+def test_the_packages_of_the_broker_import_one_way() -> None:
+    """Modules beside them, as `parts.py`, may know all packages."""
+    broker = SOURCE / "broker"
+    packages = {path.parent.name for path in broker.glob("*/__init__.py")}
+    graph = {
+        package: {
+            name.split(".")[2]
+            for path in (broker / package).glob("*.py")
+            for name, _ in _imports("", ast.parse(path.read_text()))
+            if name.startswith("cometmq.broker.")
+        }
+        & packages - {package}
+        for package in packages
+    }
+    assert len(packages) > 5
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError
 
 
 @pytest.mark.parametrize(

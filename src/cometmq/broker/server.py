@@ -1,57 +1,48 @@
-"""Compose a broker of its parts, and start and stop them in order.
+"""Compose a broker of its services, and open, start and close them in order.
 
-Java: BrokerController. Nothing here serves a request; see the handler modules beside this one.
+Java: BrokerController. Nothing here serves a request: each package beside this module has a
+capability of the broker, with a `service.py` that puts it together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack
 from typing import TypeVar
 
 import structlog
 
-from cometmq.broker.cleaning import CleaningHandlers, CleaningTimer
-from cometmq.broker.client_handlers import ClientHandlers
-from cometmq.broker.client_relay import ClientRelay
-from cometmq.broker.clients import ClientManager
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.config_handlers import NOTHING_GIVEN, ConfigHandlers, GivenConfig
-from cometmq.broker.delays import Delays
-from cometmq.broker.filter_work import FilterWork
-from cometmq.broker.flushing import CommitLogFlusher, FlushTimers
-from cometmq.broker.group_commit import GroupCommit
-from cometmq.broker.indexing import Indexing
-from cometmq.broker.inspection import InspectionHandlers
-from cometmq.broker.lock_handlers import LockHandlers
-from cometmq.broker.long_polling import LongPolling
-from cometmq.broker.offset_handlers import OffsetHandlers
-from cometmq.broker.opening import OpeningProgress
-from cometmq.broker.predicates import FilterPredicates
-from cometmq.broker.property_filters import PropertyFilters
-from cometmq.broker.pull import PullHandler
-from cometmq.broker.put import MessagePut
-from cometmq.broker.query_handlers import QueryHandlers
-from cometmq.broker.queue_locks import QueueLocks
-from cometmq.broker.recall import RecallHandler
-from cometmq.broker.redrive import Redrives
-from cometmq.broker.redrive_handlers import RedriveHandlers
-from cometmq.broker.registration import Registration
-from cometmq.broker.reply import ReplyHandler
-from cometmq.broker.retry import RetryHandler
-from cometmq.broker.retry_limits import RetryLimits
-from cometmq.broker.runtime_info import RuntimeInfo
-from cometmq.broker.send import SendHandler
+from cometmq.broker.delays.service import Delays
+from cometmq.broker.filters.predicates import FilterPredicates
+from cometmq.broker.filters.property_filters import PropertyFilters
+from cometmq.broker.filters.service import Filters
+from cometmq.broker.filters.work import FilterWork
+from cometmq.broker.groups.clients import ClientManager
+from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.groups.groups.service import Groups
+from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
+from cometmq.broker.operation.registration import Registration
+from cometmq.broker.operation.service import Operation
+from cometmq.broker.parts import Parts, Service
+from cometmq.broker.pulls.long_polling import LongPolling
+from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.retries.service import Retries
+from cometmq.broker.sends.service import Sends
+from cometmq.broker.storage.flushing import CommitLogFlusher
+from cometmq.broker.storage.opening import OpeningProgress
+from cometmq.broker.storage.service import Storage
 from cometmq.broker.tables import BrokerTables
-from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
-from cometmq.broker.transaction_check import TransactionService
-from cometmq.broker.transactions import Transactions
+from cometmq.broker.topics.topics import TopicManager
+from cometmq.broker.traffic import Traffic
+from cometmq.broker.transactions.transactions.service import TransactionService
 from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
-from cometmq.model.topic import TopicConfig
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.access import AdminAccess
-from cometmq.remoting.connection import Connection, ConnectionLimits
+from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
@@ -66,12 +57,10 @@ from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
+ServiceT = TypeVar("ServiceT", bound=Service)
 
 # The port of the VIP channel is so much lower than the broker's.
 VIP_PORT_DISTANCE = 2
-_CLIENT_SCAN_PERIOD_S = 10.0
-_LONG_POLLING_SWEEP_PERIOD_S = 0.5
 
 
 class Broker:
@@ -90,8 +79,8 @@ class Broker:
         given: GivenConfig = NOTHING_GIVEN,
     ) -> None:
         self.config = config
-        self._given = given
         self.store_config = store_config
+        self._given = given
         # Files and clients get their times from the machine's clock; everything else uses a clock
         # that never goes back.
         self._wall = clock
@@ -99,23 +88,18 @@ class Broker:
         self._disk = disk or Disk()
         self._config_directory = store_config.store_path_root_dir / "config"
         self._tasks = TaskOwner("broker")
-        self._closed = False
         self._state = StateWriter()
         self._handlers = Handlers(AdminAccess(config.admin_from))
         self._holdings = Holdings(config.max_bytes_in_flight)
-        self._remoting = self._listener(config.listen_port)
-        self._vip_remoting: RemotingServer | None = None
+        self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
         self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
-        self._store: MessageStore | None = None
-        self._tables: BrokerTables | None = None
-        self._registration: Registration | None = None
-        self._flusher: CommitLogFlusher | None = None
-        self._flush_timers: FlushTimers | None = None
-        self._indexing: Indexing | None = None
-        self._delays: Delays | None = None
-        self._transactions: TransactionService | None = None
-        self._cleaning: CleaningTimer | None = None
+        self._remoting = self._listener(config.listen_port)
+        self._parts: Parts | None = None
+        self._services: list[Service] = []
+        # What is to be closed, the last first. So a start that fails closes what it has opened.
+        self._closing = AsyncExitStack()
+        self._closed = False
 
     @property
     def port(self) -> int:
@@ -132,18 +116,39 @@ class Broker:
         return f"{self.config.broker_ip1}:{self.port}"
 
     @property
+    def parts(self) -> Parts:
+        """What the services share."""
+        assert self._parts is not None, "the broker is not started"
+        return self._parts
+
+    @property
     def store(self) -> MessageStore:
-        assert self._store is not None, "the broker is not started"
-        return self._store
+        return self.parts.store
+
+    @property
+    def topics(self) -> TopicManager:
+        return self.parts.topics
+
+    @property
+    def groups(self) -> GroupManager:
+        return self.parts.groups
+
+    @property
+    def offsets(self) -> ConsumerOffsetManager:
+        return self.parts.offsets
+
+    @property
+    def clients(self) -> ClientManager:
+        return self._clients
+
+    @property
+    def predicates(self) -> FilterPredicates:
+        return self.parts.predicates
 
     async def start(self) -> None:
         """Open the store, listen, register. Raises ConfigError or StoreError; then nothing runs."""
         try:
-            await self._remoting.bind()
-            await self._open()
-            await self._listen()
-            assert self._registration is not None
-            await self._registration.start()
+            await self._start()
         except BaseException:
             await self.close()
             raise
@@ -157,33 +162,144 @@ class Broker:
         if self._closed:
             return
         self._closed = True
-        if self._registration is not None:
-            await self._registration.close()
+        await self._closing.aclose()
+
+    async def _start(self) -> None:
+        """Push what closes each step before the next one: `close` does it in reverse."""
+        closing = self._closing
+        # For a start that fails. After one that succeeds it is closed before the services are, and
+        # closing it twice does nothing.
+        closing.push_async_callback(self._remoting.close)
+        await self._remoting.bind()
+        tables = await self._open_parts()
+        self._registration = Registration(
+            self.config,
+            self.topics,
+            address=self.address,
+            ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
+            tasks=self._tasks,
+        )
+        await self._open_services(tables)
+        closing.push_async_callback(self._tasks.close)
+        for service in self._services:
+            service.start()
+        closing.push_async_callback(self._remoting.close)
+        await self._listen()
+        closing.push_async_callback(self._answer_held_pulls)
+        closing.push_async_callback(self._registration.close)
+        await self._registration.start()
+
+    async def _open_services(self, tables: BrokerTables) -> None:
+        """Open the services in order; each is made of parts and of services above it."""
+        parts = self.parts
+        delays = await self._opened(Delays(parts))
+        groups = await self._opened(Groups(parts, tables.save_offsets))
+        retries = await self._opened(Retries(parts, delays.put, groups.locks.holds_any))
+        self.transactions = await self._opened(TransactionService(parts, delays.put.put))
+        await self._opened(
+            Sends(
+                parts,
+                delays.put,
+                self.transactions.prepare,
+                retries.handler,
+                self._registration.announced,
+            )
+        )
+        parts.topics.on_change.append(self._registration.topics_changed)
+        await self._opened(Filters(parts))
+        traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
+        await self._opened(Pulls(parts, traffic))
+        await self._opened(
+            Operation(parts, self._given, traffic, delays.messages, self.transactions)
+        )
+        await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
+
+    async def _opened(self, service: ServiceT) -> ServiceT:
+        await service.open()
+        self._closing.callback(service.close)
+        self._services.append(service)
+        return service
+
+    async def _open_parts(self) -> BrokerTables:
+        """Open the store, then read the tables; without them there is nothing to make a service of."""
+        # First, because its errors about the directory are clearer than those of single files.
+        check_usable(self.store_config, self._disk)
+        packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
+        # Made before the store, because recovered messages get bit maps, too.
+        predicates = FilterPredicates(self.config)
+        filters = PropertyFilters(
+            self.config,
+            self._clock,
+            JsonFile(self._config_directory / "consumerFilter.json"),
+            self._state,
+            predicates,
+        )
+        store = await self._open_store(packed_host, filters)
+        tables = self._open_tables(store)
+        self._parts = Parts(
+            config=self.config,
+            clock=self._clock,
+            disk=self._disk,
+            tasks=self._tasks,
+            state=self._state,
+            handlers=self._handlers,
+            address=self.address,
+            packed_host=packed_host,
+            store=store,
+            flusher=CommitLogFlusher(store),
+            topics=tables.topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            clients=self._clients,
+            long_polling=self._long_polling,
+            filter_work=self._filter_work,
+            filters=filters,
+            predicates=predicates,
+        )
+        return tables
+
+    async def _open_store(self, packed_host: bytes, filters: PropertyFilters) -> MessageStore:
+        store = MessageStore(
+            self.store_config,
+            clock=self._clock,
+            wall=self._wall,
+            disk=self._disk,
+            store_host=packed_host,
+            on_arrival=self._long_polling.arrived,
+            bit_map_of=(
+                filters.manager.bit_map if self.config.enable_calc_filter_bit_map else None
+            ),
+        )
+        # In a thread: recovery of a large store takes long, and other servers run on this loop.
+        loop = asyncio.get_running_loop()
+        progress = OpeningProgress(self._clock, str(self.store_config.store_path_root_dir))
+        await loop.run_in_executor(None, store.open, progress)
+        self._closing.callback(self._release, store)
+        if self.config.enable_property_filter:
+            await loop.run_in_executor(None, sql92.prepare)
+        self._clock.start_from(store.commit_log.last_store_timestamp)
+        return store
+
+    def _open_tables(self, store: MessageStore) -> BrokerTables:
+        # For a start that fails here: reading the journal may have had the topics written.
+        self._closing.callback(self._state.close)
+        tables = BrokerTables(self.config, self._clock, self._state, self._config_directory)
+        # The journal is closed when the state writer has written all that it can.
+        self._closing.callback(tables.close)
+        self._closing.callback(self._state.close)
+        self._closing.callback(tables.save)
+        # An empty log must not correct offsets: it may be the wrong one, or its disk not mounted.
+        if store.commit_log.end > 0:
+            tables.correct_offsets(store.queue_end)
+        return tables
+
+    def _release(self, store: MessageStore) -> None:
+        store.close()
+        log.info("broker stopped", name=self.config.broker_name)
+
+    async def _answer_held_pulls(self) -> None:
         self._long_polling.release_all()
         await asyncio.sleep(0)  # the released pulls are answered in the next turn of the loop
-        if self._vip_remoting is not None:
-            await self._vip_remoting.close()
-        await self._remoting.close()
-        await self._tasks.close()
-        for part in (
-            self._flush_timers,
-            self._indexing,
-            self._flusher,
-            self._delays,
-            self._transactions,
-            self._cleaning,
-        ):
-            if part is not None:
-                part.close()
-        if self._tables is not None:
-            self._tables.save()
-            self._filters.save()
-        self._state.close()
-        if self._tables is not None:
-            self._tables.close()
-        if self._store is not None:
-            self._store.close()
-            log.info("broker stopped", name=self.config.broker_name)
 
     def _listener(self, port: int) -> RemotingServer:
         return RemotingServer(
@@ -197,7 +313,7 @@ class Broker:
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
-            on_disconnect=self._disconnected,
+            on_disconnect=self._clients.connection_closed,
         )
 
     async def _listen(self) -> None:
@@ -213,229 +329,7 @@ class Broker:
             # this machine.
             log.warning("no VIP channel", reason=str(error))
         else:
-            self._vip_remoting = vip
-
-    async def _open(self) -> None:
-        # First, because its errors about the directory are clearer than those of single files.
-        check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
-        # Made before the store, because recovered messages get bit maps, too.
-        self.predicates = FilterPredicates(self.config)
-        self._filters = PropertyFilters(
-            self.config,
-            self._clock,
-            JsonFile(self._config_directory / "consumerFilter.json"),
-            self._state,
-            self.predicates,
-        )
-        store = MessageStore(
-            self.store_config,
-            clock=self._clock,
-            wall=self._wall,
-            disk=self._disk,
-            store_host=packed_host,
-            on_arrival=self._long_polling.arrived,
-            bit_map_of=(
-                self._filters.manager.bit_map if self.config.enable_calc_filter_bit_map else None
-            ),
-        )
-        # In a thread: recovery of a large store takes long, and other servers run on this loop.
-        progress = OpeningProgress(self._clock, str(self.store_config.store_path_root_dir))
-        await asyncio.get_running_loop().run_in_executor(None, store.open, progress)
-        if self.config.enable_property_filter:
-            await asyncio.get_running_loop().run_in_executor(None, sql92.prepare)
-        self._clock.start_from(store.commit_log.last_store_timestamp)
-        self._store = store
-        self._tables = BrokerTables(
-            self.config,
-            self._clock,
-            self._state,
-            self._config_directory,
-            on_topics_changed=self._topics_changed,
-            on_topic_removed=self._topic_removed,
-        )
-        self.topics, self.groups = self._tables.topics, self._tables.groups
-        self.offsets = self._tables.offsets
-        # An empty log must not correct offsets: it may be the wrong one, or its disk not mounted.
-        if store.commit_log.end > 0:
-            self._tables.correct_offsets(store.queue_end)
-        self._registration = Registration(
-            self.config,
-            self.topics,
-            address=self.address,
-            ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
-            tasks=self._tasks,
-        )
-        delays = Delays(self.config, store, self._disk, self._clock, self._state, self._tasks)
-        await asyncio.get_running_loop().run_in_executor(None, delays.open)
-        # From here on bit maps are made on the loop and share the budget of its turns.
-        self._filters.manager.work = self._filter_work
-        self._delays = delays
-        self.delayed = delays.messages
-        self._flusher = flusher = CommitLogFlusher(store)
-        self.redrives = Redrives(
-            store, self._clock, self.topics, lambda: flusher.flush(0), self._state
-        )
-        self.redrives.open()
-        RedriveHandlers(self.config, self.redrives, self._tasks).register(self._handlers)
-        self._register_handlers(store, delays, packed_host, self._group_commit(self._flusher))
-        self._indexing = Indexing(store, self._tasks)
-        QueryHandlers(store, self._indexing, self.config.max_frame_length).register(self._handlers)
-        self._indexing.start()
-        self._flush_timers = FlushTimers(store, self._flusher, self._clock, self._tasks)
-        self._flush_timers.start()
-        delays.start()
-        assert self._transactions is not None, "made with its handlers"
-        self._transactions.start()
-        store.cleaner.on_expiring += [delays.roll, self._transactions.roll]
-        self._cleaning = CleaningTimer(store, self._tasks)
-        self._cleaning.start()
-        self._start_timers(self._tables)
-
-    def _group_commit(self, flusher: CommitLogFlusher) -> GroupCommit | None:
-        if self.store_config.flush_disk_type != "SYNC_FLUSH":
-            return None
-        return GroupCommit(flusher, self.store_config.sync_flush_timeout / 1000, self._tasks)
-
-    def _register_handlers(
-        self,
-        store: MessageStore,
-        delays: Delays,
-        packed_host: bytes,
-        group_commit: GroupCommit | None,
-    ) -> None:
-        assert self._registration is not None, "made before its handlers"
-        put = MessagePut(self.config, store, self._clock, delays.messages)
-        locks = QueueLocks(self._clock)
-        LockHandlers(locks).register(self._handlers)
-        self.clients = ClientManager(self._clock)
-        self._traffic = Traffic(self._clock, store, self.topics, delays.messages)
-        self.clients.on_members_changed.append(self._traffic.members_changed)
-        limits = RetryLimits(self.clients.consumers)
-        self.clients.on_members_changed.append(limits.members_changed)
-        retry = RetryHandler(
-            self.config, store, self.topics, self.groups, put, locks.holds_any, limits
-        )
-        transactions = Transactions(
-            self.config, store, self.topics, self.offsets, put.put, self._clock, packed_host
-        )
-        transactions.open()
-        self._send = SendHandler(
-            self.config,
-            store,
-            self.topics,
-            self.groups,
-            put,
-            transactions.prepare,
-            retry,
-            packed_host,
-            self._registration.announced,
-            self._tasks,
-            group_commit,
-        )
-        # A pull that waits with the old expression must be answered now: Java checks every 5 s.
-        self.clients.on_reselected.append(self._long_polling.release_topic)
-        self._filters.watch(self.clients, self._long_polling.release_topic)
-        self._filters.register(self._handlers)
-        client_handlers = ClientHandlers(
-            self.config, self._clock, self.clients, self.groups, self.topics
-        )
-        self._send.register(self._handlers)
-        retry.register(self._handlers)
-        RecallHandler(self.config, self._clock, self.topics, put).register(self._handlers)
-        PullHandler(
-            self.config,
-            store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self._long_polling,
-            self._filters.manager,
-            self.predicates,
-            self._traffic,
-            self._filter_work,
-        ).register(self._handlers)
-        self.predicates.register(self._handlers)
-        client_handlers.register(self._handlers)
-        transactions.register(self._handlers)
-        self._transactions = TransactionService(
-            self.config, store, transactions, self.clients, self._clock.now_ms, self._tasks
-        )
-        ReplyHandler(
-            self.config, store, self._send, self.clients, self._clock, packed_host
-        ).register(self._handlers)
-        OffsetHandlers(store, self.topics, self.groups, self.offsets).register(self._handlers)
-        ClientRelay(
-            self.config,
-            store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self._long_polling.release_topic,
-        ).register(self._handlers)
-        InspectionHandlers(
-            self.config,
-            self._clock,
-            store,
-            self.topics,
-            self.clients,
-            self.offsets,
-            self._traffic,
-            self.address,
-        ).register(self._handlers)
-        CleaningHandlers(store, self.topics, self._topic_removed).register(self._handlers)
-        ConfigHandlers(
-            self.config,
-            store,
-            self._clock,
-            self._given,
-            self.topics.permission_changed,
-            self._state,
-        ).register(self._handlers)
-        RuntimeInfo(
-            store,
-            self._disk,
-            self._clock,
-            self._long_polling,
-            delays.messages,
-            self._transactions,
-            self.predicates,
-            self._traffic,
-        ).register(self._handlers)
-
-    def _start_timers(self, tables: BrokerTables) -> None:
-        loop = asyncio.get_running_loop()
-        config = self.config
-        self._tasks.every(
-            _LONG_POLLING_SWEEP_PERIOD_S,
-            lambda: self._long_polling.sweep(loop.time()),
-            "long-polling-sweep",
-        )
-        self._tasks.every(
-            _CLIENT_SCAN_PERIOD_S,
-            lambda: self.clients.remove_expired(config.channel_expired_timeout),
-            "client-scan",
-        )
-        self._tasks.every(
-            config.flush_consumer_offset_interval / 1000, tables.save_offsets, "save-offsets"
-        )
-        self._tasks.every(SAMPLE_PERIOD_S, self._traffic.sample, "traffic", first_s=0)
-        self._filters.start(self._tasks)
-
-    def _disconnected(self, connection: Connection) -> None:
-        self.clients.connection_closed(connection)
-
-    def _topics_changed(self, topics: list[TopicConfig]) -> None:
-        for topic in topics:
-            self._send.topic_changed(topic.topic_name)
-        if self._registration is not None:
-            self._registration.topics_changed(topics)
-
-    def _topic_removed(self, topic: str) -> None:
-        self._send.topic_changed(topic)
-        self._long_polling.release_topic(topic)
+            self._closing.push_async_callback(vip.close)
 
 
 async def _resolve(host: str) -> str:

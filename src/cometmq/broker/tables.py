@@ -13,12 +13,12 @@ import msgspec
 import structlog
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups import GroupManager
-from cometmq.broker.offsets import ConsumerOffsetManager, describe
-from cometmq.broker.topic_journal import TopicJournal
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.groups.offsets import ConsumerOffsetManager, describe
+from cometmq.broker.topics.journal import TopicJournal
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ConfigError
-from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.model.topic import DataVersion
 from cometmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
@@ -40,8 +40,7 @@ _SMALL_TABLE: Final = 500
 class BrokerTables:
     """Reads the three tables from `directory` and writes each after it changed; offsets when told.
 
-    `on_topics_changed` and `on_topic_removed` are called after the table has the change. For the
-    loop's thread only.
+    For the loop's thread only.
     """
 
     def __init__(
@@ -50,9 +49,6 @@ class BrokerTables:
         clock: Clock,
         state: StateWriter,
         directory: Path,
-        *,
-        on_topics_changed: Callable[[list[TopicConfig]], None],
-        on_topic_removed: Callable[[str], None],
     ) -> None:
         self._state = state
         self._topics_file = JsonFile(directory / "topics.json")
@@ -68,8 +64,6 @@ class BrokerTables:
         self.topics = TopicManager(
             config,
             clock,
-            on_topics_changed,
-            on_topic_removed,
             table,
             journal=self._journal,
         )

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Final, NamedTuple
 
-from cometmq.broker.delayed import DelayedMessages
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.model.names import SCHEDULE_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC
 from cometmq.runtime.clock import Clock
 from cometmq.store.store import MessageStore

@@ -80,7 +80,7 @@ def broker(
         typer.echo(format_properties(shown), nl=False)
         return
 
-    from cometmq.broker.config_handlers import GivenConfig
+    from cometmq.broker.operation.config_handlers import GivenConfig
     from cometmq.broker.server import Broker
     from cometmq.runtime.loop import run
 

@@ -112,6 +112,8 @@ class StateWriter:
 
     def close(self) -> None:
         """Try every write that is due once, and wait until all have ended. Idempotent."""
+        if self._closed:
+            return
         self._closed = True
         for file, state in self._states.items():
             if state.timer is not None:

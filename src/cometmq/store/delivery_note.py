@@ -10,7 +10,7 @@ back, so no broker, ours or Java's, puts it into a consume queue or the index:
 
 The records behind it, up to the next note, may be copies of these waiting records, in their order. The
 note is written first, so it may name more than were copied before a kill or a refusal: readers compare
-each record with the one that it may be a copy of (`cometmq.broker.delay_state`).
+each record with the one that it may be a copy of (`cometmq.broker.delays.state`).
 """
 
 from __future__ import annotations

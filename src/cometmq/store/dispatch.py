@@ -125,7 +125,7 @@ def tags_code_of(record: ScannedRecord, delay_levels_ms: Sequence[int]) -> int:
     """Return the tags code of a record's unit.
 
     This is the hash of the tags; in the schedule topic the time of delivery, ms; in the timer topic
-    the slot, ms, negative for a recall (see `cometmq.broker.timer`).
+    the slot, ms, negative for a recall (see `cometmq.broker.delays.timer`).
     """
     properties = record.properties.decode("utf-8", "replace")
     if record.topic == SCHEDULE_TOPIC:

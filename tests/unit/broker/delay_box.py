@@ -10,15 +10,15 @@ from typing import Any
 from tests.unit.store.store_box import CLIENT, Box
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.delay_state import DelayState
-from cometmq.broker.delayed import DelayedMessages
-from cometmq.broker.groups import GroupManager
+from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.delays.recall import RecallHandler
+from cometmq.broker.delays.state import DelayState
+from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
-from cometmq.broker.put import MessagePut
-from cometmq.broker.recall import RecallHandler
-from cometmq.broker.retry import RetryHandler
-from cometmq.broker.retry_limits import RetryLimits
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.retries.retry import RetryHandler
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import StoreError
 from cometmq.model import properties as p
 from cometmq.protocol.command import Request
@@ -68,7 +68,7 @@ class DelayBox:
         self.start_ms = self.clock.value
         self.config = config or BrokerConfig(broker_name="b", broker_ip1="127.0.0.1")
         self.dues: list[int] = []
-        self.topics = TopicManager(self.config, self.clock, lambda _: None, lambda _: None)
+        self.topics = TopicManager(self.config, self.clock)
         self.groups = GroupManager(self.config, self.clock, lambda: None)
         self.open(None)
 

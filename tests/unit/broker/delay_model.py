@@ -18,12 +18,12 @@ from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import CLIENT, Box, ManualClock, QuickDisk
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.delay_levels import NEVER_MS
-from cometmq.broker.delay_state import DelayState
-from cometmq.broker.delayed import DelayedMessages
+from cometmq.broker.delays.levels import NEVER_MS
+from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.delays.state import DelayState
+from cometmq.broker.delays.timer import recall_key
 from cometmq.broker.incoming import IncomingMessage
-from cometmq.broker.put import MessagePut
-from cometmq.broker.timer import recall_key
 from cometmq.model import properties as p
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.json_dialect import decode_body, pretty

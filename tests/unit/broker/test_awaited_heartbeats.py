@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from cometmq.broker import awaited_heartbeats
-from cometmq.broker.awaited_heartbeats import AwaitedHeartbeats, Serve
+from cometmq.broker.pulls import awaited_heartbeats
+from cometmq.broker.pulls.awaited_heartbeats import AwaitedHeartbeats, Serve
 
 
 class Pulls:

@@ -6,7 +6,7 @@ from typing import NoReturn, cast
 
 import pytest
 
-from cometmq.broker.clients import ClientManager, Member
+from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.remoting.connection import Connection
 

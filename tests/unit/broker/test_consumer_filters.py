@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.broker.consumer_filters import (
+from cometmq.broker.filters.consumer_filters import (
     BloomFilterData,
     ConsumerFilterManager,
     ConsumerFilterTable,

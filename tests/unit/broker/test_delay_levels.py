@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.delay_box import DelayBox, Failing
 
-from cometmq.broker.delay_levels import NEVER_MS
+from cometmq.broker.delays.levels import NEVER_MS
 from cometmq.broker.refusal import Refused
 from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model import names

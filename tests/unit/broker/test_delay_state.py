@@ -8,8 +8,8 @@ import struct
 import pytest
 from tests.unit.broker.delay_box import DelayBox
 
-from cometmq.broker.delay_state import DelayState, encode_timer_check
-from cometmq.broker.timer_progress import Segment
+from cometmq.broker.delays.state import DelayState, encode_timer_check
+from cometmq.broker.delays.timer_progress import Segment
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.ids import pack_host

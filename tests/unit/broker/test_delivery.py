@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.store.store_box import CLIENT, Box
 
-from cometmq.broker.delivery import Delivery, UndeliverableError
-from cometmq.broker.log_glance import glances
+from cometmq.broker.delays.delivery import Delivery, UndeliverableError
+from cometmq.broker.storage.log_glance import glances
 from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model.sysflag import TRANSACTION_COMMIT
 from cometmq.protocol.ids import pack_host

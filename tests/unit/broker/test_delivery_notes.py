@@ -9,8 +9,8 @@ import pytest
 from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import CLIENT
 
-from cometmq.broker.delivery import Delivery
-from cometmq.broker.log_glance import glances
+from cometmq.broker.delays.delivery import Delivery
+from cometmq.broker.storage.log_glance import glances
 from cometmq.model import names
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record import StoredRecord, decode_record
@@ -300,7 +300,7 @@ def test_what_a_restart_reads_grows_with_the_deliveries(
         decoded += 1
         return decode_record(*args)
 
-    monkeypatch.setattr("cometmq.broker.delay_state.decode_record", counting)
+    monkeypatch.setattr("cometmq.broker.delays.state.decode_record", counting)
     counts = []
     for size in (200, 800):
         delays = DelayBox(tmp_path / f"{size}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.broker.test_long_polling import open_connection
 
-from cometmq.broker.filter_work import FilterWork
+from cometmq.broker.filters.work import FilterWork
 from cometmq.model.work import OutOfWorkError
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cometmq.broker.inspection import QueueTableWriter
+from cometmq.broker.operation.inspection import QueueTableWriter
 from cometmq.broker.refusal import Refused
 from cometmq.protocol.inspection_bodies import OffsetWrapper
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from cometmq.broker.long_polling import HeldPull, LongPolling, TagMatcher
+from cometmq.broker.pulls.long_polling import HeldPull, LongPolling, TagMatcher
 from cometmq.model.work import WorkBudget
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.broker.message_filter import EVERYTHING, sql_filter
+from cometmq.broker.filters.message_filter import EVERYTHING, sql_filter
 from cometmq.filtering.sql92 import compile_sql
 from cometmq.model.work import WorkBudget
 from cometmq.protocol.ids import pack_host

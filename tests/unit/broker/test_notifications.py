@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from cometmq.broker.client_handlers import ClientHandlers
-from cometmq.broker.clients import ClientManager, Member
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.groups.client_handlers import ClientHandlers
+from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol.command import RemotingCommand
 from cometmq.runtime.clock import SYSTEM_CLOCK

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from cometmq.broker import queue_locks
-from cometmq.broker.queue_locks import LOCK_MAX_LIVE_MS, QueueLocks
+from cometmq.broker.groups.groups import queue_locks
+from cometmq.broker.groups.queue_locks import LOCK_MAX_LIVE_MS, QueueLocks
 from cometmq.model.queue import MessageQueue
 
 Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import HOST
 
-from cometmq.broker.redrive import MAX_SELECTED_CHARACTERS, Redrives
 from cometmq.broker.refusal import Refused
+from cometmq.broker.retries.redrive import MAX_SELECTED_CHARACTERS, Redrives
 from cometmq.errors import StoreBusyError
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import ResponseCode

@@ -7,8 +7,8 @@ from tests.unit.broker.delay_box import DelayBox, connection, request
 
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
-from cometmq.broker.retry import RetryHandler
-from cometmq.broker.retry_limits import RetryLimits
+from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.retries.retry import RetryHandler
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_READ

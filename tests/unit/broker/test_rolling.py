@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.delay_box import DelayBox
 
-from cometmq.broker.delay_state import DelayState
+from cometmq.broker.delays.state import DelayState
 from cometmq.errors import StoreClosedError, StoreFullError
 from cometmq.model import names
 from cometmq.protocol.properties import decode_properties

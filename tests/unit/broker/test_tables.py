@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups import GroupManager
-from cometmq.broker.offsets import ConsumerOffsetManager, describe
-from cometmq.broker.topics import TopicManager
+from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.groups.offsets import ConsumerOffsetManager, describe
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.bodies import (
@@ -41,10 +41,12 @@ class Topics:
         self.manager = TopicManager(
             config,
             Clock(),
-            lambda topics: self.changed.extend(topic.topic_name for topic in topics),
-            self.removed.append,
             table,
         )
+        self.manager.on_change.append(
+            lambda topics: self.changed.extend(topic.topic_name for topic in topics)
+        )
+        self.manager.on_remove.append(self.removed.append)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.broker.delay_box import DelayBox, Failing, connection, request
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.delays.timer_progress import Segment, TimerProgress
 from cometmq.broker.refusal import Refused
-from cometmq.broker.timer_progress import Segment, TimerProgress
 from cometmq.errors import StoreBusyError
 from cometmq.model import names
 from cometmq.model.sysflag import PERM_READ

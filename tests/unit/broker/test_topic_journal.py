@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker import topic_journal
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.creation_limits import BURST_S
 from cometmq.broker.refusal import Refused
 from cometmq.broker.tables import BrokerTables
-from cometmq.broker.topic_journal import JournalFile, TopicJournal
+from cometmq.broker.topics.topics import journal as topic_journal
+from cometmq.broker.topics.creation_limits import BURST_S
+from cometmq.broker.topics.journal import JournalFile, TopicJournal
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.bodies import TopicConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
@@ -47,8 +47,6 @@ class Tables:
             SYSTEM_CLOCK,
             self.state,
             directory,
-            on_topics_changed=lambda _: None,
-            on_topic_removed=lambda _: None,
         )
         self.topics = self.tables.topics
         self.groups = self.tables.groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import CLIENT
 
-from cometmq.broker.offsets import ConsumerOffsetManager
+from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.traffic import Traffic
 from cometmq.model import names
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper

@@ -10,18 +10,18 @@ import pytest
 from tests.unit.broker.transaction_model import records_from
 from tests.unit.store.store_box import CLIENT, HOST, Box, QuickDisk, records
 
-from cometmq.broker import op_queue
-from cometmq.broker import transactions as module
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.half_message import HalfMessage
-from cometmq.broker.half_table import HalfTable
+from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.incoming import IncomingMessage
-from cometmq.broker.offsets import ConsumerOffsetManager
-from cometmq.broker.op_queue import named_offsets
 from cometmq.broker.refusal import Refused
-from cometmq.broker.topics import TopicManager
-from cometmq.broker.transaction_check import TransactionChecker
-from cometmq.broker.transactions import Transactions
+from cometmq.broker.topics.topics import TopicManager
+from cometmq.broker.transactions.transactions import op_queue
+from cometmq.broker.transactions.transactions import transactions as module
+from cometmq.broker.transactions.check import TransactionChecker
+from cometmq.broker.transactions.half_message import HalfMessage
+from cometmq.broker.transactions.half_table import HalfTable
+from cometmq.broker.transactions.op_queue import named_offsets
+from cometmq.broker.transactions.transactions import Transactions
 from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
@@ -45,7 +45,7 @@ class Bench:
         self.busy: set[str] = set()
 
     def start(self) -> Transactions:
-        topics = TopicManager(self.config, self.box.clock, lambda _: None, lambda _: None)
+        topics = TopicManager(self.config, self.box.clock)
         self.transactions = Transactions(
             self.config,
             self.store,

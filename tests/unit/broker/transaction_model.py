@@ -20,13 +20,13 @@ from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import CLIENT, HOST, Box, ManualClock, QuickDisk, records
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.half_message import HalfMessage, read_half
+from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.incoming import IncomingMessage
-from cometmq.broker.offsets import ConsumerOffsetManager
 from cometmq.broker.refusal import Refused
-from cometmq.broker.topics import TopicManager
-from cometmq.broker.transaction_check import TransactionChecker
-from cometmq.broker.transactions import Transactions
+from cometmq.broker.topics.topics import TopicManager
+from cometmq.broker.transactions.check import TransactionChecker
+from cometmq.broker.transactions.half_message import HalfMessage, read_half
+from cometmq.broker.transactions.transactions import Transactions
 from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
@@ -131,7 +131,7 @@ class World:
         store = self.box.open(self.disk)
         self._append = store.append
         store.append = self._faulty_append
-        self.topics = TopicManager(self.config, self.clock, lambda _: None, lambda _: None)
+        self.topics = TopicManager(self.config, self.clock)
         offsets = _copied(self.saved)
         transactions = Transactions(
             self.config,

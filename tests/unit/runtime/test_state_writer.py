@@ -122,6 +122,17 @@ async def test_a_stop_writes_what_is_due_and_what_failed(tmp_path: Path) -> None
     assert other.path.read_text() == "[2]"
 
 
+async def test_a_second_close_after_a_failed_write_does_nothing(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "f.json")
+    (tmp_path / "f.json.tmp").mkdir()
+    writer = StateWriter()
+    with pytest.raises(OSError, match="directory"):
+        await writer.save(file, lambda: "[1]")
+    writer.close()
+    writer.close()
+    assert not file.path.exists()
+
+
 def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")

@@ -1,0 +1,221 @@
+"""From a message that waits in an internal topic to the record that consumers see.
+
+Java: ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
+
+The new record is the old one in its real topic: body, properties string, born data and counters as
+they lie. A delivery note in front of it names the waiting record (see `cometmq.store.delivery_note`):
+which waiting messages were delivered can so be told from the log alone, whatever a kill left of the
+files that record progress (see `broker/delays/state.py`). A copy that waits again names the record that it was
+made from in its field `preparedTransactionOffset`, as a committed transaction names its half message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from cometmq.errors import CometMQError, ProtocolError, StoreError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.hashing import java_hash
+from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, property_finder
+from cometmq.protocol.record import (
+    FIXED_V4,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    decode_record,
+)
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.store import MessageStore
+
+_find_real_topic: Final = property_finder(p.REAL_TOPIC)
+_find_real_queue_id: Final = property_finder(p.REAL_QUEUE_ID)
+_find_tags: Final = property_finder(p.TAGS)
+_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+_BODY_START: Final = FIXED_V4.size
+_SEPARATOR: Final = b"\x02"
+# A note names so many records. It takes room for all of them, also when few are copied.
+_NAMED_AT_ONCE: Final = 32
+
+
+class UndeliverableError(CometMQError):
+    """A waiting message that no repetition will deliver; the text says why."""
+
+
+class WaitingMessage(NamedTuple):
+    """A waiting record, cut into what its delivery needs; `text` are its properties."""
+
+    physical_offset: int
+    body: memoryview | bytes
+    properties: bytes
+    text: str
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    reconsume_times: int
+
+
+class Delivery:
+    """Reads and delivers waiting messages of one store. For the loop's thread only."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self.delivered_count = 0
+
+    def read(self, physical_offset: int, size: int) -> WaitingMessage:
+        """The waiting message that a unit of a consume queue points at.
+
+        Raises UndeliverableError if it is not there.
+        """
+        record = self._store.commit_log.read(physical_offset, size)
+        if record is None:
+            raise UndeliverableError(f"the log has no record at {physical_offset} any more")
+        try:
+            return _cut(record, physical_offset)
+        except ProtocolError as error:
+            raise UndeliverableError(f"the record at {physical_offset}: {error}") from error
+
+    def deliver_many(self, places: Sequence[tuple[int, int]], suffix: bytes = b"") -> int:
+        """Deliver the waiting messages at `places` (commit-log offset, size); returns how many.
+
+        Ends in front of one that is out of the ordinary, perhaps because the store takes none now:
+        `read` and `deliver` do that one, or say what is wrong with it. `suffix` is that of
+        `RecordCopier.append_copies`.
+        """
+        count = done = 0
+        while done == count and count < len(places):
+            done += min(_NAMED_AT_ONCE, len(places) - count)
+            count += self._store.append_copies(places[count:done], suffix)
+        self.delivered_count += count
+        return count
+
+    def deliver(self, waiting: WaitingMessage, more_properties: bytes = b"") -> None:
+        """Append the message to its real topic; `more_properties` are left out if too long.
+
+        Raises UndeliverableError, or the store's errors; then nothing is stored.
+        """
+        topic = _find_real_topic(waiting.text)
+        queue_id = _find_real_queue_id(waiting.text)
+        if topic is None or queue_id is None or not queue_id.isdecimal():
+            raise UndeliverableError(
+                f"the record at {waiting.physical_offset} does not say where it is meant for: "
+                f"REAL_TOPIC={topic}, REAL_QID={queue_id}"
+            )
+        if topic == names.TRANS_HALF_TOPIC:
+            raise UndeliverableError(
+                f"the record at {waiting.physical_offset} is meant for {topic}, "
+                "which takes no delayed messages"
+            )
+        tags = _find_tags(waiting.text)
+        self._store.append_copy(
+            waiting.physical_offset,
+            self._store.queue(topic, int(queue_id)),
+            waiting.body,
+            _with(waiting.properties, more_properties) or waiting.properties,
+            java_hash(tags) if tags else 0,
+            waiting.born_timestamp,
+            waiting.born_host,
+            flag=waiting.flag,
+            sys_flag=waiting.sys_flag,
+            reconsume_times=waiting.reconsume_times,
+        )
+        self.delivered_count += 1
+
+    def wait_again(
+        self,
+        waiting: WaitingMessage,
+        queue: ConsumeQueue,
+        tags_code: int,
+        more_properties: bytes,
+        *,
+        needed: bool,
+    ) -> int:
+        """Append the message to a waiting topic's `queue`; returns its queue offset there.
+
+        `more_properties` are left out if too long, unless they are `needed`: StoreError is raised
+        then. Raises as the store does; nothing is then stored.
+        """
+        properties = _with(waiting.properties, more_properties)
+        if properties is None:
+            if needed:
+                raise StoreError(
+                    f"the record at {waiting.physical_offset} has properties of "
+                    f"{len(waiting.properties)} bytes, {len(more_properties)} more than the limit "
+                    f"of {MAX_PROPERTIES_LENGTH} allows are needed to move it"
+                )
+            properties = waiting.properties
+        return self._store.append(
+            queue,
+            waiting.body,
+            properties,
+            tags_code,
+            waiting.born_timestamp,
+            waiting.born_host,
+            flag=waiting.flag,
+            sys_flag=waiting.sys_flag,
+            reconsume_times=waiting.reconsume_times,
+            prepared_transaction_offset=waiting.physical_offset,
+        )[0]
+
+
+def _with(properties: bytes, more: bytes) -> bytes | None:
+    """Both, None if that is too long."""
+    closed = properties if properties.endswith(_SEPARATOR) else properties + _SEPARATOR
+    if len(closed) + len(more) > MAX_PROPERTIES_LENGTH:
+        return None
+    return closed + more if more else properties
+
+
+def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
+    """As `decode_record` for a record that the store holds, without copying its body."""
+    if len(record) < MIN_RECORD_SIZE:
+        raise ProtocolError(f"it is no record: {len(record)} bytes")
+    (
+        size, magic, _crc, _queue_id, flag, _queue_offset, own_offset, sys_flag, born_timestamp,
+        born_host, store_timestamp, _store_host, reconsume_times, _prepared, body_length,
+    ) = FIXED_V4.unpack_from(record)  # fmt: skip
+    if sys_flag & _HOST_V6 or magic not in (MAGIC_V1, MAGIC_V2):
+        return _decoded(record)
+    topic_at = _BODY_START + body_length
+    if (
+        own_offset != physical_offset
+        or size != len(record)
+        or not 0 <= body_length <= size - MIN_RECORD_SIZE
+    ):
+        raise ProtocolError(f"it is no record: offset {own_offset}, body of {body_length} bytes")
+    start = topic_at + 3 + record[topic_at]
+    if magic == MAGIC_V2:
+        start = topic_at + 4 + int.from_bytes(record[topic_at : topic_at + 2], "big")
+    properties = bytes(record[start:])
+    return WaitingMessage(
+        physical_offset,
+        record[_BODY_START:topic_at],
+        properties,
+        properties.decode("utf-8", "replace"),
+        flag,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        reconsume_times,
+    )
+
+
+def _decoded(record: memoryview) -> WaitingMessage:
+    decoded = decode_record(record)
+    return WaitingMessage(
+        decoded.physical_offset,
+        decoded.body,
+        decoded.properties.encode(),
+        decoded.properties,
+        decoded.flag,
+        decoded.sys_flag,
+        decoded.born_timestamp,
+        decoded.born_host,
+        decoded.store_timestamp,
+        decoded.reconsume_times,
+    )

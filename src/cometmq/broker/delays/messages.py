@@ -1,0 +1,115 @@
+"""All messages that wait, without a loop: delay levels, timers, and what is known of them.
+
+Callers say what time it is; `broker/delays/service.py` is the one that asks a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from cometmq.broker.delays.delivery import Delivery
+from cometmq.broker.delays.levels import DelayLevels
+from cometmq.broker.delays.state import DelayState, Replay, decode_timer_check
+from cometmq.broker.delays.timer import TimerQueue
+from cometmq.broker.delays.timer_progress import TimerProgress
+from cometmq.broker.delays.timer_window import MAX_LOADED, WINDOW_MS
+from cometmq.model.topic import DataVersion
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+
+class DelayedMessages:
+    """The waiting messages of one open store.
+
+    `on_due(due_ms)` is called when a message was put that may be the next one due. For the loop's
+    thread only.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        timer_precision_ms: int,
+        on_due: Callable[[int], None] = lambda _: None,
+        *,
+        window_ms: int = WINDOW_MS,
+        max_loaded: int = MAX_LOADED,
+    ) -> None:
+        self._store = store
+        self._delivery = Delivery(store)
+        self.levels = DelayLevels(store, self._delivery, store.config.delay_levels_ms, on_due)
+        self.timers = TimerQueue(
+            store,
+            self._delivery,
+            timer_precision_ms,
+            on_due,
+            window_ms=window_ms,
+            max_loaded=max_loaded,
+        )
+
+    @property
+    def delivered_count(self) -> int:
+        """How many messages were delivered since the start."""
+        return self._delivery.delivered_count
+
+    def open(self, state: DelayState | None, now_ms: int, java_timer_check: bytes = b"") -> None:
+        """Find out what is delivered: from `state`, as `capture` gave it once, and from the log.
+
+        `java_timer_check` is the file config/timercheck, for a store that a Java broker had last.
+        Once, before anything is put.
+        """
+        state = state or DelayState()
+        offsets = dict(state.offset_table)
+        accounted = state.commit_log_offset
+        floor = state.timer_floor
+        if accounted is not None and accounted <= self._store.commit_log.end:
+            progress = TimerProgress(state.timer_segments)
+        else:
+            progress = decode_timer_check(java_timer_check) or TimerProgress()
+            accounted = floor = 0
+        replay = Replay(self._store, offsets, progress, self.timers.code_of_record)
+        with self._store.mender.patiently():
+            replay.run(accounted, floor)
+            self.levels.open(offsets, now_ms)
+            self.timers.open(progress, replay.timer_floor, now_ms)
+        log.info(
+            "delayed messages found",
+            by_level={level: count for level, count in self.levels.pending().items() if count},
+            timed=self.timers.pending,
+            delivered_since_saved=replay.delivered_count,
+        )
+
+    def run(self, now_ms: int, limit: int) -> int:
+        """Deliver up to `limit` messages of each kind; 0 when nothing is left to do at this time."""
+        count = self.levels.deliver_due(now_ms, limit)
+        return count + self.timers.run(now_ms, limit)
+
+    def roll(self, end_place: int, now_ms: int, limit: int, saved: DelayState) -> int:
+        """Copy up to `limit` of each kind that wait in front of the commit-log offset `end_place` to
+        the end of the log; 0 when none waits there any more. `saved` is the state that is on disk.
+        Raises as the store does.
+        """
+        count = self.levels.roll(end_place, limit, now_ms, self.timers.take_over)
+        progress = TimerProgress(saved.timer_segments)
+        return count + self.timers.roll(end_place, limit, progress, saved.commit_log_offset or 0)
+
+    def next_due_ms(self) -> int:
+        """When to call `run` next; NEVER_MS while nothing waits."""
+        return min(self.levels.next_due_ms(), self.timers.next_due_ms())
+
+    @property
+    def pending(self) -> int:
+        """How many messages wait."""
+        return self.timers.pending + sum(self.levels.pending().values())
+
+    def capture(self, version: DataVersion) -> DelayState:
+        """What is delivered as of now. To be kept only once the log is on disk as far as it says."""
+        return DelayState(
+            data_version=version,
+            offset_table=self.levels.offsets(),
+            commit_log_offset=self._store.commit_log.end,
+            timer_segments=self.timers.progress.copy(),
+            timer_floor=self.timers.floor(),
+        )

@@ -1,0 +1,194 @@
+"""Delivering what waits, on one timer of the loop, and keeping track of it on disk.
+
+Java: ScheduleMessageService, TimerMessageStore, which have a thread for each level and eight for the
+timer. The rules are in `messages.py`, which knows no loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+import structlog
+
+from cometmq.broker.delays.levels import NEVER_MS
+from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.delays.recall import RecallHandler
+from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState, encode_timer_check
+from cometmq.broker.parts import Parts, Service
+from cometmq.errors import StoreError
+from cometmq.model import names
+from cometmq.model.topic import DataVersion
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
+from cometmq.runtime.json_file import JsonFile
+
+log = structlog.get_logger(__name__)
+
+# So long the loop delivers before it serves others, so that a hundred thousand messages that are due
+# at once delay nobody's send for long, nor are they delayed by it. Looked at after each batch: about
+# a millisecond of work.
+_SLICE_S: Final = 0.01
+_BATCH: Final = 256
+# While anything waits, the time is looked at so often: the system's clock may be set.
+_LONGEST_SLEEP_MS: Final = 1_000
+
+
+class Delays(Service):
+    """Opened before anything is put. For the loop's thread only."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._disk = parts.disk
+        self._clock = parts.clock
+        self._state = parts.state
+        self._tasks = parts.tasks
+        self._config = parts.config
+        self._root = parts.store.config.store_path_root_dir
+        self._file = JsonFile(self._root / "config" / "delayOffset.json")
+        self._java_timer_file = self._root / "config" / "timercheck"
+        self.messages = DelayedMessages(
+            self._store, self._config.timer_precision_ms, self._due_earlier
+        )
+        self.put = MessagePut(self._config, self._store, self._clock, self.messages)
+        self._running = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for_ms = NEVER_MS
+        self._version = DataVersion()
+        # Not written before the log is on disk as far as it reaches.
+        self._unsaved: DelayState | None = None
+        self._saved = DelayState()
+        self._on_disk = DelayState()
+
+    async def open(self) -> None:
+        """Find out what is delivered already. Raises ConfigError for an unreadable state file."""
+        # In a thread: it may look through much of the log.
+        await asyncio.get_running_loop().run_in_executor(None, self._recover)
+        parts = self._parts
+        RecallHandler(parts.config, parts.clock, parts.topics, self.put).register(parts.handlers)
+
+    def _recover(self) -> None:
+        state = self._file.read(lambda text: decode_body(text.encode(), DelayState))
+        if state is not None and state.data_version is not None:
+            self._version = state.data_version
+        java_timer_check = b""
+        if self._disk.size(self._java_timer_file) is not None:
+            java_timer_check = self._disk.read(self._java_timer_file)
+        self.messages.open(state, self._clock.now_ms(), java_timer_check)
+
+    def start(self) -> None:
+        """Deliver from now on."""
+        self._running = True
+        self._arm(0)
+        self._capture()
+        interval_s = self._config.flush_delay_offset_interval / 1000
+        self._tasks.every(interval_s, self._save, "save-delay-offsets")
+
+    def roll(self, end_place: int) -> int:
+        """Copy some of what waits in front of a commit-log offset; see `Cleaner.on_expiring`."""
+        return self.messages.roll(end_place, self._clock.now_ms(), _BATCH, self._on_disk)
+
+    def close(self) -> None:
+        """Stop delivering and write the progress down."""
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            self._store.flush_commit_log()
+            self._write_for_java()
+        except StoreError as error:
+            # The files stay as they are; the log says what was delivered since.
+            log.warning("delay offsets not saved", reason=str(error))
+            return
+        self._capture()
+        self._save()
+
+    def _write_for_java(self) -> None:
+        """Tell a Java broker what is delivered, and let it build its own timer files anew."""
+        if not self._store.max_offset(names.TIMER_TOPIC, 0):
+            return
+        self.messages.timers.floor(exact=True)
+        state = self.messages.capture(self._version)
+        self._disk.make_directory(self._java_timer_file.parent)
+        self._disk.overwrite(
+            self._java_timer_file,
+            encode_timer_check(state, self._config.timer_precision_ms),
+            TIMER_CHECK_SIZE,
+        )
+        self._disk.remove(self._root / "timerwheel")
+        self._disk.remove_tree(self._root / "timerlog")
+
+    # -- the timer --
+
+    def _due_earlier(self, due_ms: int) -> None:
+        """A message was put that is due at `due_ms`."""
+        if self._running and due_ms < self._armed_for_ms:
+            self._arm(due_ms - self._clock.now_ms())
+
+    def _arm(self, sleep_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        sleep_ms = min(max(sleep_ms, 0), _LONGEST_SLEEP_MS)
+        self._armed_for_ms = self._clock.now_ms() + sleep_ms
+        self._timer = asyncio.get_running_loop().call_later(sleep_ms / 1000, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        self._armed_for_ms = NEVER_MS
+        now_ms = self._clock.now_ms()
+        until = self._clock.monotonic() + _SLICE_S
+        try:
+            while count := self.messages.run(now_ms, _BATCH):
+                if self._clock.monotonic() >= until:
+                    break
+                now_ms = self._clock.now_ms()
+        except Exception:
+            # The outermost edge of a callback: without it a fault would end all deliveries.
+            log.exception("delayed messages could not be delivered")
+            self._arm(_LONGEST_SLEEP_MS)
+            return
+        if count:
+            self._arm(0)
+            return
+        due_ms = self.messages.next_due_ms()
+        if due_ms != NEVER_MS:
+            # What is due and was not done has failed, and is tried again.
+            self._arm(due_ms - now_ms if due_ms > now_ms else _LONGEST_SLEEP_MS)
+
+    # -- the state file --
+
+    def _save(self) -> None:
+        """Write down what the log on disk covers; called again it writes what follows."""
+        unsaved = self._unsaved
+        if unsaved is not None:
+            assert unsaved.commit_log_offset is not None
+            if self._store.flushed_offset < unsaved.commit_log_offset:
+                return
+            self._state.soon(
+                self._file, lambda: pretty_pieces(unsaved), lambda: self._written(unsaved)
+            )
+            self._saved = unsaved
+            self._unsaved = None
+        self._capture()
+
+    def _written(self, state: DelayState) -> None:
+        self._on_disk = state
+
+    def _capture(self) -> None:
+        """Take note of the progress, if it says more than what is saved."""
+        state = self.messages.capture(msgspec.structs.replace(self._version))
+        saved = self._saved
+        same = (
+            state.offset_table == saved.offset_table
+            and state.timer_segments == saved.timer_segments
+        )
+        # While something waits, the log up to here need not be looked through again.
+        if same and (
+            not self.messages.pending or state.commit_log_offset == saved.commit_log_offset
+        ):
+            return
+        self._version.next(self._clock.now_ms())
+        state.data_version = msgspec.structs.replace(self._version)
+        self._unsaved = state

@@ -1,0 +1,263 @@
+"""What is known of delayed deliveries after a restart: the state file, and the log behind it.
+
+The file is RocketMQ's delayOffset.json with entries of our own:
+
+    offsetTable      next queue offset by delay level
+    commitLogOffset  everything the log held below this offset is accounted for
+    timerSegments    which timed messages are done (see `timer_progress.py`)
+    timerFloor       no timed message below this queue offset waits
+
+It is written when the log is on disk up to `commitLogOffset`, so it never claims a delivery that a
+power failure took back. What was delivered later is in the log: delivery notes name the waiting
+records that the records behind them are copies of (`cometmq.store.delivery_note`). Copies that wait
+again name theirs in a field of their own, and so did all copies of brokers before these notes. A Java
+broker drops our entries when it writes the file; what it did meanwhile is then taken from
+`offsetTable` and from its own file config/timercheck.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from cometmq.broker.delays.timer_progress import WHOLE_SLOT, Segment, TimerProgress
+from cometmq.broker.delays.timer_window import MIN_TIME_CODE, CodeOfRecord
+from cometmq.broker.storage.log_glance import glances
+from cometmq.errors import ProtocolError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.sysflag import STORE_HOST_V6
+from cometmq.model.topic import DataVersion
+from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
+from cometmq.protocol.header import Int64
+from cometmq.protocol.properties import find_property
+from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.delivery_note import named_origins
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+_WAITING_TOPICS: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
+# Java's config/timercheck, 4096 bytes: slots before this time were delivered, position in its timer
+# log, the queue offset up to which it has read the timer queue, the same of its master; then a data
+# version: state version, timestamp, counter.
+_TIMER_CHECK: Final = struct.Struct(">qqqqqqq")
+assert _TIMER_CHECK.size == 56
+TIMER_CHECK_SIZE: Final = 4096
+
+
+class DelayState(DelayOffsetSerializeWrapper):
+    """The file. Without `commit_log_offset` a Java broker wrote it."""
+
+    commit_log_offset: Int64 | None = None
+    timer_segments: tuple[Segment, ...] = ()
+    timer_floor: Int64 = 0
+
+
+def decode_timer_check(data: bytes) -> TimerProgress | None:
+    """What a Java broker's file config/timercheck says to be done; None if it is none."""
+    if len(data) < _TIMER_CHECK.size:
+        return None
+    next_slot, _position, read_to = _TIMER_CHECK.unpack_from(data)[:3]
+    return TimerProgress([Segment(0, next_slot - 1, WHOLE_SLOT), Segment(max(read_to, 0))])
+
+
+def encode_timer_check(state: DelayState, precision_ms: int) -> bytes:
+    """The beginning of config/timercheck for a Java broker that opens the store next.
+
+    It reads the timer queue from the first message that waits, and has no word for those behind it
+    that are done: what is due by then comes twice.
+    """
+    last = min(state.timer_segments, key=lambda segment: segment.slot, default=Segment())
+    next_slot = last.slot + (precision_ms if last.offset == WHOLE_SLOT else 0)
+    version = state.data_version or DataVersion()
+    return _TIMER_CHECK.pack(
+        max(next_slot, 0),
+        0,
+        state.timer_floor,
+        state.timer_floor,
+        version.state_version,
+        version.timestamp,
+        version.counter,
+    )
+
+
+class Replay:
+    """Brings offsets and progress up to what the log says. Use once, before anything is delivered."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        level_offsets: dict[int, int],
+        progress: TimerProgress,
+        code_of_record: CodeOfRecord,
+    ) -> None:
+        self._store = store
+        self._level_offsets = level_offsets
+        self._progress = progress
+        self._code_of_record = code_of_record
+        self.delivered_count = 0
+        # No timed message below this queue offset waits.
+        self.timer_floor = 0
+
+    def run(self, start: int, timer_floor: int) -> None:
+        """Go through the log from `start`, or from the first message that may still wait."""
+        self.timer_floor = timer_floor
+        first_waiting = self._first_waiting(timer_floor)
+        if first_waiting is None:
+            return
+        start = max(start, first_waiting)
+        arrivals = self._timer_arrivals(start, timer_floor)
+        arrival = next(arrivals, None)
+        # A record that names offset 0 looks like one that names none.
+        mark_of_first = self._mark_of_first()
+        named: deque[int] = deque()
+        for offset, _, origin in glances(self._store.commit_log, start):
+            while arrival is not None and arrival[0] <= offset:
+                self._progress.arrived(*arrival[1:])
+                arrival = next(arrivals, None)
+            if origin < 0:
+                note = self._record_at(offset)
+                named = deque(named_origins(note) if note is not None else ())
+            elif named and not origin and self._is_copy_of_one(offset, named):
+                continue
+            elif origin > 0 or (mark_of_first and mark_of_first in bytes(self._bytes_at(offset))):
+                copy, waiting = self._record_at(offset), self._waiting_record(origin)
+                if copy is not None and waiting is not None and _is_copy(copy, waiting):
+                    self._delivered(copy, waiting)
+        for _, slot, queue_offset in ([arrival] if arrival else []) + list(arrivals):
+            self._progress.arrived(slot, queue_offset)
+
+    def _first_waiting(self, timer_floor: int) -> int | None:
+        """Commit-log offset of the first waiting record that may not be delivered yet."""
+        queues = [
+            (queue, self._level_offsets.get(queue.queue_id + 1, 0))
+            for queue in self._store.queues
+            if queue.topic == names.SCHEDULE_TOPIC
+        ]
+        timers = self._store.queues.find(names.TIMER_TOPIC, 0)
+        if timers is not None:
+            queues.append((timers, timer_floor))
+        unit_of = self._store.mender.unit
+        units = (unit_of(queue, max(offset, queue.min_offset)) for queue, offset in queues)
+        return min((unit.physical_offset for unit in units if unit is not None), default=None)
+
+    def _timer_arrivals(self, start: int, floor: int) -> Iterator[tuple[int, int, int]]:
+        """Commit-log offset, slot and queue offset of the timed messages from `start` on."""
+        queue = self._store.queues.find(names.TIMER_TOPIC, 0)
+        if queue is None:
+            return
+
+        def place_at(queue_offset: int) -> int:
+            unit = self._store.mender.unit(queue, queue_offset)
+            assert unit is not None, "the queue is searched where it has units"
+            return unit.physical_offset
+
+        offset = max(queue.find_offset(place_at, start), floor)
+        for queue_offset, physical_offset, size, code in _units(queue, offset):
+            slot = code
+            if abs(code) < MIN_TIME_CODE:
+                slot = self._code_of_record(physical_offset, size)
+            if slot:
+                yield physical_offset, abs(slot), queue_offset
+
+    def _is_copy_of_one(self, offset: int, named: deque[int]) -> bool:
+        """Whether the record at `offset` was made from one of those that the last note names.
+
+        Those in front of that one are forgotten: their copies are damaged. All are when it was made
+        from none of them: no more copies follow.
+        """
+        copy = self._record_at(offset)
+        while copy is not None and named:
+            waiting = self._waiting_record(named.popleft())
+            if waiting is None:
+                # It has left the disk, so its copy can only be told by the order.
+                return True
+            if _is_copy(copy, waiting):
+                self._delivered(copy, waiting)
+                return True
+        return False
+
+    def _delivered(self, copy: StoredRecord, waiting: StoredRecord) -> None:
+        self.delivered_count += 1
+        # A copy in the timer topic was made before a file of the log went, see `roll`.
+        if waiting.topic == copy.topic:
+            self.timer_floor = max(self.timer_floor, waiting.queue_offset + 1)
+        elif waiting.topic == names.SCHEDULE_TOPIC:
+            level = waiting.queue_id + 1
+            done = max(self._level_offsets.get(level, 0), waiting.queue_offset + 1)
+            self._level_offsets[level] = done
+        else:
+            slot = abs(self._code_of_record(waiting.physical_offset, waiting.total_size))
+            if slot:
+                self._progress.advance(slot, waiting.queue_offset)
+
+    def _mark_of_first(self) -> bytes | None:
+        """What is in every record that was made from a waiting one at offset 0, if there is one."""
+        first = self._waiting_record(0)
+        unique_id = find_property(first.properties, p.UNIQ_CLIENT_MESSAGE_ID) if first else None
+        return unique_id.encode() if unique_id else None
+
+    def _bytes_at(self, offset: int) -> memoryview | bytes:
+        return self._store.record_at(offset) or b""
+
+    def _waiting_record(self, offset: int) -> StoredRecord | None:
+        record = self._record_at(offset)
+        return record if record is not None and record.topic in _WAITING_TOPICS else None
+
+    def _record_at(self, offset: int) -> StoredRecord | None:
+        data = self._store.record_at(offset)
+        if data is None:
+            return None
+        try:
+            record = decode_record(data)
+        except ProtocolError:  # no record begins there, or it is damaged
+            return None
+        return record if record.physical_offset == offset else None
+
+
+def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:
+    """Whether all that a copy takes over agrees, to which it may have added properties.
+
+    What a client sends does not agree: it knows neither REAL_TOPIC nor TIMER_OUT_MS before the broker
+    has set them, and with the properties of a delayed message it is itself delayed.
+    """
+    if copy.topic == names.TIMER_TOPIC:
+        # Marks tell which copies wait again. What names offset 0 may also be the same message put
+        # twice, which has as many properties as the first one; a copy has more.
+        is_meant = copy.prepared_transaction_offset == waiting.physical_offset and (
+            waiting.physical_offset > 0 or len(copy.properties) > len(waiting.properties)
+        )
+    else:
+        is_meant = copy.topic == find_property(waiting.properties, p.REAL_TOPIC)
+    return (
+        is_meant
+        and waiting.physical_offset < copy.physical_offset
+        and copy.body_crc == waiting.body_crc
+        and len(copy.body) == len(waiting.body)
+        and copy.flag == waiting.flag
+        # The broker may have another address now.
+        and not (copy.sys_flag ^ waiting.sys_flag) & ~STORE_HOST_V6
+        and copy.born_timestamp == waiting.born_timestamp
+        and copy.born_host == waiting.born_host
+        and copy.reconsume_times == waiting.reconsume_times
+        and copy.properties.startswith(waiting.properties)
+    )
+
+
+def _units(queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int, int, int]]:
+    """Queue offset, commit-log offset, size and tags code of the messages from `offset` on."""
+    while offset < queue.next_offset:
+        units = queue.units(offset, queue.units_per_file)
+        if units is None:
+            offset += queue.units_per_file - offset % queue.units_per_file
+            continue
+        for physical_offset, size, code in units:
+            if size != PLACEHOLDER_SIZE:
+                yield offset, physical_offset, size, code
+            offset += 1

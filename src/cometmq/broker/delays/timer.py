@@ -1,0 +1,369 @@
+"""Messages for a moment of the sender's choice: they wait in rmq_sys_wheel_timer, queue 0.
+
+Java: TimerMessageStore, HookUtils.transformTimerMessage. `docs/decisions/0011-timers-without-a-wheel.md` says why
+there is neither a wheel nor a timer log.
+
+A message is due in a slot: TIMER_OUT_MS, the wanted time rounded down to the precision, or one
+precision earlier when it is a multiple of it. A slot is delivered one precision after its time, so
+that no message is early and none much later than the precision. A record with TIMER_DEL_UNIQKEY
+recalls the message of that topic and unique id in the same slot.
+
+The tags code of a unit is the slot, negative for a recall (a Java broker puts the hash of the tags
+there and does not read it). No time is read here: callers say what time it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from cometmq.broker.delays.delivery import Delivery, UndeliverableError, WaitingMessage
+from cometmq.broker.delays.levels import NEVER_MS, RETRY_MS
+from cometmq.broker.delays.timer_progress import TimerProgress
+from cometmq.broker.delays.timer_window import MAX_LOADED, WINDOW_MS, TimerWindow
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.errors import MessageIllegalError, StoreError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.protocol.properties import property_finder
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+# Units looked at between two turns of the loop.
+SCAN_UNITS: Final = 2048
+# Units that the floor may be moved over at once.
+_FLOOR_UNITS: Final = 16_384
+_MAX_SLOT_DIGITS: Final = 18
+
+# Of a delivered message: when its record was stored, and when it was delivered.
+_SUFFIX: Final = b"TIMER_ENQUEUE_MS\x01%%d\x02TIMER_DEQUEUE_MS\x01%d\x02"
+
+_find_out_ms: Final = property_finder(p.TIMER_OUT_MS)
+_find_roll_times: Final = property_finder(p.TIMER_ROLL_TIMES)
+_find_recall_key: Final = property_finder(p.TIMER_DEL_UNIQKEY)
+_find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
+_find_real_topic: Final = property_finder(p.REAL_TOPIC)
+
+
+def recall_key(topic: str, unique_id: str) -> str:
+    """What a recall names its message by (Java: TimerMessageStore.buildDeleteKey)."""
+    return f"{topic}+{unique_id}"
+
+
+class _Slot:
+    """A slot being delivered: `messages` from `position` on are still to be done."""
+
+    __slots__ = ("messages", "position", "recalled", "recalls", "slot")
+
+    def __init__(
+        self, slot: int, messages: list[int], recalls: list[int], recalled: frozenset[str]
+    ) -> None:
+        self.slot = slot
+        self.messages = messages
+        self.recalls = recalls
+        self.recalled = recalled
+        self.position = 0
+
+
+class TimerQueue:
+    """All timed messages of a broker. `on_due(due_ms)` is called when one was put.
+
+    For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        delivery: Delivery,
+        precision_ms: int,
+        on_due: Callable[[int], None] = lambda _: None,
+        *,
+        window_ms: int = WINDOW_MS,
+        max_loaded: int = MAX_LOADED,
+    ) -> None:
+        self._store = store
+        self._delivery = delivery
+        self._precision_ms = precision_ms
+        self._on_due = on_due
+        self._window_ms = window_ms
+        self._max_loaded = max_loaded
+        self._current: _Slot | None = None
+        self._retry_at_ms = 0
+        # What waits in front of this queue offset was copied: see `roll`.
+        self._rolled_to = 0
+        self.progress = TimerProgress()
+        self.window = self._new_window()
+        # How many messages wait; recalls are not counted, what they recall is until its time.
+        self.pending = 0
+
+    def floor(self, *, exact: bool = False) -> int:
+        """No message below this queue offset waits; `exact` takes its time to find the first."""
+        end = self._queue().next_offset
+        if not self.pending:
+            return end
+        return self.window.raise_floor(end if exact else _FLOOR_UNITS)
+
+    # -- putting --
+
+    def slot_of(self, deliver_ms: int) -> int:
+        """The slot of a message wanted at `deliver_ms`."""
+        return (deliver_ms - 1) // self._precision_ms * self._precision_ms
+
+    def put(self, message: IncomingMessage, deliver_ms: int, now_ms: int) -> tuple[int, int]:
+        """Store `message` to be delivered at `deliver_ms`, or a recall of the message due then.
+
+        Returns queue offset and commit-log offset of the waiting record; raises as the store does.
+        """
+        if not self.pending and self._current is None:
+            # Nobody moved the window while it was empty; now that costs nothing.
+            self.window.move(now_ms)
+        slot = self.slot_of(deliver_ms)
+        recall = p.TIMER_DEL_UNIQKEY in message.properties
+        message.properties[p.TIMER_OUT_MS] = str(slot)
+        message.move_to(names.TIMER_TOPIC, 0)
+        placed = message.append_to(self._store, tags_code=-slot if recall else slot, now_ms=now_ms)
+        if self._current is not None and slot <= self._current.slot:
+            # Only after the clock was set back: what came is due before the rest, or recalls it.
+            self._give_back(self._current)
+        self.progress.arrived(slot, placed[0])
+        self.window.add(slot, placed[0], recall=recall)
+        self.pending += not recall
+        self._on_due(slot + self._precision_ms)
+        return placed
+
+    # -- delivering --
+
+    def next_due_ms(self) -> int:
+        """When to call `run` next; NEVER_MS while nothing waits."""
+        if self._current is not None:
+            return self._retry_at_ms
+        if self.window.scanning:
+            return 0
+        first = self.window.first_slot
+        if first is not None:
+            return first + self._precision_ms
+        return self.window.known_to if self.pending else NEVER_MS
+
+    def run(self, now_ms: int, limit: int) -> int:
+        """Deliver up to `limit` messages due at `now_ms` and look a little further ahead.
+
+        Returns how many were done; 0 when there is nothing more to do at this time.
+        """
+        if self._current is not None and self._current.slot + self._precision_ms > now_ms:
+            self._give_back(self._current)
+        if self._current is None:
+            self.window.move(now_ms)
+        count = 0
+        if self.window.scanning:
+            self.window.scan(SCAN_UNITS)
+            count = 1
+        if now_ms < self._retry_at_ms <= now_ms + RETRY_MS:
+            return 0
+        self._retry_at_ms = 0
+        while count < limit:
+            slot = self._current or self._next_slot(now_ms)
+            if slot is None:
+                break
+            count += self._deliver_slot(slot, now_ms, limit - count)
+            if self._retry_at_ms:
+                break
+        return count
+
+    def _next_slot(self, now_ms: int) -> _Slot | None:
+        first = self.window.first_slot
+        if first is None or first + self._precision_ms > now_ms:
+            return None
+        slot, messages, recalls = self.window.take_first()
+        recalled = frozenset(key for offset in recalls if (key := self._key_of(offset)))
+        self._current = _Slot(slot, messages, recalls, recalled)
+        return self._current
+
+    def _give_back(self, slot: _Slot) -> None:
+        """The clock was set back while `slot` was delivered: the rest waits as before."""
+        for offset in slot.messages[slot.position :]:
+            self.window.add(slot.slot, offset, recall=False)
+        for offset in slot.recalls:
+            self.window.add(slot.slot, offset, recall=True)
+        self._current = None
+
+    def _deliver_slot(self, slot: _Slot, now_ms: int, limit: int) -> int:
+        count = 0
+        while slot.position < len(slot.messages) and count < limit:
+            offsets = slot.messages[slot.position : slot.position + limit - count]
+            done = self._deliver_many(slot, offsets, now_ms)
+            if not done:
+                if not self._deliver(slot, offsets[0], now_ms):
+                    return count
+                done = 1
+            slot.position += done
+            self.pending -= done
+            self.progress.advance_all(slot.slot, offsets[:done])
+            count += done
+        if slot.position == len(slot.messages):
+            self._current = None
+            self.progress.finish(slot.slot)
+        return count or 1
+
+    def _deliver_many(self, slot: _Slot, offsets: list[int], now_ms: int) -> int:
+        """Deliver the messages up to one that is recalled, or otherwise needs a closer look."""
+        places: list[tuple[int, int]] = []
+        for place in self._places(offsets):
+            if slot.recalled and self._is_recalled_at(place, slot.recalled):
+                break
+            places.append(place)
+        return self._delivery.deliver_many(places, _SUFFIX % now_ms)
+
+    def _places(self, offsets: list[int]) -> list[tuple[int, int]]:
+        """Where the messages at these queue offsets lie, or at the first ones of them."""
+        queue = self._queue()
+        if offsets[-1] - offsets[0] == len(offsets) - 1:
+            units = self._store.mender.units(queue, offsets[0], len(offsets))
+            return [(physical_offset, size) for physical_offset, size, _ in units or ()]
+        places: list[tuple[int, int]] = []
+        for offset in offsets:
+            unit = self._store.mender.unit(queue, offset)
+            if unit is None:
+                break
+            places.append((unit.physical_offset, unit.size))
+        return places
+
+    def _is_recalled_at(self, place: tuple[int, int], recalled: frozenset[str]) -> bool:
+        try:
+            return _is_recalled(self._delivery.read(*place), recalled)
+        except UndeliverableError:
+            return True  # a closer look will tell
+
+    def _deliver(self, slot: _Slot, offset: int, now_ms: int) -> bool:
+        """Deliver one message unless it is recalled; False when it is to be tried again."""
+        try:
+            waiting = self._read(offset)
+            if slot.recalled and _is_recalled(waiting, slot.recalled):
+                return True
+            self._delivery.deliver(waiting, _SUFFIX % now_ms % waiting.store_timestamp)
+        except (UndeliverableError, MessageIllegalError) as error:
+            log.error(  # noqa: TRY400 - the reason says it all
+                "timed message dropped", queue_offset=offset, reason=str(error)
+            )
+        except StoreError as error:
+            log.warning("timed message not delivered yet", queue_offset=offset, reason=str(error))
+            self._retry_at_ms = now_ms + RETRY_MS
+            return False
+        return True
+
+    # -- before a file of the log goes --
+
+    def roll(self, end_place: int, limit: int, saved: TimerProgress, saved_to: int) -> int:
+        """Copy what waits in front of the commit-log offset `end_place` to the end of the queue; looks
+        at up to `limit` units and returns how many there were, 0 when nothing is left there.
+
+        Java: TimerMessageStore does so with every message each timerRollWindowSlot. Raises as the
+        store does. The copies are made in the order of the queue, and each names what it is a copy
+        of: the last one says that nothing in front of its original waits.
+
+        `saved` is the progress that is on disk, about what lies below the commit-log offset
+        `saved_to`. No record tells what became of a message that was recalled, so a recall is
+        needed for as long as only the memory knows that its time is over.
+        """
+        if self._current is not None:
+            self._give_back(self._current)
+        queue = self._queue()
+        self._rolled_to = max(self._rolled_to, queue.min_offset)
+        count = 0
+        while count < limit:
+            unit = self._store.mender.unit(queue, self._rolled_to)
+            if unit is None or unit.physical_offset >= end_place:
+                break
+            if code := self.window.needed_code(self._rolled_to, saved, saved_to):
+                self._roll(self._rolled_to, code)
+            self._rolled_to += 1
+            self.window.floor = max(self.window.floor, self._rolled_to)
+            count += 1
+        return count
+
+    def _roll(self, offset: int, code: int) -> None:
+        try:
+            waiting = self._read(offset)
+        except UndeliverableError as error:
+            log.error("timed message dropped", queue_offset=offset, reason=str(error))  # noqa: TRY400 - the reason says it all
+            self.pending -= code > 0
+            return
+        text = _find_roll_times(waiting.text) or ""
+        rolled = int(text) + 1 if text.isdecimal() and len(text) < _MAX_SLOT_DIGITS else 1
+        self._append_again(waiting, code, b"TIMER_ROLL_TIMES\x01%d\x02" % rolled, needed=False)
+
+    def take_over(self, waiting: WaitingMessage, due_ms: int) -> None:
+        """Let a message of a delay level wait here, until `due_ms`. Raises as the store does."""
+        slot = self.slot_of(due_ms)
+        self._append_again(waiting, slot, b"TIMER_OUT_MS\x01%d\x02" % slot, needed=True)
+        self.pending += 1
+
+    def _append_again(
+        self, waiting: WaitingMessage, code: int, more_properties: bytes, *, needed: bool
+    ) -> None:
+        offset = self._delivery.wait_again(
+            waiting, self._queue(), code, more_properties, needed=needed
+        )
+        slot = abs(code)
+        self.progress.arrived(slot, offset)
+        self.window.add(slot, offset, recall=code < 0)
+        self._on_due(slot + self._precision_ms)
+
+    # -- opening --
+
+    def open(self, progress: TimerProgress, floor: int, now_ms: int) -> None:
+        """Go on from `progress`; no message below queue offset `floor` waits."""
+        self.progress = progress
+        self.window = self._new_window()
+        self.window.floor = self._rolled_to = floor
+        self.window.move(now_ms)
+        self.pending = 0
+        while self.window.scanning:
+            self.pending += self.window.scan(SCAN_UNITS)
+
+    def code_of_record(self, physical_offset: int, size: int) -> int:
+        """The tags code that belongs to a record of the timer topic; 0 if it is none."""
+        try:
+            waiting = self._delivery.read(physical_offset, size)
+        except UndeliverableError:
+            return 0
+        out_ms = _find_out_ms(waiting.text)
+        if out_ms is None or not out_ms.isdecimal() or len(out_ms) > _MAX_SLOT_DIGITS:
+            return 0
+        return -int(out_ms) if _find_recall_key(waiting.text) else int(out_ms)
+
+    def _new_window(self) -> TimerWindow:
+        return TimerWindow(
+            self._queue,
+            self.progress,
+            self.code_of_record,
+            window_ms=self._window_ms,
+            max_loaded=self._max_loaded,
+        )
+
+    def _queue(self) -> ConsumeQueue:
+        return self._store.queue(names.TIMER_TOPIC, 0)
+
+    def _read(self, offset: int) -> WaitingMessage:
+        unit = self._store.mender.unit(self._queue(), offset)
+        if unit is None:
+            raise UndeliverableError(f"the timer queue has no offset {offset} any more")
+        return self._delivery.read(unit.physical_offset, unit.size)
+
+    def _key_of(self, offset: int) -> str | None:
+        try:
+            return _find_recall_key(self._read(offset).text)
+        except UndeliverableError:
+            return None
+
+
+def _is_recalled(waiting: WaitingMessage, recalled: frozenset[str]) -> bool:
+    unique_id = _find_unique_id(waiting.text)
+    if unique_id is None:
+        return False
+    # Brokers before 5.2 name the id alone.
+    topic = _find_real_topic(waiting.text) or ""
+    return recall_key(topic, unique_id) in recalled or unique_id in recalled

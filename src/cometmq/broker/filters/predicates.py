@@ -1,0 +1,232 @@
+"""Predicates that select messages by a name: what is left of the class-filter mode.
+
+Java's brokers of old had filter servers, which compiled classes that consumers uploaded. Here the
+operator names functions of modules that lie on the broker's own path:
+
+    filterPredicateModules=paid=shop.filters:is_paid,com.shop.Vip=shop.filters:is_vip
+
+A consumer subscribes to a topic with one of the names (`paid`), a Java consumer with the class filter
+of that name (`com.shop.Vip`); source that a client uploads is refused. A function gets a MessageExt
+and tells whether the message is wanted.
+
+It runs on the broker's loop, so it must be quick and must not wait for anything. What it raises has
+the message delivered, since a message too many can be refused by its listener and one too few cannot
+be got back. If it takes longer than `filterPredicateTimeLimit` ms for several messages on end, it
+rests for a while, and its pulls are refused meanwhile; one that never returns cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.filters.message_filter import MessageFilter
+from cometmq.broker.refusal import Refused
+from cometmq.errors import ConfigError
+from cometmq.model.message import MessageExt
+from cometmq.model.subscription import EXPRESSION_CLASS, SubscriptionData
+from cometmq.model.sysflag import COMPRESSED
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request
+from cometmq.protocol.compression import decompress
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.record import decode_record
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+
+log = structlog.get_logger(__name__)
+
+Predicate = Callable[[MessageExt], object]
+
+# A predicate gets bodies uncompressed; one that is larger has its message delivered.
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+# So many messages on end that took too long: one may have met with the garbage collector.
+_OVERRUNS_TO_REST: Final = 3
+_REST_S: Final = 60.0
+_LOG_PERIOD_S: Final = 60.0
+
+
+class FilterPredicate:
+    """One function by its name, with counts of what it did. For the loop's thread only.
+
+    `calls`, `selected`, `errors` and `overruns` count messages.
+    """
+
+    def __init__(self, name: str, function: Predicate, limit_ms: int, broker_name: str) -> None:
+        self.name = name
+        self.calls = 0
+        self.selected = 0
+        self.errors = 0
+        self.overruns = 0
+        self._function = function
+        self._limit_s = limit_ms / 1000
+        self._broker_name = broker_name
+        self._overruns_on_end = 0
+        self._rests_until = 0.0
+        self._logged_at = -_LOG_PERIOD_S
+
+    def selects(self, record: memoryview) -> bool:
+        """Whether the message of a record is wanted. Raises nothing."""
+        self.calls += 1
+        begun_at = time.monotonic()
+        try:
+            wanted = bool(self._function(self._message(record)))
+        except Exception as error:  # noqa: BLE001 - the operator's code must not end the broker
+            wanted = True
+            self.errors += 1
+            self._log_error(error, begun_at)
+        taken_s = time.monotonic() - begun_at
+        if taken_s <= self._limit_s:
+            self._overruns_on_end = 0
+        else:
+            self._overran(taken_s)
+        if wanted:
+            self.selected += 1
+        return wanted
+
+    def check_rested(self) -> None:
+        """Refuse the pull while the function rests."""
+        if self._rests_until <= time.monotonic():
+            return
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the filter predicate {self.name} rests: it took longer than filterPredicateTimeLimit "
+            f"({self._limit_s * 1000:.0f} ms) for {_OVERRUNS_TO_REST} messages on end; make it "
+            "quicker or raise the limit",
+        )
+
+    def _message(self, record: memoryview) -> MessageExt:
+        message = decode_record(record).to_message(self._broker_name)
+        if message.sys_flag & COMPRESSED:
+            message.body = decompress(message.body, message.sys_flag, max_length=MAX_BODY_BYTES)
+            message.sys_flag &= ~COMPRESSED
+        return message
+
+    def _overran(self, taken_s: float) -> None:
+        self.overruns += 1
+        self._overruns_on_end += 1
+        if self._overruns_on_end < _OVERRUNS_TO_REST:
+            return
+        self._overruns_on_end = 0
+        self._rests_until = time.monotonic() + _REST_S
+        log.error(
+            "a filter predicate is too slow and rests",
+            predicate=self.name,
+            taken_ms=round(taken_s * 1000),
+            limit_ms=round(self._limit_s * 1000),
+            rest_s=_REST_S,
+        )
+
+    def _log_error(self, error: Exception, now: float) -> None:
+        if now - self._logged_at < _LOG_PERIOD_S:
+            return
+        self._logged_at = now
+        log.error(
+            "a filter predicate failed, its message is delivered",
+            predicate=self.name,
+            errors=self.errors,
+            exc_info=error,
+        )
+
+
+class FilterPredicates:
+    """The predicates of a broker's configuration, imported when it is made.
+
+    Raises ConfigError for an entry that is none, or that names no function.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._by_name: dict[str, FilterPredicate] = {}
+        for entry in config.filter_predicate_modules.split(","):
+            if entry.strip():
+                name, function = _imported(entry.strip())
+                if name in self._by_name:
+                    raise ConfigError(f"filterPredicateModules names {name} twice")
+                self._by_name[name] = FilterPredicate(
+                    name, function, config.filter_predicate_time_limit, config.broker_name
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
+    def find(self, name: str) -> FilterPredicate:
+        """Refuses a name that the configuration does not have."""
+        predicate = self._by_name.get(name)
+        if predicate is None:
+            known = ", ".join(sorted(self._by_name)) or "none"
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"no filter predicate is named {name!r} (known: {known}); have it named in "
+                "filterPredicateModules of the broker's configuration, name=package.module:function",
+            )
+        return predicate
+
+    def counts(self) -> dict[str, str]:
+        """What each predicate did, for the broker's run-time information."""
+        return {
+            f"filterPredicate_{predicate.name}_{what}": str(getattr(predicate, what))
+            for predicate in self._by_name.values()
+            for what in ("calls", "selected", "errors", "overruns")
+        }
+
+    def message_filter(self, subscription: SubscriptionData) -> MessageFilter:
+        """What a pull with that subscription gets."""
+        predicate = self.find(subscription.sub_string)
+        predicate.check_rested()
+        return MessageFilter(matches_whole=predicate.selects)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.REGISTER_MESSAGE_FILTER_CLASS, self.refuse_class)
+        handlers.register(requests.REGISTER_FILTER_SERVER, self.refuse_server)
+
+    def refuse_class(self, _connection: Connection, _call: Request[NoHeader]) -> RemotingCommand:
+        """Code 302 brings a class for the broker to compile and run."""
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            "a broker runs no source that clients upload; have its operator name a function of a "
+            "module there in filterPredicateModules (name=package.module:function) and subscribe "
+            "by that name without source",
+        )
+
+    def refuse_server(self, _connection: Connection, _call: Request[NoHeader]) -> RemotingCommand:
+        """Code 301 comes from a filter server, which would pull everything and pass on a part."""
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            "filter servers are not served; the broker filters by functions of its own, named in "
+            "filterPredicateModules (name=package.module:function)",
+        )
+
+
+def by_class(subscription: SubscriptionData) -> bool:
+    """Whether the subscription names a predicate, as our consumers or as Java's say it."""
+    return subscription.class_filter_mode or subscription.expression_type == EXPRESSION_CLASS
+
+
+def _imported(entry: str) -> tuple[str, Predicate]:
+    given_name, separator, target = entry.rpartition("=")
+    module_name, colon, attribute = target.strip().partition(":")
+    name = given_name.strip() if separator else attribute
+    if not (colon and module_name and attribute and name):
+        raise ConfigError(
+            f"filterPredicateModules has the entry {entry!r}; it must be name=package.module:function "
+            "or package.module:function"
+        )
+    try:
+        function = getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:
+        raise ConfigError(
+            f"filterPredicateModules: {entry} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ConfigError(
+            f"filterPredicateModules: {entry} is no plain function; it must take a message and "
+            "tell whether it is wanted"
+        )
+    return name, function

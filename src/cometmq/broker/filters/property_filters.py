@@ -1,0 +1,122 @@
+"""Selection by properties in the broker: heartbeats in, code 46, consumerFilter.json out.
+
+Java: ClientManageProcessor.checkClientConfig, DefaultConsumerIdsChangeListener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.filters.consumer_filters import (
+    ConsumerFilterManager,
+    ConsumerFilterTable,
+    compile_expression,
+)
+from cometmq.broker.filters.predicates import FilterPredicates, by_class
+from cometmq.broker.groups.clients import ClientManager, Member
+from cometmq.broker.refusal import Refused
+from cometmq.filtering.bloom import BloomFilter
+from cometmq.filtering.tags import is_tag_type
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
+from cometmq.protocol.limits import check_subscription
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.tasks import TaskOwner
+
+_SAVE_PERIOD_S: Final = 10.0
+
+
+class PropertyFilters:
+    """The filter data of a broker and its file. For the loop's thread only.
+
+    Raises ConfigError for a file that does not decode.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        file: JsonFile,
+        state: StateWriter,
+        predicates: FilterPredicates,
+    ) -> None:
+        self._config = config
+        self._predicates = predicates
+        self._file = file
+        self._state = state
+        self.manager = ConsumerFilterManager(
+            clock,
+            BloomFilter.create(
+                config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+            ),
+            config.filter_data_clean_time_span,
+            file.read(lambda text: decode_body(text.encode(), ConsumerFilterTable)),
+        )
+
+    def watch(self, clients: ClientManager, release: Callable[[str], None]) -> None:
+        """Take in what heartbeats state, and that groups end.
+
+        `release` answers the pulls that wait on a topic: some wait with an expression that is old.
+        """
+        self.manager.on_replaced.append(release)
+        # At once: a crash must not bring the older expression back with bit maps of the newer one.
+        self.manager.on_replaced.append(lambda _topic: self._save_soon())
+        clients.on_subscriptions.append(self.manager.register)
+        clients.on_members_changed.append(self._members_changed)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.CHECK_CLIENT_CONFIG, self.check_client)
+
+    def start(self, tasks: TaskOwner) -> None:
+        tasks.every(_SAVE_PERIOD_S, self.save, "save-consumer-filters")
+
+    def save(self) -> None:
+        """Write the file if anything changed; what has been dead for too long goes."""
+        if self.manager.changed:
+            self._save_soon()
+
+    def _save_soon(self) -> None:
+        """Write the file at the end of this turn, once for all that one heartbeat replaced."""
+        self.manager.changed = False
+        # Encoded at the end of the turn, for its values change; laid out in the writer's thread.
+        self._state.soon(self._file, lambda: _laid_out(msgspec.json.encode(self.manager.table())))
+
+    def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        """Would this broker serve the subscription? FilterExpressionError carries code 23."""
+        subscription = requests.CHECK_CLIENT_CONFIG.body.decode(call.body).subscription_data
+        check_subscription(subscription)
+        if by_class(subscription):
+            self._predicates.find(subscription.sub_string)
+        elif not is_tag_type(subscription.expression_type):
+            check_property_filter(self._config, subscription.expression_type)
+            compile_expression(subscription.sub_string, subscription.expression_type)
+        return response(ResponseCode.SUCCESS)
+
+    def _members_changed(self, group: str, members: list[Member]) -> None:
+        if not members:
+            self.manager.unregister(group)
+
+
+def check_property_filter(config: BrokerConfig, expression_type: str) -> None:
+    """Refuse expressions while the broker is not set up for them."""
+    if not config.enable_property_filter:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type}: "
+            "set enablePropertyFilter=true in its configuration, or subscribe by tags",
+        )
+
+
+def _laid_out(data: bytes) -> Iterator[str]:
+    yield from pretty_pieces(msgspec.json.decode(data))

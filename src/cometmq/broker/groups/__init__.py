@@ -1,0 +1,1 @@
+"""Keep groups: their members, the offsets they have reached, the queues their members lock."""

@@ -1,0 +1,234 @@
+"""Heartbeats and group membership: codes 34, 35, 38 and, towards consumers, 40.
+
+Java: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.groups.clients import ClientManager, Member
+from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.topics.topics import TopicManager
+from cometmq.errors import ConnectionLostError, FilterExpressionError
+from cometmq.filtering.sql92 import compile_sql
+from cometmq.model import names
+from cometmq.model.subscription import EXPRESSION_SQL92, ConsumerData
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
+from cometmq.protocol.codes import LanguageCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import (
+    GetConsumerListByGroupRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    UnregisterClientRequestHeader,
+)
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.limits import check_heartbeat
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.slices import run_slice, run_slices
+
+log = structlog.get_logger(__name__)
+
+_SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
+_SUB_CHANGE = "IS_SUB_CHANGE"
+# Members of a group that are told of a change before the request that made it is answered.
+_TOLD_AT_ONCE: Final = 8
+
+
+class ClientHandlers:
+    """For the loop's thread only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        clients: ClientManager,
+        groups: GroupManager,
+        topics: TopicManager,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._clients = clients
+        self._groups = groups
+        self._topics = topics
+        # Groups whose members are to be told that they changed, in the order in which they did.
+        self._changed: dict[str, None] = {}
+        self._telling: Iterator[None] | None = None
+        clients.on_members_changed.append(self.notify_members)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.HEART_BEAT, self.heartbeat)
+        handlers.register(requests.UNREGISTER_CLIENT, self.unregister)
+        handlers.register(requests.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
+
+    def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
+        """Take in every group of the client; unknown consumer groups are made if allowed.
+
+        A client in many groups is taken in in slices, and others are served in between. Nothing waits
+        for the disk: no message depends on groups and retry topics that are made here, and the next
+        heartbeat makes them again.
+
+        A client that says a fingerprint may leave its subscriptions out of the next heartbeat, if the
+        answer says that they have not changed (Java: heartBeatV2).
+        """
+        data = requests.HEART_BEAT.body.decode(call.body)
+        check_heartbeat(data)
+        member = Member(
+            data.client_id,
+            connection,
+            _language(call.language),
+            call.version,
+            self._clock.monotonic(),
+        )
+        is_new = not data.heartbeat_fingerprint
+        answer = response(
+            ResponseCode.SUCCESS,
+            ext={_SUPPORTS_V2: "true", _SUB_CHANGE: "true" if is_new else "false"},
+        )
+        steps = self._take_in(member, data, answer)
+        if run_slice(steps):
+            return answer
+        connection.reply_when(call, self._go_on(steps, answer))
+        return None
+
+    async def _go_on(self, steps: Iterator[None], answer: RemotingCommand) -> RemotingCommand:
+        await run_slices(steps)
+        return answer
+
+    def _take_in(
+        self, member: Member, data: HeartbeatData, answer: RemotingCommand
+    ) -> Iterator[None]:
+        """Register the client with its groups, a step for each; note in `answer` what has changed."""
+        for consumer in data.consumer_data_set:
+            for subscription in consumer.subscription_data_set:
+                if subscription.expression_type == EXPRESSION_SQL92:
+                    # Takes the longest of all. What is wrong with it is said when it is registered.
+                    with contextlib.suppress(FilterExpressionError):
+                        compile_sql(subscription.sub_string)
+                    yield
+            if member.connection.closed:  # nobody would take it out again
+                return
+            if self._prepare_group(consumer):
+                if self._subscriptions_changed(data, consumer.group_name):
+                    answer.ext[_SUB_CHANGE] = "true"
+                self._clients.register_consumer(
+                    member,
+                    consumer,
+                    fingerprint=data.heartbeat_fingerprint,
+                    without_subscriptions=data.without_sub,
+                )
+            yield
+        for producer in data.producer_data_set:
+            if member.connection.closed:
+                return
+            self._clients.register_producer(member, producer.group_name)
+            yield
+
+    def _prepare_group(self, consumer: ConsumerData) -> bool:
+        """Make group and retry topic if need be; False when the group may not be used."""
+        group = self._groups.find(consumer.group_name)
+        if group is None:
+            log.warning("heartbeat of an unknown group ignored", group=consumer.group_name)
+            return False
+        if group.retry_queue_nums > 0:
+            self._topics.create_for_group(
+                names.retry_topic(consumer.group_name), group.retry_queue_nums
+            )
+        return True
+
+    def _subscriptions_changed(self, data: HeartbeatData, name: str) -> bool:
+        """Whether the client is to say its subscriptions again: its group said others last.
+
+        Java takes a heartbeat without subscriptions for good even if it knows none, as after its
+        own start, and the client's pulls then fail until it has a reason to say them again.
+        """
+        group = self._clients.consumer_group(name)
+        if data.without_sub and (group is None or not group.subscriptions):
+            return True
+        known = group.fingerprint if group is not None else None
+        return known is not None and known != data.heartbeat_fingerprint
+
+    def unregister(
+        self, _connection: Connection, call: Request[UnregisterClientRequestHeader]
+    ) -> RemotingCommand:
+        """Remove a client that stops from its groups."""
+        header = call.header
+        if header.producer_group is not None:
+            self._clients.unregister_producer(header.producer_group, header.client_id)
+        if header.consumer_group is not None:
+            self._clients.unregister_consumer(header.consumer_group, header.client_id)
+        return response(ResponseCode.SUCCESS)
+
+    def consumer_list(
+        self, _connection: Connection, call: Request[GetConsumerListByGroupRequestHeader]
+    ) -> RemotingCommand:
+        """The client ids of a group's live members."""
+        header = call.header
+        ids = self._clients.consumer_ids(header.consumer_group)
+        if not ids:
+            return response(  # no refusal: a group's first member asks before it is known
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
+            )
+        return response(
+            ResponseCode.SUCCESS, body=encode_body(GetConsumerListByGroupResponseBody(ids))
+        )
+
+    def notify_members(self, group: str, members: list[Member]) -> None:
+        """Tell a group's members to rebalance (code 40, one way).
+
+        A small group is told at once, before the request that changed it is answered, as by Java's
+        broker. A large one is told soon after this turn of the loop, and of the changes that come until
+        then together: when many members come or go, each would else be told of every other.
+        """
+        config = self._groups.get(group)
+        if not self._config.notify_consumer_ids_changed_enable or (
+            config is not None and not config.notify_consumer_ids_changed_enable
+        ):
+            return
+        if self._telling is None and not self._changed:
+            if len(members) <= _TOLD_AT_ONCE:
+                self._changed[group] = None
+                self._tell()
+                return
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._changed[group] = None
+
+    def _tell(self) -> None:
+        """Tell members of changed groups for a slice of time, and go on in the next turn."""
+        if self._telling is None:
+            self._telling = self._notifications()
+        if run_slice(self._telling):
+            self._telling = None
+        else:
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _notifications(self) -> Iterator[None]:
+        while self._changed:
+            group = next(iter(self._changed))
+            del self._changed[group]
+            for member in self._clients.consumers(group):
+                try:
+                    member.connection.send_oneway(
+                        requests.NOTIFY_CONSUMER_IDS_CHANGED.command(
+                            NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+                        )
+                    )
+                except ConnectionLostError:  # its own removal is under way
+                    log.debug("member not notified", group=group, client_id=member.client_id)
+                yield
+
+
+def _language(language: str | int | None) -> str:
+    if isinstance(language, int):
+        return LanguageCode(language).name if language in set(LanguageCode) else "OTHER"
+    return language or "OTHER"

@@ -1,0 +1,103 @@
+"""Keep the broker's table of consumer groups (Java: SubscriptionGroupManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.topics.creation_limits import CreationLimit
+from cometmq.model import names
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.protocol.bodies import SubscriptionGroupWrapper
+from cometmq.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+
+class GroupManager:
+    """Keeps the groups by name. `on_change` is called after each change. Configs are replaced,
+    never changed in place. For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        on_change: Callable[[], None],
+        table: SubscriptionGroupWrapper | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._on_change = on_change
+        self._limit = CreationLimit(
+            "group",
+            clock,
+            "maxGroupsMadePerSecond",
+            lambda: config.max_groups_made_per_second,
+            "maxGroups",
+            lambda: config.max_groups,
+        )
+        self.table = table or SubscriptionGroupWrapper()
+        for name in names.BUILT_IN_GROUPS:
+            self.table.subscription_group_table.setdefault(name, _new_group(name))
+
+    def all(self) -> Iterable[SubscriptionGroupConfig]:
+        return self.table.subscription_group_table.values()
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the group, without making it; None if there is none."""
+        return self.table.subscription_group_table.get(group)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the group; make it first if groups may be made by use, else return None.
+
+        Java: findSubscriptionGroupConfig. Raises Refused when clients make too many groups.
+        """
+        existing = self.table.subscription_group_table.get(group)
+        if existing is not None:
+            return existing
+        allowed = self._config.auto_create_subscription_group or names.is_system_group(group)
+        if not allowed or names.group_fault(group) is not None:
+            return None
+        self._limit.take(group, len(self.table.subscription_group_table))
+        created = _new_group(group)
+        self.put(created)
+        return created
+
+    def put(self, group: SubscriptionGroupConfig) -> None:
+        """Make or change a group."""
+        if self.get(group.group_name) == group:
+            return
+        self.table.subscription_group_table[group.group_name] = group
+        self.table.data_version.next(self._clock.now_ms())
+        log.info("consumer group set", group=group.group_name)
+        self._on_change()
+
+    def remove(self, group: str) -> bool:
+        """Forget a group and return whether there was one. The caller removes its offsets."""
+        if self.table.subscription_group_table.pop(group, None) is None:
+            return False
+        self.table.forbidden_table.pop(group, None)
+        self.table.data_version.next(self._clock.now_ms())
+        self._on_change()
+        return True
+
+    def unknown(self, group: str) -> str:
+        """Return the remark of an answer about a group that does not exist."""
+        if fault := names.group_fault(group):
+            return fault
+        if self._config.auto_create_subscription_group:
+            return (
+                f"subscription group [{group}] does not exist; a heartbeat, a pull or a send with it "
+                "creates it"
+            )
+        return (
+            f"subscription group [{group}] does not exist and autoCreateSubscriptionGroup is "
+            "false; create the group first"
+        )
+
+
+def _new_group(name: str) -> SubscriptionGroupConfig:
+    return SubscriptionGroupConfig(group_name=name)

@@ -1,0 +1,44 @@
+"""Queue locks of orderly consumers: codes 41 and 42 (Java: AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from cometmq.broker.groups.queue_locks import QueueLocks
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import (
+    LockBatchResponseBody,
+    MessageQueueBean,
+)
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.limits import check_locks
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+
+
+class LockHandlers:
+    """For the loop's thread only."""
+
+    def __init__(self, locks: QueueLocks) -> None:
+        self._locks = locks
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.LOCK_BATCH_MQ, self.lock)
+        handlers.register(requests.UNLOCK_BATCH_MQ, self.unlock)
+
+    def lock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        """Answers with those of the named queues that the client holds from now on."""
+        body = requests.LOCK_BATCH_MQ.body.decode(call.body)
+        check_locks(body)
+        queues = (bean.queue() for bean in body.mq_set)
+        held = self._locks.lock(body.consumer_group, body.client_id, queues)
+        beans = [MessageQueueBean.of(queue) for queue in sorted(held)]
+        return response(ResponseCode.SUCCESS, body=encode_body(LockBatchResponseBody(beans)))
+
+    def unlock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        body = requests.UNLOCK_BATCH_MQ.body.decode(call.body)
+        check_locks(body)
+        queues = (bean.queue() for bean in body.mq_set)
+        self._locks.unlock(body.consumer_group, body.client_id, queues)
+        return response(ResponseCode.SUCCESS)

@@ -1,0 +1,1 @@
+"""What operators need: configuration, inspection, run-time figures, registration."""

@@ -1,0 +1,177 @@
+"""The broker's configuration, shown and changed while it runs: codes 26 and 25.
+
+Java: AdminBrokerProcessor, Configuration. Java takes any key, whether or not anything reads it again;
+here a key that would change nothing before a restart is refused with that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from cometmq.broker.config import BROKER_PROMISES
+from cometmq.broker.parts import Parts
+from cometmq.broker.refusal import Refused
+from cometmq.errors import CometMQError, ConfigError
+from cometmq.model.topic import DataVersion
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.config import (
+    Configuration,
+    change_properties,
+    from_properties,
+    to_properties,
+    unknown_keys,
+)
+from cometmq.runtime.config_check import check_update, decode_update
+from cometmq.runtime.json_file import JsonFile
+from cometmq.store import config as store_config
+
+log = structlog.get_logger(__name__)
+
+# Keys of BrokerConfig that are looked at each time they matter.
+LIVE_KEYS: Final = frozenset(
+    {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
+        "channelExpiredTimeout",
+        "compressedRegister",
+        "enablePropertyFilter",
+        "filterSupportRetry",
+        "litePullMessageEnable",
+        "longPollingEnable",
+        "maxGroups",
+        "maxGroupsMadePerSecond",
+        "maxTopics",
+        "maxTopicsMadePerSecond",
+        "maxUnresolvedTransactions",
+        "notifyConsumerIdsChangedEnable",
+        "recallMessageEnable",
+        "registerBrokerTimeoutMills",
+        "rejectTransactionMessage",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+        "storeReplyMessageEnable",
+        "timerMaxDelaySec",
+        "useServerSideResetOffset",
+    }
+)
+_ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS
+# Java: initConfigBlackList; `configBlackList` may name more.
+_BLACK_LIST: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+
+
+class GivenConfig(NamedTuple):
+    """The entries of the configuration file, and its path; None without one."""
+
+    properties: Mapping[str, str]
+    file: Path | None
+
+
+NOTHING_GIVEN: Final = GivenConfig({}, None)
+
+
+class ConfigHandlers:
+    """For the loop's thread only."""
+
+    def __init__(self, parts: Parts, given: GivenConfig) -> None:
+        self._state = parts.state
+        self._config = parts.config
+        self._store = parts.store
+        self._clock = parts.clock
+        self._topics = parts.topics
+        self._configuration = Configuration([parts.config, parts.store.config], given.properties)
+        more = given.properties.get("configBlackList", "").split(";")
+        self._black_list = _BLACK_LIST | {key.strip() for key in more}
+        self._file = JsonFile(given.file, keep_permissions=True) if given.file is not None else None
+        self._unsaved: dict[str, str] = {}
+        self._version = DataVersion()
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.UPDATE_BROKER_CONFIG, self.update)
+        handlers.register(requests.GET_BROKER_CONFIG, self.show)
+
+    def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
+        """Every key in force, as properties text."""
+        return response(
+            ResponseCode.SUCCESS,
+            ext={"version": encode_body(self._version).decode()},
+            body=self._configuration.text().encode(),
+        )
+
+    async def update(self, connection: Connection, request: Request[NoHeader]) -> RemotingCommand:
+        """Change all keys that the body names, or none and say why; then write the file.
+
+        Of the file only the lines of changed keys change; Java writes all keys and no comments.
+        """
+        source = f"the update from {connection.peer}"
+        changes = decode_update(request.body, source)
+        if self._black_list & changes.keys():
+            raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        self._check(changes, source)
+        changed = self._configuration.update(changes, source)
+        self._store.settings_changed()
+        self._version.next(self._clock.now_ms())
+        log.info("configuration updated", changed=changed, by=connection.peer)
+        if "brokerPermission" in changed:
+            self._topics.permission_changed()
+        await self._save(changed)
+        return response(ResponseCode.SUCCESS)
+
+    def _check(self, changes: Mapping[str, str], source: str) -> None:
+        """Raise ConfigError unless every change can be made now."""
+        configs = (self._config, self._store.config)
+        given = self._configuration.properties().keys()
+        classes = tuple(map(type, configs))
+        check_update(
+            changes,
+            classes,
+            server="broker",
+            source=source,
+            promises=BROKER_PROMISES,
+            given=given,
+        )
+        if unknown := sorted(set(unknown_keys(changes, *classes)) - given):
+            raise ConfigError(f"{source}: this broker knows no {', '.join(unknown)}")
+        for config in configs:
+            current = to_properties(config)
+            # The values of a class may have to fit together, so they are tried together.
+            wanted = to_properties(from_properties(type(config), {**current, **changes}, source))
+            fixed = sorted(key for key in wanted if wanted[key] != current.get(key))
+            if fixed := [key for key in fixed if key not in _ALL_LIVE]:
+                raise ConfigError(
+                    f"{source}: {', '.join(fixed)} cannot be changed while the broker runs: "
+                    "set it in the configuration file and restart the broker"
+                )
+
+    async def _save(self, changed: Mapping[str, str]) -> None:
+        if self._file is None:
+            if changed:
+                log.warning("no configuration file was given, the change ends with this broker")
+            return
+        path = self._file.path
+        # Until the file is written, what is to be changed in it is more than the last change.
+        unsaved = self._unsaved = {**self._unsaved, **changed}
+        try:
+            await self._state.save(self._file, lambda: _changed_text(path, self._unsaved))
+        except OSError as error:
+            raise CometMQError(
+                f"the change is in force but {path} could not be written; that is tried again until "
+                f"it can, and without it the change ends with this broker: {error.strerror or error}"
+            ) from error
+        if self._unsaved is unsaved:
+            self._unsaved = {}
+
+
+def _changed_text(path: Path, changed: Mapping[str, str]) -> Iterator[str]:
+    # Read where it is written, beside the loop.
+    yield change_properties(path, changed)

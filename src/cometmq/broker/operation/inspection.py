@@ -1,0 +1,286 @@
+"""What operators ask about topics, groups and their clients: codes 202, 203, 204, 208, 300, 343, 345
+and 351 (Java: AdminBrokerProcessor).
+
+A group may consume fifty thousand topics, so what is told of many queues is put together in slices of a
+few milliseconds with the loop's other work between them, and an answer that no client would take for its
+length is refused as soon as it is that long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from cometmq.broker.groups.clients import Member
+from cometmq.broker.parts import Parts
+from cometmq.broker.refusal import Refused
+from cometmq.broker.traffic import Traffic
+from cometmq.model.queue import MessageQueue
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import GroupList, MessageQueueBean, TopicList
+from cometmq.protocol.codes import LanguageCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.headers import (
+    GetConsumerConnectionListRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from cometmq.protocol.inspection_bodies import (
+    ClientConnection,
+    ConsumerConnection,
+    OffsetWrapper,
+    ProducerConnection,
+    QuerySubscriptionResponseBody,
+    TopicOffset,
+)
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
+
+_SLICE_S: Final = 0.005
+# What is young enough to count for a topic's rate, as in Java.
+_RATE_SPAN_MS: Final = 60_000
+# Of a frame, for what is not the body.
+_HEADER_ROOM: Final = 64 * 1024
+_TOPIC_SEPARATOR: Final = ";"
+_LANGUAGES: Final = frozenset(code.name for code in LanguageCode)
+
+
+class QueueTableWriter:
+    """The JSON of a map by message queue, entry after entry.
+
+    Raises Refused when it gets longer than `limit` bytes; `remedy` says what to ask for instead.
+    """
+
+    def __init__(self, clock: Clock, broker_name: str, limit: int, remedy: str) -> None:
+        self._clock = clock
+        self._broker_name = broker_name
+        self._limit = limit
+        self._remedy = remedy
+        self._parts: list[bytes] = []
+        self._length = 0
+        self._until_s = clock.monotonic() + _SLICE_S
+
+    async def add(self, topic: str, queue_id: int, value: TopicOffset | OffsetWrapper) -> None:
+        """Add one entry, and let others have the loop if this slice is over."""
+        queue = MessageQueueBean.of(MessageQueue(topic, self._broker_name, queue_id))
+        key = encode_body(encode_body(queue).decode())
+        part = key + b":" + encode_body(value)
+        self._length += len(part) + 1
+        if self._length > self._limit:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the answer would be longer than {self._limit} bytes, the limit that "
+                f"com.rocketmq.remoting.frameMaxLength leaves; {self._remedy}",
+            )
+        self._parts.append(part)
+        await self.breathe()
+
+    async def breathe(self) -> None:
+        """Let others have the loop if this slice is over."""
+        if self._clock.monotonic() >= self._until_s:
+            await asyncio.sleep(0)
+            self._until_s = self._clock.monotonic() + _SLICE_S
+
+    def body(self, rate_name: str, rate: float) -> bytes:
+        """The map as `offsetTable`, beside a rate."""
+        table = b",".join(self._parts)
+        return b'{"offsetTable":{%b},"%b":%b}' % (table, rate_name.encode(), encode_body(rate))
+
+
+class InspectionHandlers:
+    """For the loop's thread only."""
+
+    def __init__(self, parts: Parts, traffic: Traffic) -> None:
+        self._config = parts.config
+        self._clock = parts.clock
+        self._store = parts.store
+        self._topics = parts.topics
+        self._clients = parts.clients
+        self._offsets = parts.offsets
+        self._traffic = traffic
+        self._address = parts.address
+
+    def register(self, handlers: Handlers) -> None:
+        add = handlers.register
+        add(requests.GET_TOPIC_STATS_INFO, self.topic_stats)
+        add(requests.GET_TOPIC_CONFIG, self.topic_config)
+        add(
+            requests.GET_CONSUMER_CONNECTION_LIST,
+            self.consumer_connections,
+        )
+        add(
+            requests.GET_PRODUCER_CONNECTION_LIST,
+            self.producer_connections,
+        )
+        add(requests.GET_CONSUME_STATS, self.consume_stats)
+        add(
+            requests.QUERY_TOPIC_CONSUME_BY_WHO,
+            self.groups_of_topic,
+        )
+        add(requests.QUERY_TOPICS_BY_CONSUMER, self.topics_of_group)
+        add(
+            requests.QUERY_SUBSCRIPTION_BY_CONSUMER,
+            self.subscription,
+        )
+
+    # -- topics --
+
+    async def topic_stats(
+        self, _connection: Connection, call: Request[GetTopicStatsInfoRequestHeader]
+    ) -> RemotingCommand:
+        """Both ends of each queue, and how many messages a second came in the last minute."""
+        header = call.header
+        topic = self._topic(header.topic, f"topic[{header.topic}] not exist")
+        since_ms = self._clock.now_ms() - _RATE_SPAN_MS
+        writer = self._writer("ask for the queues one by one, codes 30 and 31")
+        young = 0
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            end = self._store.max_offset(header.topic, queue_id)
+            stored_ms = self._store.store_timestamp(header.topic, queue_id, end - 1) if end else 0
+            low = self._store.min_offset(header.topic, queue_id)
+            if stored_ms >= since_ms:
+                young += self._store.stored_since(header.topic, queue_id, since_ms)
+            await writer.add(header.topic, queue_id, TopicOffset(stored_ms, end, max(0, low)))
+        rate = young * 1000 / _RATE_SPAN_MS
+        return response(ResponseCode.SUCCESS, body=writer.body("topicPutTps", rate))
+
+    def topic_config(
+        self, _connection: Connection, call: Request[GetTopicConfigRequestHeader]
+    ) -> RemotingCommand:
+        """A topic as it is set up here; there are no static topics, whose queues would follow."""
+        header = call.header
+        topic = self._topic(header.topic, f"No topic in this broker. topic: {header.topic}")
+        return response(ResponseCode.SUCCESS, body=encode_body(topic))
+
+    def groups_of_topic(
+        self, _connection: Connection, call: Request[QueryTopicConsumeByWhoRequestHeader]
+    ) -> RemotingCommand:
+        """The groups that subscribe to a topic now or have an offset in it."""
+        header = call.header
+        groups = self._clients.groups_of(header.topic) | self._offsets.groups_of(header.topic)
+        return response(ResponseCode.SUCCESS, body=encode_body(GroupList(list(groups))))
+
+    # -- groups --
+
+    def consumer_connections(
+        self, _connection: Connection, call: Request[GetConsumerConnectionListRequestHeader]
+    ) -> RemotingCommand:
+        """The members of a consumer group, and what it subscribes to."""
+        header = call.header
+        group = self._clients.consumer_group(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{header.consumer_group}] not online",
+            )
+        answer = ConsumerConnection(
+            group.consume_from_where,
+            group.consume_type,
+            group.message_model,
+            _connections(group.members.values()),
+            group.subscriptions,
+        )
+        return response(ResponseCode.SUCCESS, body=encode_body(answer))
+
+    def producer_connections(
+        self, _connection: Connection, call: Request[GetProducerConnectionListRequestHeader]
+    ) -> RemotingCommand:
+        """The members of a producer group."""
+        header = call.header
+        members = self._clients.producers(header.producer_group)
+        if not members:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the producer group[{header.producer_group}] not exist",
+            )
+        answer = ProducerConnection(_connections(members))
+        return response(ResponseCode.SUCCESS, body=encode_body(answer))
+
+    def topics_of_group(
+        self, _connection: Connection, call: Request[QueryTopicsByConsumerRequestHeader]
+    ) -> RemotingCommand:
+        """The topics in which a group has an offset."""
+        header = call.header
+        topics = list(self._offsets.topics_of(header.group))
+        return response(ResponseCode.SUCCESS, body=encode_body(TopicList(self._address, topics)))
+
+    def subscription(
+        self, _connection: Connection, call: Request[QuerySubscriptionByConsumerRequestHeader]
+    ) -> RemotingCommand:
+        """What a group that is online selects of a topic."""
+        header = call.header
+        group = self._clients.consumer_group(header.group)
+        data = group.subscriptions.get(header.topic) if group is not None else None
+        answer = QuerySubscriptionResponseBody(header.group, header.topic, data)
+        return response(ResponseCode.SUCCESS, body=encode_body(answer))
+
+    async def consume_stats(
+        self, _connection: Connection, call: Request[GetConsumeStatsRequestHeader]
+    ) -> RemotingCommand:
+        """How far a group is in each queue of its topics, and how much it takes a second."""
+        header = call.header
+        group = header.consumer_group
+        writer = self._writer("name a topic")
+        rate = 0.0
+        for name in self._topics_to_tell(header):
+            topic = self._topics.get(name)
+            if topic is None:
+                await writer.breathe()
+                continue
+            for queue_id in range(topic.read_queue_nums):
+                await writer.add(name, queue_id, self._progress(group, name, queue_id))
+            rate += self._traffic.group_tps(group, name)
+        return response(ResponseCode.SUCCESS, body=writer.body("consumeTps", rate))
+
+    def _topics_to_tell(self, header: GetConsumeStatsRequestHeader) -> list[str]:
+        listed = [name for name in (header.topic_list or "").split(_TOPIC_SEPARATOR) if name]
+        if listed:
+            return list(dict.fromkeys(listed))
+        if header.topic and not header.topic.isspace():
+            topics = [header.topic]
+        else:
+            topics = list(self._offsets.topics_of(header.consumer_group))
+        # An online group is told of what it subscribes to, not of what it once did.
+        online = self._clients.consumer_group(header.consumer_group)
+        if online is not None and online.subscriptions:
+            topics = [topic for topic in topics if topic in online.subscriptions]
+        return topics
+
+    def _progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        store = self._store
+        end = store.max_offset(topic, queue_id)
+        consumed = max(0, self._offsets.query(group, topic, queue_id))
+        pulled = min(end, self._traffic.pulled_offset(group, topic, queue_id))
+        stored_ms = store.store_timestamp(topic, queue_id, consumed - 1) if consumed else 0
+        return OffsetWrapper(end, consumed, max(0, stored_ms), max(consumed, pulled))
+
+    def _topic(self, name: str, unknown: str) -> TopicConfig:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, unknown)
+        return topic
+
+    def _writer(self, remedy: str) -> QueueTableWriter:
+        limit = self._config.max_frame_length - _HEADER_ROOM
+        return QueueTableWriter(self._clock, self._config.broker_name, limit, remedy)
+
+
+def _connections(members: Iterable[Member]) -> list[ClientConnection]:
+    return [
+        ClientConnection(
+            member.connection.peer,
+            member.client_id,
+            member.language if member.language in _LANGUAGES else LanguageCode.OTHER.name,
+            member.version,
+        )
+        for member in members
+    ]

@@ -1,0 +1,271 @@
+"""Telling name servers about this broker: codes 103 and 104.
+
+Java: BrokerOuterAPI, BrokerController.registerBrokerAll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.topics.topics import TopicManager
+from cometmq.errors import CometMQError
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.headers import (
+    QueryDataVersionRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from cometmq.protocol.register_body import body_crc, encode_register_body
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import Connection
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+_UNREGISTER_TIMEOUT_S = 3.0
+_RETRY_PERIOD_S = 1.0
+_FIRST_REGISTRATION_WAIT_S = 3.0
+# Java's broker waits for up to registerBrokerTimeoutMills, 24 s: clients have given up long before.
+_ANNOUNCEMENT_WAIT_S = 1.0
+# Topics of one registration, as Java's splitRegistrationSize: a large table goes in several, and none
+# of them holds up this loop or the name server's.
+MAX_TOPICS_AT_ONCE = 800
+
+
+class Registration:
+    """Registers with every name server at `start`, periodically, and at each topic change.
+
+    What is sent periodically does not grow with the table: one of MAX_TOPICS_AT_ONCE topics or fewer is
+    sent as a whole; of a larger one a name server gets the next part if it says that it has this
+    version, and else all of it.
+
+    `address` is where clients reach the broker, `ha_address` where slaves do. Name servers are
+    independent: one that does not answer delays no other. For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicManager,
+        *,
+        address: str,
+        ha_address: str,
+        tasks: TaskOwner,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._address = address
+        self._ha_address = ha_address
+        self._tasks = tasks
+        self._client = RemotingClient(on_connect=self._connected)
+        self._changed: dict[str, TopicConfig] = {}
+        self._all_due = False
+        self._announcing: asyncio.Task[None] | None = None
+        self._registered: set[str] = set()
+        self._coming_back: set[str] = set()
+        self._closing = False
+        # Where the part begins that `remind` sends next.
+        self._next_part = 0
+
+    async def start(self) -> None:
+        """Register, then keep it up. A name server that is silent does not hold up the start."""
+        first = self._tasks.spawn(self.register_all(), "register-first")
+        await asyncio.wait([first], timeout=_FIRST_REGISTRATION_WAIT_S)
+        # Java comes back after 10 s whatever the period is.
+        self._tasks.every(
+            self._config.registration_period_s(), self.remind, "register", first_s=10.0
+        )
+
+    async def close(self) -> None:
+        """Tell the name servers that the broker goes."""
+        self._closing = True
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._config.broker_cluster_name,
+            broker_id=self._config.broker_id,
+        )
+        await asyncio.gather(
+            *(self._unregister(server, header) for server in sorted(self._registered))
+        )
+        await self._client.close()
+
+    async def register_all(self) -> None:
+        """Send the whole topic table to every name server."""
+        await self._register(list(self._topics.all()), self._config.name_servers())
+
+    async def remind(self) -> None:
+        """The periodic registration."""
+        topics = list(self._topics.all())
+        servers = self._config.name_servers()
+        if len(topics) <= MAX_TOPICS_AT_ONCE:
+            await self._register(topics, servers)
+            return
+        if self._next_part >= len(topics):
+            self._next_part = 0
+        part = topics[self._next_part : self._next_part + MAX_TOPICS_AT_ONCE]
+        self._next_part += MAX_TOPICS_AT_ONCE
+        await asyncio.gather(*(self._remind_one(server, topics, part) for server in servers))
+
+    async def _remind_one(
+        self, server: str, topics: list[TopicConfig], part: list[TopicConfig]
+    ) -> None:
+        # A part of the present version is taken for all of it, so it must have that already.
+        knows = await self._knows_version(server)
+        await self._register(part if knows else topics, [server])
+
+    async def _knows_version(self, server: str) -> bool:
+        header = QueryDataVersionRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._config.broker_cluster_name,
+            broker_id=self._config.broker_id,
+        )
+        await self.announced()
+        version = msgspec.structs.replace(self._topics.data_version)
+        try:
+            answer = await self._client.ask(
+                server,
+                requests.QUERY_DATA_VERSION,
+                header,
+                version,
+                what="the question for the data version",
+                timeout_s=self._config.register_broker_timeout_mills / 1000,
+            )
+            return bool(answer.command.body) and answer.body == version
+        except CometMQError:  # the registration that follows says so
+            return False
+
+    def topics_changed(self, topics: Iterable[TopicConfig]) -> None:
+        """Send changed topics soon; none named means that the whole table is to be sent."""
+        if self._closing:
+            return
+        if not self._changed and not self._all_due:
+            self._announcing = self._tasks.spawn(self._register_changes(), "register-changes")
+        changed = {topic.topic_name: topic for topic in topics}
+        self._changed.update(changed)
+        self._all_due = self._all_due or not changed
+
+    async def announced(self) -> None:
+        """Return when name servers have answered to what `topics_changed` was told so far.
+
+        One that is silent is waited for a second.
+        """
+        if self._announcing is not None:
+            await asyncio.wait([self._announcing], timeout=_ANNOUNCEMENT_WAIT_S)
+
+    async def _register_changes(self) -> None:
+        # The task starts in the loop's next turn: what changed in this one goes together.
+        changed, self._changed = self._changed, {}
+        all_due, self._all_due = self._all_due, False
+        topics = list(self._topics.all() if all_due else changed.values())
+        await self._register(topics, self._config.name_servers())
+
+    def _connected(self, server: str, connection: Connection) -> None:
+        connection.on_close.append(lambda _: self._come_back(server))
+
+    def _come_back(self, server: str) -> None:
+        """A name server that restarts has forgotten us: try until it knows us again."""
+        self._registered.discard(server)
+        if not self._closing and server not in self._coming_back:
+            self._coming_back.add(server)
+            self._tasks.spawn(self._register_again(server), f"register-again-{server}")
+
+    async def _register_again(self, server: str) -> None:
+        try:
+            while server not in self._registered:
+                await asyncio.sleep(_RETRY_PERIOD_S)
+                await self._register(list(self._topics.all()), [server])
+        finally:
+            self._coming_back.discard(server)
+
+    async def _register(self, topics: list[TopicConfig], servers: list[str]) -> None:
+        """Send topics, many in several registrations, one after the other."""
+        if len(topics) <= MAX_TOPICS_AT_ONCE:
+            await self._register_part(topics, servers, self._topics.data_version)
+            return
+        await asyncio.gather(*(self._register_parts(topics, server) for server in servers))
+
+    async def _register_parts(self, topics: list[TopicConfig], server: str) -> None:
+        # A name server takes changes only with a version that it does not have. So each part has one
+        # of its own, and the last one the table's, which may have changed meanwhile: every change is
+        # announced by itself.
+        for start in range(0, len(topics), MAX_TOPICS_AT_ONCE):
+            left = len(topics) - start - MAX_TOPICS_AT_ONCE
+            version = self._topics.data_version
+            part_version = msgspec.structs.replace(
+                version, timestamp=version.timestamp - max(left, 0)
+            )
+            part = topics[start : start + MAX_TOPICS_AT_ONCE]
+            if not await self._register_part(part, [server], part_version):
+                return
+
+    async def _register_part(
+        self, topics: Iterable[TopicConfig], servers: Iterable[str], version: DataVersion
+    ) -> bool:
+        """Whether all took it."""
+        if self._closing:  # it would undo what `close` just said
+            return False
+        body = RegisterBrokerBody(
+            # Java's consumers pull with a class filter from filter servers only: this broker is one.
+            [self._address] if self._config.filter_predicate_modules.strip() else [],
+            topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
+                data_version=version,
+                topic_config_table={
+                    topic.topic_name: self._topics.registered(topic) for topic in topics
+                },
+            ),
+        )
+        compressed = self._config.compressed_register
+        data = encode_register_body(body, compressed=compressed)
+        header = RegisterBrokerRequestHeader(
+            broker_name=self._config.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._config.broker_cluster_name,
+            ha_server_addr=self._ha_address,
+            broker_id=self._config.broker_id,
+            compressed=compressed,
+            body_crc32=body_crc(data),
+        )
+        taken = await asyncio.gather(
+            *(self._register_with(server, header, data) for server in servers)
+        )
+        return all(taken)
+
+    async def _register_with(
+        self, server: str, header: RegisterBrokerRequestHeader, body: bytes
+    ) -> bool:
+        try:
+            answer = await self._client.call(
+                server,
+                requests.REGISTER_BROKER.command(header, body),
+                self._config.register_broker_timeout_mills / 1000,
+            )
+        except CometMQError as error:
+            if server not in self._coming_back:  # one line for an outage, not one for each try
+                log.warning("not registered", name_server=server, reason=str(error))
+            self._come_back(server)
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            if server not in self._coming_back:
+                log.warning("registration refused", name_server=server, reason=answer.remark)
+        elif server not in self._registered:
+            self._registered.add(server)
+            log.info("registered", name_server=server, broker=self._config.broker_name)
+        return answer.code == ResponseCode.SUCCESS
+
+    async def _unregister(self, server: str, header: UnRegisterBrokerRequestHeader) -> None:
+        try:
+            await self._client.call(
+                server, requests.UNREGISTER_BROKER.command(header), _UNREGISTER_TIMEOUT_S
+            )
+        except CometMQError as error:  # it will notice by the closed connection
+            log.warning("not unregistered", name_server=server, reason=str(error))

@@ -1,0 +1,243 @@
+"""What a broker tells of itself: code 28 (Java: AdminBrokerProcessor.prepareRuntimeInfo, RunningStats).
+
+Beside Java's keys there are our own: `nextDeletedFile`, `nextDeletionTimeStamp` and
+`nextDeletionReason` say what `cometmq store explain` does of the file that retention takes next,
+`refusing` why no messages are taken now, and `refused_<cause>` count for each cause how many messages
+were refused. `delayPending_<level>` count the messages that wait by level, `timerPending` those that
+wait for a time of their own, `delayDelivered` what was delivered since the start, and
+`transactionsUnresolved` the half messages without a verdict. `consumeQueueUnitsRepaired` counts the
+damaged units that were repaired from the log, `messagesFoundLost` the messages whose records in the log
+are damaged so that readers pass over them; both since the start.
+
+One loop serves all requests, so there are no thread pools and nothing waits in their queues. Tools read
+Java's keys for those all the same: the sizes are 0, the capacities Java's defaults, since tools divide
+by them, and the waiting times say how late the loop was when it last took a sample.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.parts import Parts
+from cometmq.broker.traffic import Traffic
+from cometmq.broker.transactions.transactions.service import TransactionService
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import KVTable
+from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.store.retention import Plan
+
+_UNITS: Final = "KMGTPE"
+# Java: BrokerConfig.
+_POOL_CAPACITIES: Final = {
+    "sendThreadPoolQueue": 10_000,
+    "pullThreadPoolQueue": 100_000,
+    "litePullThreadPoolQueue": 100_000,
+    "queryThreadPoolQueue": 20_000,
+    "ackThreadPoolQueue": 100_000,
+}
+_END_TRANSACTION_CAPACITY: Final = 100_000
+
+
+class RuntimeInfo:
+    """For the loop's thread only."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        delayed: DelayedMessages,
+        transactions: TransactionService,
+        traffic: Traffic,
+    ) -> None:
+        self._predicates = parts.predicates
+        self._traffic = traffic
+        self._store = parts.store
+        self._disk = parts.disk
+        self._clock = parts.clock
+        self._long_polling = parts.long_polling
+        self._delayed = delayed
+        self._transactions = transactions
+        self._started_ms = parts.clock.now_ms()
+        self._log_end_at_start = parts.store.commit_log.end
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.GET_BROKER_RUNTIME_INFO, self.tell)
+
+    async def tell(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
+        """The table of all keys. What the disk has to tell is asked beside the loop."""
+        loop = asyncio.get_running_loop()
+        of_disk = await loop.run_in_executor(None, self._of_disk)
+        table = {
+            **self._of_broker(),
+            **self._of_store(),
+            **self._of_traffic(),
+            **self._of_puts(),
+            **self._of_pools(),
+            **self._of_what_waits(),
+            **self._predicates.counts(),
+            **of_disk,
+        }
+        return response(ResponseCode.SUCCESS, body=encode_body(KVTable(table=table)))
+
+    def _of_broker(self) -> dict[str, str]:
+        now = self._clock.now_ms()
+        return {
+            "brokerVersion": str(CURRENT_VERSION),
+            "brokerVersionDesc": MQVersion(CURRENT_VERSION).name,
+            "brokerActive": "true",
+            "bootTimestamp": str(self._started_ms),
+            "startAcceptSendRequestTimeStamp": "0",
+            "runtime": _runtime(now - self._started_ms),
+            "pullHoldCount": str(self._long_polling.count),
+        }
+
+    def _of_store(self) -> dict[str, str]:
+        store, log = self._store, self._store.commit_log
+        refusal = store.refusal
+        table = {
+            "commitLogMinOffset": str(log.min_offset),
+            "commitLogMaxOffset": str(log.readable_end),
+            "dispatchBehindBytes": str(log.readable_end - log.dispatched_end),
+            "earliestMessageTimeStamp": str(log.store_timestamp_at(log.min_offset)),
+            # One thread appends: nobody waits for a lock.
+            "pageCacheLockTimeMills": "0",
+            "remainTransientStoreBufferNumbs": str(log.free_buffer_count),
+            "remainHowManyDataToFlush": _bytes(log.end - store.flushed_offset),
+            "indexBehindBytes": str(store.index.lag_bytes),
+            "refusing": "" if refusal is None else str(refusal),
+        }
+        if store.config.uses_transient_pool:
+            table["remainHowManyDataToCommit"] = _bytes(log.end - log.readable_end)
+        table["consumeQueueUnitsRepaired"] = str(store.mender.mended_count)
+        table["messagesFoundLost"] = str(store.mender.lost_count)
+        for cause, count in store.refusals.counts.items():
+            table[f"refused_{cause.value}"] = str(count)
+        return table
+
+    def _of_traffic(self) -> dict[str, str]:
+        traffic = self._traffic
+        transferred = _rates(traffic.transferred_rates())
+        both = zip(traffic.found_rates(), traffic.missed_rates(), strict=True)
+        return {
+            "putTps": _rates(traffic.put_rates()),
+            "getFoundTps": _rates(traffic.found_rates()),
+            "getMissTps": _rates(traffic.missed_rates()),
+            # Java: this one alone says 0 of what it does not know yet.
+            "getTotalTps": _rates([(found or 0.0) + (missed or 0.0) for found, missed in both]),
+            "getTransferredTps": transferred,
+            # As 4.9 spells it, and its tools with it.
+            "getTransferedTps": transferred,
+            "msgPutTotalYesterdayMorning": str(traffic.put_mornings[0]),
+            "msgPutTotalTodayMorning": str(traffic.put_mornings[1]),
+            "msgPutTotalTodayNow": str(traffic.user_put()),
+            "msgGetTotalYesterdayMorning": str(traffic.taken_mornings[0]),
+            "msgGetTotalTodayMorning": str(traffic.taken_mornings[1]),
+            "msgGetTotalTodayNow": str(traffic.user_taken),
+        }
+
+    def _of_puts(self) -> dict[str, str]:
+        store, traffic = self._store, self._traffic
+        # Java, too, says 1 before the first message.
+        count = store.appended_count or 1
+        size = store.commit_log.end - self._log_end_at_start
+        times = "".join(f"{name}:{number} " for name, number in traffic.put_time_counts())
+        return {
+            "putMessageTimesTotal": str(count),
+            "putMessageFailedTimes": str(sum(store.refusals.counts.values())),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": str(size / count),
+            "putMessageEntireTimeMax": str(store.longest_append_ms),
+            "putMessageDistributeTime": times,
+            "putLatency99": f"{traffic.put_time_ms(0.99):.2f}",
+            "putLatency999": f"{traffic.put_time_ms(0.999):.2f}",
+            "getMessageEntireTimeMax": str(int(traffic.longest_get_s * 1000)),
+            # Nothing waits between the log and the queues.
+            "dispatchMaxBuffer": "0",
+        }
+
+    def _of_pools(self) -> dict[str, str]:
+        wait_ms = str(int(self._traffic.loop_delay_s * 1000))
+        table = {
+            "EndTransactionQueueSize": "0",
+            "EndTransactionThreadPoolQueueCapacity": str(_END_TRANSACTION_CAPACITY),
+        }
+        for name, capacity in _POOL_CAPACITIES.items():
+            table[f"{name}Size"] = "0"
+            table[f"{name}Capacity"] = str(capacity)
+            table[f"{name}HeadWaitTimeMills"] = wait_ms
+        return table
+
+    def _of_what_waits(self) -> dict[str, str]:
+        levels, timers = self._delayed.levels, self._delayed.timers
+        late_ms = self._clock.now_ms() - timers.next_due_ms()
+        enqueue_tps, dequeue_tps = self._traffic.timer_rates()
+        table = {
+            # Java: seconds behind, messages not yet read from the timer topic, and how many wait.
+            "timerReadBehind": str(max(0, late_ms // 1000)),
+            "timerOffsetBehind": "0",
+            "timerCongestNum": str(timers.pending),
+            "timerEnqueueTps": str(enqueue_tps),
+            "timerDequeueTps": str(dequeue_tps),
+            "timerPending": str(timers.pending),
+            "delayDelivered": str(self._delayed.delivered_count),
+            "transactionsUnresolved": str(self._transactions.unresolved_count),
+        }
+        ends = levels.ends()
+        for level, offset in levels.offsets().items():
+            if level in ends:
+                table[f"scheduleMessageOffset_{level}"] = f"{offset},{ends[level]}"
+        for level, count in levels.pending().items():
+            table[f"delayPending_{level}"] = str(count)
+        return table
+
+    def _of_disk(self) -> dict[str, str]:
+        """Blocks; for any thread."""
+        config = self._store.config
+        plan = self._store.cleaner.explain()
+        space = self._disk.usage(config.store_path_root_dir)
+        return {
+            "commitLogDiskRatio": str(plan.disks.log_ratio),
+            f"commitLogDiskRatio_{config.commit_log_path}": str(plan.disks.log_ratio),
+            "consumeQueueDiskRatio": str(plan.disks.queue_ratio),
+            "commitLogDirCapacity": f"Total : {_bytes(space.total_bytes)}, "
+            f"Free : {_bytes(space.free_bytes)}.",
+            **self._next_deletion(plan),
+        }
+
+    def _next_deletion(self, plan: Plan) -> dict[str, str]:
+        if not plan.verdicts:
+            return {"nextDeletedFile": "", "nextDeletionReason": "there is no file"}
+        # Files go oldest first.
+        first = plan.verdicts[0]
+        path = self._store.config.commit_log_path / f"{first.file.base:020d}"
+        table = {"nextDeletedFile": str(path), "nextDeletionReason": first.reason}
+        if first.when_ms is not None:
+            table["nextDeletionTimeStamp"] = str(first.when_ms)
+        return table
+
+
+def _bytes(count: int) -> str:
+    """As Java's MixAll.humanReadableByteCount says it."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**power:.1f} {_UNITS[power - 1]}iB"
+
+
+def _rates(rates: Sequence[float | None]) -> str:
+    """As Java does: three numbers with blanks between, those not known yet left out."""
+    return " ".join("" if rate is None else str(rate) for rate in rates)
+
+
+def _runtime(span_ms: int) -> str:
+    span = timedelta(milliseconds=span_ms)
+    hours, seconds = divmod(span.seconds, 3600)
+    return f"[ {span.days} days, {hours} hours, {seconds // 60} minutes, {seconds % 60} seconds ]"

@@ -1,0 +1,1 @@
+"""Hand messages out, and hold pulls until there is a message."""

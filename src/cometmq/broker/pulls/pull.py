@@ -1,0 +1,484 @@
+"""Handing messages out: codes 11 and 361.
+
+Java: PullMessageProcessor, DefaultPullMessageResultHandler.
+
+Longer than 500 lines: every pull goes through all of it, and a call less for each is worth the length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from cometmq.broker.filters.consumer_filters import (
+    ConsumerFilterData,
+    compile_expression,
+)
+from cometmq.broker.filters.message_filter import (
+    EVERYTHING,
+    MessageFilter,
+    MeteredExtMatcher,
+    MeteredMatcher,
+    retry_filter,
+    sql_filter,
+)
+from cometmq.broker.filters.predicates import by_class
+from cometmq.broker.filters.property_filters import check_property_filter
+from cometmq.broker.parts import Parts
+from cometmq.broker.pulls.awaited_heartbeats import AHEAD, AwaitedHeartbeats
+from cometmq.broker.pulls.long_polling import HeldPull
+from cometmq.broker.refusal import Refused
+from cometmq.broker.traffic import Traffic
+from cometmq.errors import FilterExpressionError, IllegalArgumentError
+from cometmq.filtering.sql92_terms import Condition
+from cometmq.filtering.tags import build_subscription, is_tag_type, tag_matcher
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.names import is_retry_topic
+from cometmq.model.route import MASTER_ID
+from cometmq.model.subscription import SubscriptionData
+from cometmq.model.sysflag import (
+    PERM_READ,
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+)
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol import requests
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, encode_answer, response
+from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.store.get import MAX_PULL_BYTES, GetResult, GetStatus
+
+PullRequest = Request[PullMessageRequestHeader]
+
+# What a store status becomes on the wire; PULL_OFFSET_MOVED only when the client asked for more
+# than the beginning, because an empty queue is no error (Java: DefaultPullMessageResultHandler).
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+# Of one unit of a consume queue that a filter looked at, in units of WorkBudget.
+_UNIT_COST: Final = 100
+
+
+class ForbiddenType(IntEnum):
+    """Why a pull is answered with NO_PERMISSION (Java: ForbiddenType)."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What one pull selects, with the tests that are under way for it."""
+
+    wanted: MessageFilter
+    matches_ext: MeteredExtMatcher | None
+    matches_record: MeteredMatcher | None
+
+
+class PullHandler:
+    """Serves the pulls of one broker. For the loop's thread only."""
+
+    def __init__(self, parts: Parts, traffic: Traffic) -> None:
+        self._config = parts.config
+        self._store = parts.store
+        self._topics = parts.topics
+        self._groups = parts.groups
+        self._clients = parts.clients
+        self._offsets = parts.offsets
+        self._long_polling = parts.long_polling
+        self._filters = parts.filters.manager
+        self._predicates = parts.predicates
+        self._traffic = traffic
+        self._work = parts.filter_work
+        self._awaited = AwaitedHeartbeats()
+        parts.clients.on_subscriptions.append(self._awaited.heard)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.PULL_MESSAGE, self.pull)
+        handlers.register(requests.LITE_PULL_MESSAGE, self.pull)
+
+    def pull(self, connection: Connection, request: PullRequest) -> RemotingCommand | None:
+        """Answer with messages, or let the pull wait for some."""
+        try:
+            return self._serve(connection, request, may_wait=True)
+        except Refused as refused:
+            header = request.header
+            if (
+                refused.code in AHEAD
+                and header.sys_flag & PULL_SUSPEND
+                and self._awaited.hold(
+                    header.consumer_group,
+                    lambda final: self._answer_late(connection, request, final),
+                )
+            ):
+                connection.keep(request)
+                return None
+            raise
+
+    def _serve(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        *,
+        may_wait: bool,
+        scan: _Scan | None = None,
+    ) -> RemotingCommand | None:
+        """`scan` is that of a pull that goes on in a later turn of the loop."""
+        header = request.header
+        group, topic = self._check(request.code, header)
+        goes_on = scan is not None
+        if scan is None:
+            wanted = self._filter(header, group)
+            if wanted is not EVERYTHING and self._work.left <= 0:
+                self._defer(connection, request, may_wait, None)
+                return None
+            scan = _Scan(wanted, wanted.ext_matcher(self._work), wanted.record_matcher(self._work))
+        if self._offsets.resets:
+            moved = self._moved(header, group, topic)
+            if moved is not None:
+                return moved
+        began_s = self._traffic.monotonic()
+        result = self._store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            matches=scan.wanted.matches,
+            matches_ext=scan.matches_ext,
+            matches_record=scan.matches_record,
+            max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
+        )
+        if scan.wanted is not EVERYTHING and result.next_begin_offset > header.queue_offset:
+            self._work.spend((result.next_begin_offset - header.queue_offset) * _UNIT_COST)
+        code = _CODES[result.status]
+        if result.status is GetStatus.NO_MESSAGE_IN_QUEUE and header.queue_offset == 0:
+            code = ResponseCode.PULL_NOT_FOUND
+        if may_wait and not goes_on and header.sys_flag & PULL_COMMIT_OFFSET:
+            self._offsets.commit_of_pull(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+                result.max_offset,
+            )
+        if result.status is GetStatus.FOUND:
+            self._traffic.took(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                result.next_begin_offset,
+                result.message_count,
+                began_s,
+            )
+            self._send_found(connection, request, result, group, topic)
+            return None
+        self._traffic.missed()
+        if (
+            result.status is GetStatus.NO_MATCHED_MESSAGE
+            and result.next_begin_offset == header.queue_offset
+            and (scan.matches_record is not None or scan.matches_ext is not None)
+        ):
+            # Not even one message was looked at to the end.
+            self._defer(connection, request, may_wait, scan)
+            return None
+        if (
+            may_wait
+            and code == ResponseCode.PULL_NOT_FOUND
+            and header.sys_flag & PULL_SUSPEND
+            and self._hold(connection, request, header, scan.wanted)
+        ):
+            connection.keep(request)
+            return None
+        return response(
+            code,
+            result.status.name,
+            header=PullMessageResponseHeader(
+                suggest_which_broker_id=self._suggested_broker(result, group),
+                next_begin_offset=result.next_begin_offset,
+                min_offset=result.min_offset,
+                max_offset=result.max_offset,
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
+            ),
+        )
+
+    def _moved(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, topic: TopicConfig
+    ) -> RemotingCommand | None:
+        """The answer to the first pull of a queue after its offset was reset."""
+        offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            return None
+        return response(
+            ResponseCode.PULL_OFFSET_MOVED,
+            "OFFSET_RESET",
+            header=PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=offset,
+                min_offset=self._store.min_offset(header.topic, header.queue_id),
+                max_offset=self._store.max_offset(header.topic, header.queue_id),
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
+            ),
+        )
+
+    def _send_found(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        result: GetResult,
+        group: SubscriptionGroupConfig,
+        topic: TopicConfig,
+    ) -> None:
+        ext = (
+            b'"groupSysFlag":"%d","maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
+            b'"suggestWhichBrokerId":"%d","topicSysFlag":"%d"'
+            % (
+                group.group_sys_flag,
+                result.max_offset,
+                result.min_offset,
+                result.next_begin_offset,
+                self._suggested_broker(result, group),
+                topic.topic_sys_flag,
+            )
+        )
+        # The records leave as they lie in the mapped log: nothing is copied or decoded.
+        head = encode_answer(request.opaque, ext, body_length=result.byte_count, remark=b"FOUND")
+        connection.reply_encoded(request, head, result.slices)
+
+    def _hold(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        header: PullMessageRequestHeader,
+        wanted: MessageFilter,
+    ) -> bool:
+        wait_ms = header.suspend_timeout_millis
+        if not self._config.long_polling_enable:
+            wait_ms = self._config.short_polling_time_mills
+        return self._long_polling.hold(
+            HeldPull(
+                connection,
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                asyncio.get_running_loop().time() + wait_ms / 1000,
+                wanted.matches,
+                lambda: self._answer_waiting(connection, request, may_wait=False),
+                wanted.matches_properties,
+            )
+        )
+
+    def _answer_late(self, connection: Connection, request: PullRequest, final: bool) -> bool:
+        """Serve a pull whose group was heard of; False when it still is ahead and not `final`."""
+        if connection.closed:
+            return True
+        try:
+            answer = self._serve(connection, request, may_wait=True)
+        except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
+            if not final and isinstance(error, Refused) and error.code in AHEAD:
+                return False
+            connection.let_go(request)
+            connection.reply_failure(request, error)
+            return True
+        connection.let_go(request)  # or it waits anew, for messages
+        if answer is not None:
+            connection.reply(request, answer)
+        return True
+
+    def _defer(
+        self, connection: Connection, request: PullRequest, may_wait: bool, scan: _Scan | None
+    ) -> None:
+        """Have the pull begin, or go on with `scan`, when filters may work again."""
+        if not self._work.defer(
+            connection, lambda: self._answer_waiting(connection, request, may_wait, scan)
+        ):
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{self._work.max_deferred} pulls wait for their filters' turn, which is the limit "
+                "(maxHeldPulls); pull less often, or select by cheaper expressions",
+            )
+        connection.keep(request)
+
+    def _answer_waiting(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        may_wait: bool,
+        scan: _Scan | None = None,
+    ) -> None:
+        connection.let_go(request)
+        try:
+            answer = self._serve(connection, request, may_wait=may_wait, scan=scan)
+        except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
+            # The topic or the group went while the pull waited.
+            connection.reply_failure(request, error)
+            return
+        if answer is not None:
+            connection.reply(request, answer)
+
+    def _check(
+        self, code: int, header: PullMessageRequestHeader
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        """Group and topic of a pull, refused in Java's order."""
+        if not self._config.broker_permission & PERM_READ:
+            raise _forbidden(
+                ForbiddenType.BROKER,
+                f"the broker[{self._config.broker_ip1}] pulling message is forbidden: "
+                f"brokerPermission is {self._config.broker_permission}",
+            )
+        if code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull_message_enable:
+            raise _forbidden(
+                ForbiddenType.BROKER,
+                f"the broker[{self._config.broker_ip1}] for lite pull consumer is forbidden: "
+                "litePullMessageEnable is false",
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                self._groups.unknown(header.consumer_group),
+            )
+        if not group.consume_enable:
+            raise _forbidden(
+                ForbiddenType.GROUP,
+                f"subscription group no permission, {group.group_name}: consumeEnable is false",
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not topic.readable:
+            raise _forbidden(
+                ForbiddenType.TOPIC,
+                f"the topic[{header.topic}] pulling message is forbidden: perm is {topic.perm}",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group, topic
+
+    def _filter(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> MessageFilter:
+        """What the pull selects: stated in the request, or known from the group's heartbeat."""
+        condition: Condition | None = None
+        data: ConsumerFilterData | None = None
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            try:
+                subscription = build_subscription(
+                    header.topic, header.subscription, header.expression_type
+                )
+                if by_class(subscription):
+                    return self._predicates.message_filter(subscription)
+                if not is_tag_type(subscription.expression_type):
+                    check_property_filter(self._config, subscription.expression_type)
+                    # Java lets every message through a text that does not parse.
+                    condition = compile_expression(
+                        subscription.sub_string, subscription.expression_type
+                    )
+            except IllegalArgumentError as error:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"parse the consumer's subscription failed: {error}",
+                ) from error
+        else:
+            subscription = self._known_subscription(header, group)
+            if by_class(subscription):
+                return self._predicates.message_filter(subscription)
+            if not is_tag_type(subscription.expression_type):
+                data = self._known_data(header, subscription)
+                check_property_filter(self._config, subscription.expression_type)
+                condition = data.condition
+        if condition is None:
+            matches = tag_matcher(subscription)
+            return EVERYTHING if matches is None else MessageFilter(matches)
+        if self._config.filter_support_retry and is_retry_topic(subscription.topic):
+            return retry_filter(subscription.topic, self._filters)
+        return sql_filter(condition, self._filters.ext_matcher(data) if data is not None else None)
+
+    def _known_data(
+        self, header: PullMessageRequestHeader, subscription: SubscriptionData
+    ) -> ConsumerFilterData:
+        """The expression that the group's heartbeat brought."""
+        data = self._filters.get(header.topic, header.consumer_group)
+        if data is None:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong! "
+                f"{_fault(subscription)}",
+            )
+        if data.client_version < header.sub_version:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                f"the consumer's consumer filter data not latest: the broker has "
+                f"{data.client_version}, the pull {header.sub_version}; send a heartbeat first",
+            )
+        return data
+
+    def _known_subscription(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        online = self._clients.consumer_group(header.consumer_group)
+        if online is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist: no member of {header.consumer_group} is "
+                "online; send a heartbeat first",
+            )
+        if online.broadcasting and not group.consume_broadcast_enable:
+            raise _forbidden(
+                ForbiddenType.BROADCASTING,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = online.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {header.consumer_group} does not "
+                f"subscribe to {header.topic}; all its members must subscribe to the same topics",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: the broker has {subscription.sub_version}"
+                f", the pull {header.sub_version}; send a heartbeat first",
+            )
+        return subscription
+
+    def _suggested_broker(self, result: GetResult, group: SubscriptionGroupConfig) -> int:
+        """The broker id to pull from next: a slave's when the reader is far behind."""
+        if not self._config.slave_read_enable:
+            return MASTER_ID
+        return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+
+
+def _forbidden(kind: ForbiddenType, remark: str) -> Refused:
+    return Refused(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(int(kind))})
+
+
+def _fault(subscription: SubscriptionData) -> str:
+    try:
+        compile_expression(subscription.sub_string, subscription.expression_type)
+    except FilterExpressionError as error:
+        return str(error)
+    return "send a heartbeat first"

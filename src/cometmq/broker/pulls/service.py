@@ -1,0 +1,31 @@
+"""Serve pulls, and let those that wait go when their time is up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from cometmq.broker.parts import Parts, Service
+from cometmq.broker.pulls.pull import PullHandler
+from cometmq.broker.traffic import Traffic
+
+_SWEEP_PERIOD_S: Final = 0.5
+
+
+class Pulls(Service):
+    """`traffic` counts what is pulled."""
+
+    def __init__(self, parts: Parts, traffic: Traffic) -> None:
+        self._parts = parts
+        self._handler = PullHandler(parts, traffic)
+
+    async def open(self) -> None:
+        parts = self._parts
+        parts.topics.on_remove.append(parts.long_polling.release_topic)
+        self._handler.register(parts.handlers)
+
+    def start(self) -> None:
+        loop, polling = asyncio.get_running_loop(), self._parts.long_polling
+        self._parts.tasks.every(
+            _SWEEP_PERIOD_S, lambda: polling.sweep(loop.time()), "long-polling-sweep"
+        )

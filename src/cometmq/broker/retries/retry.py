@@ -1,0 +1,200 @@
+"""Messages that a consumer could not handle: code 36, and what is sent to a retry topic.
+
+Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.refusal import Refused
+from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.topics.topics import TopicManager
+from cometmq.errors import ProtocolError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.sysflag import PERM_WRITE
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
+from cometmq.protocol.ids import encode_offset_id
+from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+# Clients before 3.4.9 do not say how often they want a message.
+_VERSION_WITH_MAX_TIMES: Final = 121
+_FIRST_RETRY_LEVEL: Final = 3
+_DLQ_QUEUES: Final = 1
+
+
+class RetryHandler:
+    """`holds_queue_locks(group)` tells whether members of a group consume in order, with live locks
+    of queues; `limits` how often a group wants a message. For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicManager,
+        groups: GroupManager,
+        put: MessagePut,
+        holds_queue_locks: Callable[[str], bool],
+        limits: RetryLimits,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._put = put
+        self._holds_queue_locks = holds_queue_locks
+        self._limits = limits
+        self.sent_back_count = 0
+        self.dead_letter_count = 0
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.CONSUMER_SEND_MSG_BACK, self.send_back)
+
+    def send_back(
+        self, connection: Connection, call: Request[ConsumerSendMsgBackRequestHeader]
+    ) -> RemotingCommand | None:
+        """Let a group have a message again later, or put it among its dead letters."""
+        header = call.header
+        group = self._groups.find(header.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(header.group)
+            )
+        if not self._config.broker_permission & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending message is forbidden: "
+                f"brokerPermission is {self._config.broker_permission}",
+            )
+        if group.retry_queue_nums > 0:
+            max_times = self._max_times(group, header.max_reconsume_times, call.version, connection)
+            message = self._retried(header, group, max_times)
+            if not self._topics.is_written(message.topic):
+                connection.reply_when(call, self._put_when_written(message))
+                return None
+            self._put.put(message)
+        return response(ResponseCode.SUCCESS)
+
+    def redirect(
+        self, message: IncomingMessage, max_reconsume_times: int | None, version: int
+    ) -> str | None:
+        """Turn a message that is sent to a retry topic into a dead letter if it had its chances.
+
+        Returns the topic of dead letters if the disk does not have it yet; nothing is done then.
+        The topic's group exists: a topic is opened for sending only then.
+        """
+        group = self._groups.find(message.topic.removeprefix(names.RETRY_PREFIX))
+        if group is None:
+            return None
+        max_times = self._max_times(group, max_reconsume_times, version, None)
+        if message.reconsume_times > max_times or self._holds_queue_locks(group.group_name):
+            topic = self._dead_letter_topic(group.group_name)
+            if not self._topics.is_written(topic):
+                return topic
+            self._bury(message, group.group_name)
+            message.properties[p.DELAY_TIME_LEVEL] = "-1"
+        return None
+
+    async def _put_when_written(self, message: IncomingMessage) -> RemotingCommand:
+        await self._topics.written()
+        self._put.put(message)
+        return response(ResponseCode.SUCCESS)
+
+    def _retried(
+        self,
+        header: ConsumerSendMsgBackRequestHeader,
+        group: SubscriptionGroupConfig,
+        max_times: int,
+    ) -> IncomingMessage:
+        topic = self._topics.create_for_group(
+            names.retry_topic(header.group), group.retry_queue_nums
+        )
+        if not topic.perm & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic.topic_name}] sending message is forbidden: perm is {topic.perm}",
+            )
+        record = self._record_at(header.offset)
+        message = self._once_more(record)
+        message.topic = topic.topic_name
+        message.queue_id = random.randrange(group.retry_queue_nums)
+        level = header.delay_level
+        if record.reconsume_times >= max_times or level < 0:
+            self._bury(message, header.group)
+        else:
+            level = level or _FIRST_RETRY_LEVEL + record.reconsume_times
+            message.properties[p.DELAY_TIME_LEVEL] = str(level)
+            self.sent_back_count += 1
+        return message
+
+    def _record_at(self, offset: int) -> StoredRecord:
+        record = self._store.record_at(offset) if offset >= 0 else None
+        try:
+            found = decode_record(record) if record is not None else None
+        except ProtocolError:
+            found = None
+        if found is None or found.physical_offset != offset:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"look message by offset failed, {offset}: no message begins there in the log, "
+                f"which holds {self._store.commit_log.min_offset} to {self._store.commit_log.end}",
+            )
+        return found
+
+    def _once_more(self, record: StoredRecord) -> IncomingMessage:
+        properties = decode_properties(record.properties)
+        properties.setdefault(p.RETRY_TOPIC, record.topic)
+        properties.setdefault(
+            p.ORIGIN_MESSAGE_ID, encode_offset_id(record.store_host, record.physical_offset)
+        )
+        properties[p.WAIT_STORE_MSG_OK] = "false"
+        message = IncomingMessage.again(record, properties)
+        message.reconsume_times += 1
+        return message
+
+    def _bury(self, message: IncomingMessage, group: str) -> None:
+        message.topic = self._dead_letter_topic(group)
+        message.queue_id = 0
+        message.properties[p.DELAY_TIME_LEVEL] = "0"
+        self.dead_letter_count += 1
+        log.info(
+            "message given up",
+            group=group,
+            topic=message.properties.get(p.RETRY_TOPIC),
+            msg_id=message.properties.get(p.UNIQ_CLIENT_MESSAGE_ID),
+        )
+
+    def _dead_letter_topic(self, group: str) -> str:
+        return self._topics.create_for_group(names.dlq_topic(group), _DLQ_QUEUES).topic_name
+
+    def _max_times(
+        self,
+        group: SubscriptionGroupConfig,
+        wanted: int | None,
+        version: int,
+        connection: Connection | None,
+    ) -> int:
+        """How often a message is delivered again: consumers' numbers count before the group's."""
+        if wanted is not None and version >= _VERSION_WITH_MAX_TIMES:
+            return self._limits.named(group.group_name, connection, wanted)
+        return group.retry_max_times

@@ -1,0 +1,41 @@
+"""Serve retries and redrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.parts import Parts, Service
+from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.retries.redrive import Redrives
+from cometmq.broker.retries.redrive_handlers import RedriveHandlers
+from cometmq.broker.retries.retry import RetryHandler
+
+
+class Retries(Service):
+    """`holds_queue_locks` says whether members of a group lock queues."""
+
+    def __init__(
+        self, parts: Parts, put: MessagePut, holds_queue_locks: Callable[[str], bool]
+    ) -> None:
+        self._parts = parts
+        self._limits = RetryLimits(parts.clients.consumers)
+        self.handler = RetryHandler(
+            parts.config,
+            parts.store,
+            parts.topics,
+            parts.groups,
+            put,
+            holds_queue_locks,
+            self._limits,
+        )
+        self._redrives = Redrives(
+            parts.store, parts.clock, parts.topics, lambda: parts.flusher.flush(0), parts.state
+        )
+
+    async def open(self) -> None:
+        parts = self._parts
+        self._redrives.open()
+        parts.clients.on_members_changed.append(self._limits.members_changed)
+        self.handler.register(parts.handlers)
+        RedriveHandlers(parts.config, self._redrives, parts.tasks).register(parts.handlers)

@@ -1,0 +1,1 @@
+"""Take messages in: sends, first sends to a topic, and replies."""

@@ -1,0 +1,176 @@
+"""Handing replies to the clients that asked: codes 324 and 325, and 326 towards the client.
+
+Java: ReplyMessageProcessor, Broker2Client.callClient.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cometmq.broker.parts import Parts
+from cometmq.broker.refusal import Refused
+from cometmq.broker.sends.first_sends import SendRequest
+from cometmq.broker.sends.send import SendHandler
+from cometmq.errors import CometMQError, StoreError
+from cometmq.model import properties as p
+from cometmq.model.hashing import java_hash
+from cometmq.model.sysflag import TRANSACTION_MASK
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, response
+from cometmq.protocol.headers import (
+    ReplyMessageRequestHeader,
+    SendMessageHeader,
+    SendMessageResponseHeader,
+)
+from cometmq.protocol.ids import encode_offset_id, unpack_host
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    decode_properties,
+    encode_properties,
+)
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+
+log = structlog.get_logger(__name__)
+
+_PUSH_TIMEOUT_S: Final = 10.0
+
+
+class ReplyHandler:
+    """For the loop's thread only."""
+
+    def __init__(self, parts: Parts, send: SendHandler) -> None:
+        self._config = parts.config
+        self._store = parts.store
+        self._send = send
+        self._clients = parts.clients
+        self._clock = parts.clock
+        self._packed_host = parts.packed_host
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.SEND_REPLY_MESSAGE, self.reply)
+        handlers.register(requests.SEND_REPLY_MESSAGE_V2, self.reply)
+
+    async def reply(self, connection: Connection, call: SendRequest) -> RemotingCommand:
+        """Push the reply to the client that its properties name, store it, and say whether the
+        client took it.
+        """
+        header = call.header
+        queue_id = await self._send.queue_for(header)
+        body = bytes(call.frame.body)
+        text = header.properties or ""
+        if len(text) > MAX_PROPERTIES_LENGTH:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the reply's properties take {len(text)} bytes, the limit is "
+                f"{MAX_PROPERTIES_LENGTH}",
+            )
+        properties = decode_properties(text)
+        properties[p.MSG_REGION] = self._config.region_id
+        properties[p.TRACE_SWITCH] = "true" if self._config.trace_on else "false"
+        failure: Refused | None = None
+        try:
+            await self._push(connection, header, dict(properties), body)
+        except Refused as error:
+            failure = error
+        stored = self._store_reply(connection, header, queue_id, properties, body)
+        if failure is not None:
+            raise failure
+        msg_id, queue_offset = stored or ("0", 0)
+        return response(
+            ResponseCode.SUCCESS,
+            header=SendMessageResponseHeader(
+                msg_id=msg_id, queue_id=queue_id, queue_offset=queue_offset
+            ),
+            ext={name: properties[name] for name in (p.MSG_REGION, p.TRACE_SWITCH)},
+        )
+
+    async def _push(
+        self,
+        connection: Connection,
+        header: SendMessageHeader,
+        properties: dict[str, str],
+        body: bytes,
+    ) -> None:
+        """Raises Refused with the reason when the client did not take the reply."""
+        client_id = properties.get(p.REPLY_TO_CLIENT)
+        if client_id is None:
+            raise _failed(
+                f"reply message properties[{p.REPLY_TO_CLIENT}] is null: it names the client id "
+                "of the request's sender"
+            )
+        client = self._clients.producer_of(client_id)
+        if client is None or client.connection.closed:
+            raise _failed(
+                f"push reply message fail, channel of <{client_id}> not found: the client is not "
+                "connected to this broker as a producer"
+            )
+        now_ms = self._clock.now_ms()
+        properties[p.PUSH_REPLY_TIME] = str(now_ms)
+        push = requests.PUSH_REPLY_MESSAGE_TO_CLIENT.command(
+            ReplyMessageRequestHeader(
+                producer_group=header.producer_group,
+                topic=header.topic,
+                default_topic=header.default_topic,
+                default_topic_queue_nums=header.default_topic_queue_nums,
+                queue_id=header.queue_id,
+                sys_flag=header.sys_flag,
+                born_timestamp=header.born_timestamp,
+                flag=header.flag,
+                properties=encode_properties(properties),
+                reconsume_times=header.reconsume_times,
+                unit_mode=bool(header.unit_mode),
+                born_host=connection.peer,
+                store_host=unpack_host(self._packed_host),
+                store_timestamp=now_ms,
+            ),
+            body,
+        )
+        try:
+            answer = await client.connection.call(push, _PUSH_TIMEOUT_S)
+        except CometMQError as error:
+            raise _failed(f"push reply message to {client_id} fail: {error}") from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise _failed(
+                f"push reply message to {client_id} fail: it answered {answer.code} {answer.remark}"
+            )
+
+    def _store_reply(
+        self,
+        connection: Connection,
+        header: SendMessageHeader,
+        queue_id: int,
+        properties: dict[str, str],
+        body: bytes,
+    ) -> tuple[str, int] | None:
+        """Offset message id and queue offset of the stored reply, None when it is not stored.
+
+        The reply was pushed or not, and that is what its sender is told: a store that refuses it
+        is only logged, as in Java.
+        """
+        if not self._config.store_reply_message_enable:
+            return None
+        tags = properties.get(p.TAGS)
+        try:
+            queue_offset, physical_offset = self._store.append(
+                self._store.queue(header.topic, queue_id),
+                body,
+                encode_properties(properties).encode(),
+                java_hash(tags) if tags else 0,
+                header.born_timestamp,
+                connection.packed_peer,
+                flag=header.flag,
+                sys_flag=header.sys_flag & ~TRANSACTION_MASK,
+                reconsume_times=header.reconsume_times or 0,
+            )
+        except StoreError as error:
+            log.warning("reply not stored", topic=header.topic, reason=str(error))
+            return None
+        return encode_offset_id(self._packed_host, physical_offset), queue_offset
+
+
+def _failed(reason: str) -> Refused:
+    return Refused(ResponseCode.SYSTEM_ERROR, reason)

@@ -1,0 +1,447 @@
+"""Taking messages in: codes 10, 310 and 320 (Java: SendMessageProcessor).
+
+This is the broker's hot path: everything that depends on the topic alone is worked out once and
+kept until the topic changes, and the common message costs no dict and no await.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, NoReturn
+
+import msgspec
+
+from cometmq.broker.delays.put import MessagePut, delay_level
+from cometmq.broker.delays.recall import recall_handle
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.parts import Parts
+from cometmq.broker.refusal import Refused
+from cometmq.broker.retries.retry import RetryHandler
+from cometmq.broker.sends.first_sends import FirstSends, SendRequest
+from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.errors import ProtocolError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.hashing import java_hash
+from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol import requests
+from cometmq.protocol.batch import decode_batch
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import answer_template, encode_answer
+from cometmq.protocol.frame import frame_prefix
+from cometmq.protocol.headers import SendMessageHeader
+from cometmq.protocol.ids import UniqueIdGenerator
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    encode_properties,
+    property_finder,
+)
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.store.consume_queue import ConsumeQueue
+
+_find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
+_find_tags: Final = property_finder(p.TAGS)
+_WAIT_NOT: Final = f"{p.WAIT_STORE_MSG_OK}\x01false"
+_DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
+
+
+class _Target:
+    """A topic that messages may be sent to: its queues, opened when first used."""
+
+    __slots__ = ("is_retry", "name", "queue_limit", "queues", "sys_flag", "write_queue_nums")
+
+    def __init__(self, topic: TopicConfig) -> None:
+        self.name = topic.topic_name
+        self.is_retry = names.is_retry_topic(topic.topic_name)
+        self.write_queue_nums = topic.write_queue_nums
+        self.queue_limit = max(topic.write_queue_nums, topic.read_queue_nums)
+        self.sys_flag = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
+        self.queues: list[ConsumeQueue | None] = [None] * self.queue_limit
+
+    def queue_for(self, queue_id: int) -> int:
+        """For a negative id one of the queues that are written to, by chance. Raises Refused for a
+        queue that the topic does not have.
+        """
+        if 0 <= queue_id < self.queue_limit:
+            return queue_id
+        if queue_id >= self.queue_limit:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic [{self.name}] has "
+                f"{self.queue_limit} queues (0..{self.queue_limit - 1})",
+            )
+        if self.write_queue_nums < 1:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"topic[{self.name}] has no queues to write to"
+            )
+        return random.randrange(self.write_queue_nums)
+
+
+class SendHandler:
+    """Serves the sends of one broker. `put_half` stores the half message of a transaction as
+    `MessagePut.put` does others. With `group_commit` answers wait until the disk has the message, unless its sender does not wait. A message for which
+    its topic is made waits until the disk has that, and `announced` returns: `FirstSends`.
+
+    For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        put: MessagePut,
+        put_half: Callable[[IncomingMessage], tuple[int, int]],
+        retry: RetryHandler,
+        announced: Callable[[], Awaitable[None]],
+        group_commit: GroupCommit | None = None,
+    ) -> None:
+        config = parts.config
+        self._config = config
+        self._store = parts.store
+        self._topics = parts.topics
+        self._groups = parts.groups
+        self._put = put
+        self._retry = retry
+        self._put_half = put_half
+        self._group_commit = group_commit
+        self._max_message_size = parts.store.config.max_message_size
+        self._targets: dict[str, _Target] = {}
+        self._announced = announced
+        self._first_sends = FirstSends(self._open_target, self._ready, self.send, parts.tasks)
+        self._unique_ids = UniqueIdGenerator(parts.packed_host[:-4])
+        self._host_hex = parts.packed_host.hex().upper().encode()
+        self._own_properties = {
+            p.CLUSTER: config.broker_cluster_name,
+            p.MSG_REGION: config.region_id,
+            p.TRACE_SWITCH: "true" if config.trace_on else "false",
+        }
+        self._own_properties_text = encode_properties(self._own_properties)
+        self._own_ext = b'"MSG_REGION":%b,"TRACE_ON":"%b",' % (
+            msgspec.json.encode(config.region_id),
+            self._own_properties[p.TRACE_SWITCH].encode(),
+        )
+        # The answer to one message, its places: commit-log offset, queue, queue offset, unique id.
+        self._ext_json = b'%b"msgId":"%b%%016X","queueId":"%%d","queueOffset":"%%d",' % (
+            self._own_ext.replace(b"%", b"%%"),
+            self._host_hex,
+        )
+        self._ext_json += b'"transactionId":"%b"'
+        self._answer = answer_template(self._ext_json)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.SEND_MESSAGE, self.send)
+        handlers.register(requests.SEND_MESSAGE_V2, self.send)
+        handlers.register(requests.SEND_BATCH_MESSAGE, self.send)
+
+    def topic_changed(self, topic: str) -> None:
+        """Forget what was worked out for `topic`."""
+        self._targets.pop(topic, None)
+
+    async def queue_for(self, header: SendMessageHeader) -> int:
+        """The queue that a message goes to, after the checks of a send. Raises Refused."""
+        target = self._targets.get(header.topic)
+        if target is None:
+            target = self._open_target(header)
+            await self._topics.written()
+        return target.queue_for(header.queue_id)
+
+    def send(self, connection: Connection, request: SendRequest) -> None:
+        """Store one message, or a batch of them, and answer where it lies.
+
+        The answer may wait for the disk, or the message for its topic.
+        """
+        header = request.header
+        target = self._targets.get(header.topic)
+        if target is None:
+            if self._must_wait(header):
+                self._first_sends.hold(header.topic, connection, request)
+                return
+            target = self._open_target(header)
+        queue_id = header.queue_id
+        if not 0 <= queue_id < target.queue_limit:
+            queue_id = target.queue_for(queue_id)
+        queue = target.queues[queue_id]
+        if queue is None:
+            queue = target.queues[queue_id] = self._store.queue(target.name, queue_id)
+        if header.batch:  # this field counts, not the code (Java: SendMessageProcessor)
+            self._send_batch(connection, request, header, queue, target.sys_flag)
+            return
+
+        body = request.frame.body
+        if not 0 < len(body) <= self._max_message_size:
+            self._refuse_body(len(body))
+        text = header.properties or ""
+        if len(text) > MAX_PROPERTIES_LENGTH:
+            self._refuse_properties(len(text))
+        # Substrings first: only a message that may be special pays for a closer look.
+        if (
+            "DELAY" in text
+            or "TIMER_D" in text
+            or "TRAN_MSG" in text
+            or "CLUSTER\x01" in text
+            or "POP_CK\x01" in text
+            or target.is_retry
+        ):
+            self._send_special(connection, request, header, target, queue_id)
+            return
+        properties, unique_id, tags_code = self._stored_properties(text)
+        queue_offset, physical_offset = self._store.append(
+            queue,
+            body,
+            properties,
+            tags_code,
+            header.born_timestamp,
+            connection.packed_peer,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        # What a client gave as id may be anything, so it may have to be escaped.
+        quotable = unique_id.encode() if unique_id.isalnum() else _quoted(unique_id)[1:-1]
+        if self._group_commit is None:
+            answer = self._answer % (
+                physical_offset,
+                queue_id,
+                queue_offset,
+                quotable,
+                request.opaque,
+            )
+            connection.reply_encoded(request, frame_prefix(len(answer), 0) + answer)
+            return
+        ext_json = self._ext_json % (physical_offset, queue_id, queue_offset, quotable)
+        self._acknowledge(connection, request, header, ext_json)
+
+    def _acknowledge(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        header: SendMessageHeader,
+        ext_json: bytes,
+    ) -> None:
+        """Answer a send whose messages are the last in the log."""
+        if self._group_commit is None or _WAIT_NOT in (header.properties or ""):
+            connection.reply_encoded(request, encode_answer(request.opaque, ext_json))
+            return
+        self._group_commit.answer_when_flushed(
+            self._store.commit_log.end, connection, request, ext_json
+        )
+
+    def _stored_properties(self, text: str) -> tuple[bytes, str, int]:
+        """The properties as they are stored, the unique id and the tags code."""
+        unique_id = _find_unique_id(text)
+        tags = _find_tags(text)
+        if text and not text.endswith(PROPERTY_SEPARATOR):
+            text += PROPERTY_SEPARATOR
+        if unique_id is None:
+            unique_id = self._unique_ids.next()
+            text += encode_properties({p.UNIQ_CLIENT_MESSAGE_ID: unique_id})
+        stored = (text + self._own_properties_text).encode()
+        if len(stored) > MAX_PROPERTIES_LENGTH:
+            self._refuse_properties(len(stored))
+        return stored, unique_id, java_hash(tags) if tags else 0
+
+    def _send_special(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        header: SendMessageHeader,
+        target: _Target,
+        queue_id: int,
+    ) -> None:
+        """As `send`, for a message that is delayed, retried or half of a transaction."""
+        properties = decode_properties(header.properties or "")
+        # What was popped from one topic and is sent to another is not popped there.
+        properties.pop(p.POP_CK, None)
+        unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
+        if unique_id is None:
+            unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._unique_ids.next()
+        properties.update(self._own_properties)
+        message = IncomingMessage(
+            target.name,
+            queue_id,
+            request.frame.body,
+            properties,
+            header.born_timestamp,
+            connection.packed_peer,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if target.is_retry:
+            unwritten = self._retry.redirect(message, header.max_reconsume_times, request.version)
+            if unwritten is not None:
+                self._first_sends.hold(unwritten, connection, request)
+                return
+        if self._is_half(message):
+            queue_offset, physical_offset = self._put_half(message)
+        else:
+            queue_offset, physical_offset = self._put.put(message)
+        handle = recall_handle(message, self._config.broker_name)
+        self._acknowledge(
+            connection,
+            request,
+            header,
+            b'%b"msgId":"%b%016X","queueId":"%d","queueOffset":"%d",%b"transactionId":%b'
+            % (
+                self._own_ext,
+                self._host_hex,
+                physical_offset,
+                queue_id,
+                queue_offset,
+                b'"recallHandle":"%b",' % handle.encode() if handle else b"",
+                _quoted(unique_id),
+            ),
+        )
+
+    def _is_half(self, message: IncomingMessage) -> bool:
+        if message.properties.get(p.TRANSACTION_PREPARED, "").lower() != "true":
+            return False
+        # A retry by a client before 4.6.1, which leaves the property in.
+        return not (message.reconsume_times > 0 and delay_level(message.properties) > 0)
+
+    def _send_batch(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        header: SendMessageHeader,
+        queue: ConsumeQueue,
+        topic_sys_flag: int,
+    ) -> None:
+        body = request.frame.body
+        if not 0 < len(body) <= self._max_message_size:
+            self._refuse_body(len(body))
+        if len(header.properties or "") > MAX_PROPERTIES_LENGTH:
+            self._refuse_properties(len(header.properties or ""))
+        if names.is_retry_topic(header.topic):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group [{header.topic}]",
+            )
+        try:
+            entries = decode_batch(body)
+        except ProtocolError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        tags_codes = []
+        for entry in entries:
+            properties = entry.properties.decode("utf-8", "replace")
+            self._refuse_special(properties)
+            if not entry.body:
+                self._refuse_body(0)
+            tags = _find_tags(properties)
+            tags_codes.append(java_hash(tags) if tags else 0)
+        first_queue_offset, physical_offsets = self._store.append_batch(
+            queue,
+            entries,
+            tags_codes,
+            header.born_timestamp,
+            connection.packed_peer,
+            sys_flag=header.sys_flag | topic_sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        unique_id = _find_unique_id(header.properties or "")
+        self._acknowledge(
+            connection,
+            request,
+            header,
+            # No batchUniqId: it tells a Java client that the batch lies in one record.
+            b'%b"msgId":"%b","queueId":"%d","queueOffset":"%d"%b'
+            % (
+                self._own_ext,
+                b",".join(b"%b%016X" % (self._host_hex, offset) for offset in physical_offsets),
+                queue.queue_id,
+                first_queue_offset,
+                b"" if unique_id is None else b',"transactionId":%b' % _quoted(unique_id),
+            ),
+        )
+
+    def _refuse_special(self, text: str) -> None:
+        """A message of a batch has neither delay nor transaction (Java: MessageBatch)."""
+        if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG" in text:
+            for name, value in decode_properties(text).items():
+                delayed = name in _DELAY_PROPERTIES or (name == p.DELAY_TIME_LEVEL and value != "0")
+                if delayed or (name == p.TRANSACTION_PREPARED and value == "true"):
+                    raise Refused(
+                        ResponseCode.MESSAGE_ILLEGAL,
+                        f"property {name}={value}: a batch carries no delayed or transactional "
+                        "messages; send them one by one",
+                    )
+
+    def _open_target(self, header: SendMessageHeader) -> _Target:
+        """Check all that depends on the topic, in Java's order, making the topic if allowed."""
+        name = header.topic
+        if fault := names.topic_fault(name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if name in names.FORBIDDEN_SEND_TOPICS or name == names.TIMER_TOPIC:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+            )
+        topic = self._topics.create_on_send(
+            name, header.default_topic, header.default_topic_queue_nums
+        )
+        if names.is_retry_topic(name):
+            group = name.removeprefix(names.RETRY_PREFIX)
+            if self._groups.find(group) is None:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(group)
+                )
+            topic = topic or self._topics.create_for_group(name, 1)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! It is made on the first send only "
+                f"when autoCreateTopicEnable is true and {header.default_topic} may be inherited",
+            )
+        # A topic's own permission only steers routes: senders that have an old one are still served.
+        if topic.order and not self._config.broker_permission & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending message is forbidden: "
+                f"brokerPermission is {self._config.broker_permission}",
+            )
+        target = _Target(topic)
+        if name not in self._first_sends:
+            self._targets[name] = target
+        return target
+
+    def _refuse_properties(self, length: int) -> NoReturn:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message's properties take {length} bytes, the limit is "
+            f"{MAX_PROPERTIES_LENGTH}, those of the broker included",
+        )
+
+    def _must_wait(self, header: SendMessageHeader) -> bool:
+        """Whether the topic is not there yet, or others wait for it."""
+        name = header.topic
+        if name in self._first_sends:
+            return self._first_sends.serving != name
+        if self._topics.get(name) is not None and self._topics.is_written(name):
+            return False
+        if fault := names.topic_fault(name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        return True
+
+    async def _ready(self) -> None:
+        await self._topics.written()
+        await self._announced()
+
+    def _refuse_body(self, length: int) -> NoReturn:
+        if length == 0:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "the message body is empty; send at least one byte"
+            )
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message body has {length} bytes, the limit is {self._max_message_size} "
+            "(maxMessageSize)",
+        )
+
+
+def _quoted(text: str) -> bytes:
+    """`text` as a JSON string."""
+    # Unique ids are hex digits; a client may have put anything else there.
+    return b'"%b"' % text.encode() if text.isalnum() else msgspec.json.encode(text)

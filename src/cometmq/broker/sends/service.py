@@ -1,0 +1,47 @@
+"""Serve sends and replies."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.parts import Parts, Service
+from cometmq.broker.retries.retry import RetryHandler
+from cometmq.broker.sends.reply import ReplyHandler
+from cometmq.broker.sends.send import SendHandler
+from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.model.topic import TopicConfig
+
+
+class Sends(Service):
+    """`put_half` stores half messages; `announced` returns when name servers know all topics."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        put: MessagePut,
+        put_half: Callable[[IncomingMessage], tuple[int, int]],
+        retry: RetryHandler,
+        announced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._parts = parts
+        self._handler = SendHandler(parts, put, put_half, retry, announced, _group_commit(parts))
+
+    async def open(self) -> None:
+        parts, handler = self._parts, self._handler
+        parts.topics.on_change.append(self._topics_changed)
+        parts.topics.on_remove.append(handler.topic_changed)
+        handler.register(parts.handlers)
+        ReplyHandler(parts, handler).register(parts.handlers)
+
+    def _topics_changed(self, topics: list[TopicConfig]) -> None:
+        for topic in topics:
+            self._handler.topic_changed(topic.topic_name)
+
+
+def _group_commit(parts: Parts) -> GroupCommit | None:
+    config = parts.store.config
+    if config.flush_disk_type != "SYNC_FLUSH":
+        return None
+    return GroupCommit(parts.flusher, config.sync_flush_timeout / 1000, parts.tasks)

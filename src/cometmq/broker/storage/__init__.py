@@ -1,0 +1,1 @@
+"""Look after the store while the broker runs: flush, index, query, clean."""

@@ -1,0 +1,106 @@
+"""When the store is cleaned, and the requests that ask for it (Java: CleanCommitLogService,
+AdminBrokerProcessor): codes 306, 316 and 329.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from cometmq.broker.topics.topics import TopicManager
+from cometmq.model import names
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.tasks import TaskOwner
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+_FIRST_RUN_S: Final = 60.0
+
+
+class CleaningTimer:
+    """Runs the store's cleaner every cleanResourceInterval; files are deleted beside the loop.
+
+    For the loop's thread only.
+    """
+
+    def __init__(self, store: MessageStore, tasks: TaskOwner) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="clean-store")
+
+    def start(self) -> None:
+        self._store.cleaner.say_surprises()
+        # Java waits a minute; a disk that is full at the start should be known sooner.
+        first_s = min(_FIRST_RUN_S, self._period_s())
+        self._tasks.every(self._period_s, self.run, "clean-store", first_s=first_s)
+
+    def _period_s(self) -> float:
+        return self._store.config.clean_resource_interval / 1000
+
+    async def run(self) -> None:
+        """One run of the cleaner."""
+        loop = asyncio.get_running_loop()
+        for work in self._store.cleaner.run():
+            if work.pause_ms:
+                await asyncio.sleep(work.pause_ms / 1000)
+            await loop.run_in_executor(self._executor, work.do)
+
+    def close(self) -> None:
+        """Wait for the deletion under way; the timer ends with its task."""
+        self._executor.shutdown(wait=True)
+
+
+class CleaningHandlers:
+    """Serves the requests by which operators have the store cleaned at once."""
+
+    def __init__(self, store: MessageStore, topics: TopicManager) -> None:
+        self._store = store
+        self._topics = topics
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log)
+        handlers.register(requests.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_consume_queue)
+        handlers.register(requests.CLEAN_UNUSED_TOPIC, self.clean_unused_topic)
+
+    def delete_expired_commit_log(
+        self, connection: Connection, _: Request[NoHeader]
+    ) -> RemotingCommand:
+        """Expired files go in the next runs of the cleaner, whatever the hour."""
+        log.info("deletion of expired files was asked for", peer=connection.peer)
+        self._store.cleaner.delete_manually()
+        return response(ResponseCode.SUCCESS)
+
+    def clean_expired_consume_queue(
+        self, connection: Connection, _: Request[NoHeader]
+    ) -> RemotingCommand:
+        """Remove queues without messages; those of topics that exist keep their offsets."""
+        removed = self._store.cleaner.remove_queues_without_messages(self._retained())
+        self._tell(connection, {topic for topic, _ in removed})
+        return response(ResponseCode.SUCCESS)
+
+    def clean_unused_topic(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """Remove the queues of topics that have no configuration."""
+        unused = self._store.topics().keys() - self._retained()
+        self._store.delete_topics(unused)
+        self._tell(connection, unused)
+        return response(ResponseCode.SUCCESS)
+
+    def _retained(self) -> set[str]:
+        """Topics that exist, and those that the broker itself may need again."""
+        known = set(self._topics.table.topic_config_table)
+        return known | {topic for topic in self._store.topics() if names.is_system_topic(topic)}
+
+    def _tell(self, connection: Connection, topics: Iterable[str]) -> None:
+        log.info("queues removed on request", peer=connection.peer, topics=sorted(topics))
+        for topic in topics:
+            self._topics.queues_removed(topic)

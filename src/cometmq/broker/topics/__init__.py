@@ -1,0 +1,1 @@
+"""Keep the table of topics and the journal of its changes, and limit how fast it grows."""

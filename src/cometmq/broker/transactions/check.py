@@ -1,0 +1,126 @@
+"""Decide which producers are asked what became of their transactions (Java:
+TransactionalMessageServiceImpl.check).
+
+Time is passed in; `service.py` asks a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.transactions.half_message import HalfMessage, read_half
+from cometmq.broker.transactions.transactions import Transactions
+from cometmq.errors import MessageIllegalError, StoreError
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+_HOUR_MS: Final = 3_600_000
+
+# Puts the question to a member of the message's group; returns the bytes sent, 0 if nobody is there.
+Ask = Callable[[HalfMessage], int]
+
+
+class TransactionChecker:
+    """The rules of a round of checks. For the loop's thread only.
+
+    `busy` says that no member of a group takes further questions just now; `ask` puts one.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        transactions: Transactions,
+        busy: Callable[[str], bool],
+        ask: Ask,
+    ) -> None:
+        self._store = store
+        self._transactions = transactions
+        self._table = transactions.table
+        self._max_times = config.transaction_check_max
+        self._timeout_ms = config.transaction_time_out
+        self._busy = busy
+        self._ask = ask
+        self.asked_count = 0
+        self.failed_count = 0
+        # Behind the last copy that was replaced by another one in this round.
+        self._replaced_end = 0
+
+    def check(self, first: int, now_ms: int) -> int:
+        """Ask for the transaction, or give it up; returns the bytes sent.
+
+        What the store refuses is repeated in the next round.
+        """
+        newest = self._table.newest(first)
+        if newest is None:
+            return 0
+        half = read_half(self._store, newest)
+        if half is None:
+            self._transactions.lost(first)
+            return 0
+        try:
+            return self._check(half, now_ms)
+        except StoreError as error:
+            self.failed_count += 1
+            log.debug("transaction not checked", half_queue_offset=newest, reason=str(error))
+            self._table.ask_at(first, now_ms)
+            return 0
+
+    def _check(self, half: HalfMessage, now_ms: int) -> int:
+        if reason := self._hopeless(half, now_ms):
+            self._transactions.give_up(half, reason)
+            return 0
+        assert half.group is not None, "what names none is hopeless"
+        if self._busy(half.group):
+            self._table.ask_at(half.first_offset, now_ms)
+            return 0
+        try:
+            copy = self._transactions.copy(half, check_times=half.check_times + 1)
+        except MessageIllegalError as error:
+            # There is no room to count its checks, and no later round will find some.
+            self._transactions.give_up(half, str(error))
+            return 0
+        self._replaced_end = max(self._replaced_end, half.record.queue_offset + 1)
+        self._table.ask_at(half.first_offset, now_ms)
+        sent = self._ask(copy)
+        self.asked_count += sent > 0
+        return sent
+
+    def _hopeless(self, half: HalfMessage, now_ms: int) -> str | None:
+        if half.fault is not None:
+            return half.fault
+        if half.check_times >= self._max_times:
+            return f"checked {half.check_times} times, the limit is transactionCheckMax"
+        max_age_ms = self._store.config.file_reserved_time * _HOUR_MS
+        if self._transactions.age_ms(half, now_ms) > max_age_ms:
+            return "older than fileReservedTime"
+        return None
+
+    def catch_up(self, count: int) -> bool:
+        """Copy up to `count` messages that were not due but lie in front of one that was, so that
+        the consumed offset passes what was replaced; False when none is left.
+
+        Java does the same with what is within its immunity time.
+        """
+        end = self._replaced_end
+        for _ in range(count):
+            newest = self._table.low_offset(end)
+            if newest >= end:
+                self._replaced_end = 0
+                return False
+            half = read_half(self._store, newest)
+            if half is None:
+                self._transactions.lost(self._table.first_of(newest))
+                continue
+            try:
+                self._transactions.copy(half)
+            except StoreError as error:
+                # The offset stays behind it until it is due, and nothing else depends on that.
+                log.debug("half message not copied", offset=newest, reason=str(error))
+                return False
+        return True

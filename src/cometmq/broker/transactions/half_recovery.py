@@ -1,0 +1,159 @@
+"""Which transactions are unresolved after a start, read from the log alone.
+
+Java: TransactionalMessageServiceImpl.check, fillOpRemoveMap. The offsets of CID_RMQ_SYS_TRANS say
+where to begin in the half queue and in the op queue. Op records are written in batches, so what was
+decided in the last seconds before a kill may be in none: what was committed or given up is then found
+by its record, which names its half message; what was rolled back is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from cometmq.broker.storage.log_glance import glances
+from cometmq.broker.transactions.half_message import (
+    HALF_QUEUE_ID,
+    HalfMessage,
+    half_message,
+    read_half,
+)
+from cometmq.broker.transactions.half_table import HalfTable
+from cometmq.broker.transactions.op_queue import REMOVE_TAG, OpQueue, may_be_part, named_offsets
+from cometmq.errors import ProtocolError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from cometmq.protocol.properties import find_property
+from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+_OP_QUEUE_ID: Final = HALF_QUEUE_ID
+
+
+class HalfRecovery:
+    """Fills `table` and `ops` once, before anything is put. `timeout_ms` is transactionTimeOut, and
+    by `ahead_ms` the broker's clock is ahead of the machine's.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        table: HalfTable,
+        ops: OpQueue,
+        timeout_ms: int,
+        ahead_ms: int,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._ops = ops
+        self._timeout_ms = timeout_ms
+        self._ahead_ms = ahead_ms
+        self._named: set[int] = set()
+        self._ended: set[int] = set()
+
+    def run(self, half_offset: int, op_offset: int) -> None:
+        """Read both queues from these offsets, -1 for their beginning."""
+        self._read_ops(op_offset)
+        for half in self._halves(half_offset):
+            self._found(half)
+        found_ended = self._find_ended() if self._table else 0
+        log.info("transactions found", unresolved=len(self._table), ended_without_op=found_ended)
+
+    def _read_ops(self, start: int) -> None:
+        last_position = None
+        for record in _records(self._store, names.TRANS_OP_HALF_TOPIC, _OP_QUEUE_ID, start):
+            offsets: list[int] = []
+            if find_property(record.properties, p.TAGS) == REMOVE_TAG:
+                offsets = named_offsets(record.body)
+            self._named.update(offsets)
+            self._ops.found(record.queue_offset, offsets)
+            if not may_be_part(offsets):
+                last_position = record.physical_offset
+            elif last_position is None:
+                last_position = 0
+        if last_position is not None:
+            self._ops.last_position = last_position
+
+    def _halves(self, start: int) -> Iterator[HalfMessage]:
+        for record in _records(self._store, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, start):
+            yield half_message(record)
+
+    def _found(self, half: HalfMessage) -> None:
+        first, offset = half.first_offset, half.record.queue_offset
+        if first in self._ended:
+            return
+        known = self._table.newest(first) is not None
+        if offset in self._named or first in self._named:
+            self._ended.add(first)
+            if known:
+                self._table.resolve(first)
+        elif known:
+            # A copy replaces what it is a copy of, whether or not the consumed offset tells.
+            self._table.move(first, offset)
+        else:
+            self._table.add(offset, half.due_ms(self._ahead_ms, self._timeout_ms), first)
+
+    def _find_ended(self) -> int:
+        """Resolve what was committed or given up behind the last op record."""
+        oldest = read_half(self._store, self._table.low_offset(0))
+        start = max(self._ops.last_position, oldest.record.physical_offset if oldest else 0)
+        count = 0
+        for glance in glances(self._store.commit_log, start):
+            # The log's first record may be a half message: a commit may well name offset 0.
+            if glance.origin <= 0 and glance.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
+                continue
+            half = self._origin(glance.offset, glance.origin)
+            newest = None if half is None else self._table.newest(half.first_offset)
+            if half is not None and newest is not None:
+                self._table.resolve(half.first_offset)
+                self._ops.add(sorted({newest, half.record.queue_offset}))
+                count += 1
+        return count
+
+    def _origin(self, offset: int, origin: int) -> HalfMessage | None:
+        """The half message that the record at `offset` was made from."""
+        half = _record_at(self._store, origin)
+        if half is None or half.topic != names.TRANS_HALF_TOPIC:
+            return None
+        ended = _record_at(self._store, offset)
+        if ended is None:
+            return None
+        for name in (p.UNIQ_CLIENT_MESSAGE_ID, p.PRODUCER_GROUP):
+            if find_property(half.properties, name) != find_property(ended.properties, name):
+                return None
+        return half_message(half)
+
+
+def _records(store: MessageStore, topic: str, queue_id: int, start: int) -> Iterator[StoredRecord]:
+    """The messages of a queue that the log still has, from offset `start` on."""
+    queue = store.queues.find(topic, queue_id)
+    if queue is None:
+        return
+    for offset in range(max(start, queue.min_offset), queue.next_offset):
+        record = _record_of_unit(store, queue, offset)
+        if record is not None and record.topic == topic:
+            yield record
+
+
+def _record_of_unit(store: MessageStore, queue: ConsumeQueue, offset: int) -> StoredRecord | None:
+    unit = store.mender.unit(queue, offset)
+    if unit is None or unit.size == PLACEHOLDER_SIZE:
+        return None
+    return _record_at(store, unit.physical_offset)
+
+
+def _record_at(store: MessageStore, physical_offset: int) -> StoredRecord | None:
+    data = store.record_at(physical_offset)
+    if data is None:
+        return None
+    try:
+        record = decode_record(data)
+    except ProtocolError:  # no record begins there
+        return None
+    return record if record.physical_offset == physical_offset else None

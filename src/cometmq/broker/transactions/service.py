@@ -1,0 +1,191 @@
+"""Ask producers from time to time what became of their transactions, and write progress down.
+
+Java: TransactionalMessageCheckService, AbstractTransactionalMessageCheckListener. The rules are in
+`check.py`; they are applied to a few messages in each turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from cometmq.broker.parts import Parts, Service
+from cometmq.broker.transactions.check import TransactionChecker
+from cometmq.broker.transactions.half_message import HalfMessage
+from cometmq.broker.transactions.transactions import Put, Transactions
+from cometmq.errors import ConnectionLostError, StoreError
+from cometmq.model import properties as p
+from cometmq.protocol import requests
+from cometmq.protocol.headers import CheckTransactionStateRequestHeader
+from cometmq.protocol.ids import encode_offset_id
+from cometmq.protocol.record import encode_record
+from cometmq.remoting.connection import Connection
+
+log = structlog.get_logger(__name__)
+
+# Between two turns of the loop: a few milliseconds of work, and what a peer may get in one write.
+_CHECKS_PER_TURN: Final = 64
+_BYTES_PER_TURN: Final = 1024 * 1024
+_PUBLISH_PERIOD_S: Final = 1.0
+
+
+class TransactionService(Service):
+    """Knows when transactions are checked and progress is written. `put` stores what is committed.
+
+    For the loop's thread only.
+    """
+
+    def __init__(self, parts: Parts, put: Put) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._clients = parts.clients
+        self._tasks = parts.tasks
+        self._transactions = transactions = Transactions(
+            parts.config,
+            parts.store,
+            parts.topics,
+            parts.offsets,
+            put,
+            parts.clock,
+            parts.packed_host,
+        )
+        self._checker = TransactionChecker(
+            parts.config, parts.store, transactions, self._is_busy, self._ask
+        )
+        self._turn = 0
+        self.prepare = transactions.prepare
+
+    @property
+    def unresolved_count(self) -> int:
+        """How many half messages have no verdict."""
+        return self._transactions.unresolved_count
+
+    @property
+    def asked_count(self) -> int:
+        """How many questions were put to producers since the start."""
+        return self._checker.asked_count
+
+    async def open(self) -> None:
+        """Find out what is unresolved."""
+        self._transactions.open()
+        self._transactions.register(self._parts.handlers)
+
+    def start(self) -> None:
+        config = self._config
+        self._tasks.every(
+            config.transaction_check_interval / 1000, self._round, "check-transactions"
+        )
+        self._tasks.every(
+            config.transaction_op_batch_interval / 1000, self._transactions.flush_ops, "flush-ops"
+        )
+        self._tasks.every(
+            _PUBLISH_PERIOD_S, self._transactions.publish_progress, "transaction-offsets"
+        )
+
+    def roll(self, end_place: int) -> int:
+        """Copy some of what is unresolved in front of a commit-log offset; see `Cleaner.on_expiring`."""
+        return self._transactions.roll(end_place, _CHECKS_PER_TURN)
+
+    def close(self) -> None:
+        """Write progress down."""
+        try:
+            self._transactions.close()
+        except StoreError as error:
+            # The log tells the next start what ended since the offsets were written.
+            log.warning("transaction offsets not saved", reason=str(error))
+
+    async def _round(self) -> None:
+        now_ms = self._parts.clock.now_ms()
+        table = self._transactions.table
+        due = table.take_due(now_ms)
+        if not due:
+            return
+        checker = self._checker
+        sent, asked, failed = 0, checker.asked_count, checker.failed_count
+        for count, first in enumerate(due, 1):
+            sent += checker.check(first, now_ms)
+            if count % _CHECKS_PER_TURN == 0 or sent >= _BYTES_PER_TURN:
+                sent = 0
+                await asyncio.sleep(0)
+        behind = True
+        while behind:
+            behind = checker.catch_up(_CHECKS_PER_TURN)
+            await asyncio.sleep(0)
+        failed = checker.failed_count - failed
+        report = log.warning if failed else log.info
+        report(
+            "transactions checked",
+            due=len(due),
+            asked=checker.asked_count - asked,
+            refused_by_store=failed,
+            unresolved=len(table),
+        )
+
+    # -- producers --
+
+    def _live(self, group: str) -> list[Connection]:
+        members = self._clients.producers(group)
+        return [member.connection for member in members if not member.connection.closed]
+
+    def _is_busy(self, group: str) -> bool:
+        live = self._live(group)
+        return bool(live) and all(connection.congested for connection in live)
+
+    def _ask(self, half: HalfMessage) -> int:
+        assert half.group is not None
+        live = [c for c in self._live(half.group) if not c.congested]
+        if not live:
+            log.debug("no producer to ask", group=half.group)
+            return 0
+        # Members take turns, as in Java: one that cannot answer delays nobody for long.
+        self._turn += 1
+        connection = live[self._turn % len(live)]
+        body = _record_for_producer(half)
+        try:
+            connection.send_oneway(
+                requests.CHECK_TRANSACTION_STATE.command(
+                    _question(half, self._config.broker_name), body
+                )
+            )
+        except ConnectionLostError:
+            return 0
+        return len(body)
+
+
+def _question(half: HalfMessage, broker_name: str) -> CheckTransactionStateRequestHeader:
+    record = half.record
+    unique_id = half.properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
+    return CheckTransactionStateRequestHeader(
+        topic=record.topic,
+        tran_state_table_offset=record.queue_offset,
+        commit_log_offset=record.physical_offset,
+        msg_id=unique_id,
+        transaction_id=unique_id,
+        offset_msg_id=encode_offset_id(record.store_host, record.physical_offset),
+        broker_name=broker_name,
+    )
+
+
+def _record_for_producer(half: HalfMessage) -> bytes:
+    """The half message as a record of the topic and queue that it is meant for."""
+    record = half.record
+    assert half.real_topic is not None
+    assert half.real_queue_id is not None
+    return encode_record(
+        topic=half.real_topic.encode(),
+        body=record.body,
+        properties=record.properties.encode(),
+        queue_id=half.real_queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_timestamp=record.store_timestamp,
+        store_host=record.store_host,
+        flag=record.flag,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )

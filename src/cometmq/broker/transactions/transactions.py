@@ -1,0 +1,466 @@
+"""Transactional messages: half messages, their end, and what survives of both.
+
+Java: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransactionProcessor. A half
+message lies in the half topic until its producer says what becomes of it. A commit appends it to its
+real topic; commit and rollback are then noted in the op topic (see `op_queue`). What has no verdict
+is asked for (see `check.py` and `service.py`).
+
+Unlike Java's, this broker knows which half messages are unresolved, so a verdict that comes again
+changes nothing, and a message whose check fails holds up no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import structlog
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.refusal import Refused
+from cometmq.broker.topics.topics import TopicManager
+from cometmq.broker.transactions.half_message import (
+    HALF_QUEUE_ID,
+    HalfMessage,
+    due_ms,
+    half_message,
+    read_half,
+)
+from cometmq.broker.transactions.half_recovery import HalfRecovery
+from cometmq.broker.transactions.half_table import HalfTable
+from cometmq.broker.transactions.op_queue import OpQueue
+from cometmq.errors import MessageIllegalError, ProtocolError, StoreError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.model.route import MASTER_ID
+from cometmq.model.sysflag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NOT,
+    TRANSACTION_ROLLBACK,
+)
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.headers import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.record import decode_record
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock, ahead_ms
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+# Stores a message, perhaps delayed; returns queue offset and commit-log offset.
+Put = Callable[[IncomingMessage], tuple[int, int]]
+
+_GROUP: Final = names.TRANSACTION_GROUP
+_VERDICTS: Final = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, TRANSACTION_NOT)
+_DELAYS: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
+# After a kill the log is read from the last op record on. So much of it takes about a second.
+_MAX_UNMARKED_BYTES: Final = 256 * 1024 * 1024
+# Of those that were given up, so many are told from those that ended.
+_MAX_GIVEN_UP: Final = 10_000
+
+
+class _Progress(NamedTuple):
+    """Consumed offsets of both queues; true once the log is on disk up to `log_end`."""
+
+    half_offset: int
+    op_offset: int
+    log_end: int
+
+
+class Transactions:
+    """The half messages of one broker. `put` stores what was committed; `host` is the broker's packed
+    address, for the records it writes.
+
+    `open` when the store is open, before anything is put. For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicManager,
+        offsets: ConsumerOffsetManager,
+        put: Put,
+        clock: Clock,
+        host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._put = put
+        self._clock = clock
+        self._timeout_ms = config.transaction_time_out
+        self.table = HalfTable()
+        self.ops = OpQueue(store, clock, host, config.transaction_op_msg_max_size)
+        self._given_up: dict[int, None] = {}
+        self._unpublished: _Progress | None = None
+        self.committed_count = 0
+        self.rolled_back_count = 0
+        self.given_up_count = 0
+
+    @property
+    def unresolved_count(self) -> int:
+        """How many half messages have no verdict."""
+        return len(self.table)
+
+    def open(self) -> None:
+        """Find out what is unresolved."""
+        half_offset = self._offsets.query(_GROUP, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        op_offset = self._offsets.query(_GROUP, names.TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID)
+        recovery = HalfRecovery(
+            self._store, self.table, self.ops, self._timeout_ms, ahead_ms(self._clock)
+        )
+        with self._store.mender.patiently():
+            recovery.run(half_offset, op_offset)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.END_TRANSACTION, self._on_end_transaction)
+        handlers.register(requests.RESUME_CHECK_HALF_MESSAGE, self._on_resume)
+
+    # -- the way of a transaction --
+
+    def prepare(self, message: IncomingMessage) -> tuple[int, int]:
+        """Store a half message; returns its queue offset in the half topic and its log offset.
+
+        Raises Refused, or as the store does; nothing is then stored.
+        """
+        self._check_half(message)
+        unique_id = message.properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
+        if unique_id:
+            message.properties[p.TRANSACTION_ID] = unique_id
+        # It would take this message for a copy of another one.
+        message.properties.pop(p.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
+        message.move_to(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        # Without the bits: the store keeps what has them out of the consume queues.
+        message.sys_flag &= ~TRANSACTION_MASK
+        now_ms = self._clock.now_ms()
+        place = message.append_to(self._store, now_ms=now_ms)
+        sent_ms = message.born_timestamp + ahead_ms(self._clock)
+        self.table.add(
+            place[0],
+            due_ms(message.properties, min(sent_ms, now_ms), self._timeout_ms),
+        )
+        return place
+
+    def end(self, header: EndTransactionRequestHeader) -> None:
+        """Commit or roll back. What has ended already stays as it is.
+
+        Raises Refused with Java's codes, or as the store does; the message is then asked for later.
+        """
+        half = self._prepared(header)
+        if not header.from_transaction_check and half.ends_too_late(
+            self._clock.now_ms(), ahead_ms(self._clock), self._timeout_ms
+        ):
+            raise Refused(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"the verdict came later than {p.CHECK_IMMUNITY_TIME_IN_SECONDS}="
+                f"{half.properties[p.CHECK_IMMUNITY_TIME_IN_SECONDS]} allows; the broker will ask",
+            )
+        if half.group != header.producer_group:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The producer group wrong: {header.producer_group} ends what {half.group} sent",
+            )
+        if self.table.newest(half.first_offset) is None:
+            self._refuse_if_given_up(half)
+            log.debug("transaction ended again", unique_id=header.msg_id)
+        elif header.commit_or_rollback == TRANSACTION_COMMIT:
+            self._commit(half)
+            self.committed_count += 1
+            self._ended(half)
+        else:
+            self.rolled_back_count += 1
+            self._ended(half)
+
+    def age_ms(self, half: HalfMessage, now_ms: int) -> int:
+        """How long ago a half message was sent."""
+        return now_ms - half.sent_ms(ahead_ms(self._clock))
+
+    def resume(self, offset_msg_id: str) -> None:
+        """Ask for a half message from the beginning again, most of all for one that was given up.
+
+        Raises Refused when the id names no such message, or one that has ended.
+        """
+        half = self._resumable(offset_msg_id)
+        if half.record.topic == names.TRANS_HALF_TOPIC:
+            newest = self.table.newest(half.first_offset)
+            current = read_half(self._store, newest) if newest is not None else None
+            if current is None:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the transaction of {offset_msg_id} has ended; one that was given up is "
+                    f"resumed by the id of its copy in {names.TRANS_CHECK_MAX_TIME_TOPIC}",
+                )
+            self.copy(current, check_times=0)
+            return
+        properties = {**half.properties, p.TRANSACTION_CHECK_TIMES: "0"}
+        # The offset is that of a transaction which counts as ended.
+        properties.pop(p.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
+        again = IncomingMessage.again(half.record, properties)
+        again.topic, again.queue_id = names.TRANS_HALF_TOPIC, HALF_QUEUE_ID
+        self.table.add(again.append_to(self._store)[0], self._clock.now_ms())
+        log.info("half message resumed", offset_msg_id=offset_msg_id, topic=half.real_topic)
+
+    # -- for the check --
+
+    def copy(self, half: HalfMessage, *, check_times: int | None = None) -> HalfMessage:
+        """Append an unresolved message to the half topic once more, and go on with that copy.
+
+        Raises as the store does; the old copy then stays.
+        """
+        properties = {
+            **half.properties,
+            p.TRANSACTION_PREPARED_QUEUE_OFFSET: str(half.first_offset),
+        }
+        if check_times is not None:
+            properties[p.TRANSACTION_CHECK_TIMES] = str(check_times)
+        place = IncomingMessage.again(half.record, properties).append_to(self._store)
+        self.table.move(half.first_offset, place[0])
+        copy = read_half(self._store, place[0])
+        assert copy is not None, "it was just stored"
+        return copy
+
+    def give_up(self, half: HalfMessage, reason: str) -> None:
+        """Move a message that nobody decides to where it can be listed. Raises as the store does, and
+        as long as the disk does not have the topic that it moves to.
+        """
+        topic = self._topics.create_for_group(names.TRANS_CHECK_MAX_TIME_TOPIC, 1)
+        if not self._topics.is_written(topic.topic_name):
+            raise StoreError(f"the topic {topic.topic_name} is not written yet")
+        discarded = IncomingMessage.again(half.record, half.properties)
+        discarded.topic, discarded.queue_id = topic.topic_name, 0
+        discarded.prepared_transaction_offset = half.record.physical_offset
+        discarded.append_to(self._store)
+        self.given_up_count += 1
+        self._given_up[half.first_offset] = None
+        if len(self._given_up) > _MAX_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
+        self._ended(half)
+        log.error(
+            "half message given up",
+            reason=reason,
+            topic=half.real_topic,
+            group=half.group,
+            unique_id=half.properties.get(p.UNIQ_CLIENT_MESSAGE_ID),
+            moved_to=topic.topic_name,
+        )
+
+    def lost(self, first: int) -> None:
+        """The log holds the message no more: nothing can be done with it."""
+        newest = self.table.newest(first)
+        assert newest is not None
+        log.error("half message lost: the log has it no more", half_queue_offset=newest)
+        self.table.resolve(first)
+        self.ops.add([newest])
+
+    def roll(self, end_place: int, limit: int) -> int:
+        """Copy up to `limit` unresolved messages in front of the commit-log offset `end_place`, before
+        that part of the log goes; 0 when none is there. Raises as the store does.
+        """
+        for count in range(limit):
+            newest = self.table.low_offset(-1)
+            half = read_half(self._store, newest) if newest >= 0 else None
+            if half is not None:
+                if half.record.physical_offset >= end_place:
+                    return count
+                try:
+                    self.copy(half)
+                except MessageIllegalError as error:
+                    # There is no room to say what it is a copy of.
+                    self.give_up(half, str(error))
+            elif newest >= 0:
+                self.lost(self.table.first_of(newest))
+            else:
+                return count
+        return limit
+
+    # -- what survives --
+
+    def flush_ops(self) -> None:
+        """Write down which transactions have ended; call it every transactionOpBatchInterval."""
+        self.ops.flush()
+        if self.table and self._store.commit_log.end - self.ops.last_position > _MAX_UNMARKED_BYTES:
+            self.ops.add_nothing()
+
+    def publish_progress(self) -> None:
+        """Move the group's offsets on to what the disk has; call it now and then."""
+        captured = self._unpublished
+        if captured is not None:
+            if self._store.flushed_offset < captured.log_end:
+                return
+            self._commit_offset(names.TRANS_HALF_TOPIC, captured.half_offset)
+            self._commit_offset(names.TRANS_OP_HALF_TOPIC, captured.op_offset)
+        end = self._store.queue(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID).next_offset
+        half_offset = self.table.low_offset(end)
+        self._unpublished = _Progress(
+            half_offset, self.ops.needed_from(half_offset), self._store.commit_log.end
+        )
+
+    def close(self) -> None:
+        """Write down all that is known. Blocks; the store is still open."""
+        self.flush_ops()
+        self._unpublished = None
+        self.publish_progress()
+        self._store.flush_commit_log()
+        self.publish_progress()
+
+    # -- inside --
+
+    def _check_half(self, message: IncomingMessage) -> None:
+        if self._config.reject_transaction_message:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden: "
+                "rejectTransactionMessage is true",
+            )
+        if len(self.table) >= self._config.max_unresolved_transactions:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{len(self.table)} transactions wait for their end, the limit is "
+                "maxUnresolvedTransactions; end some, or raise it",
+            )
+        properties = message.properties
+        if not properties.get(p.PRODUCER_GROUP):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a half message needs the property {p.PRODUCER_GROUP}: its producers' group",
+            )
+        delays: list[str] = [name for name in _DELAYS if name in properties]
+        if properties.get(p.DELAY_TIME_LEVEL, "0") != "0":
+            delays.append(p.DELAY_TIME_LEVEL)
+        if delays:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"property {delays[0]}={properties[delays[0]][:40]}: a message of a transaction "
+                "cannot be delayed; send it without",
+            )
+
+    def _prepared(self, header: EndTransactionRequestHeader) -> HalfMessage:
+        half = read_half(self._store, header.tran_state_table_offset)
+        if half is None:
+            half = self._rolled(header)
+            if half is not None:
+                return half
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "Find prepared transaction message failed: none is at queue offset "
+                f"{header.tran_state_table_offset} of the half topic",
+            )
+        if half.record.physical_offset != header.commit_log_offset:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "The commit log offset wrong: the half message at queue offset "
+                f"{header.tran_state_table_offset} is not at {header.commit_log_offset}",
+            )
+        return half
+
+    def _rolled(self, header: EndTransactionRequestHeader) -> HalfMessage | None:
+        """The copy of an unresolved message whose first one has left the log."""
+        newest = self.table.newest(header.tran_state_table_offset)
+        half = read_half(self._store, newest) if newest is not None else None
+        # The commit-log offset can no longer prove that the sender means this message; its id does.
+        if half is None or half.properties.get(p.UNIQ_CLIENT_MESSAGE_ID) != header.msg_id:
+            return None
+        return half
+
+    def _commit(self, half: HalfMessage) -> None:
+        if half.fault is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the half message is damaged: {half.fault}")
+        topic, queue_id = half.real_topic, half.real_queue_id
+        assert topic is not None
+        assert queue_id is not None
+        message = IncomingMessage.again(half.record, half.properties)
+        message.topic, message.queue_id = topic, queue_id
+        message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+        message.prepared_transaction_offset = half.record.physical_offset
+        self._put(message)
+
+    def _ended(self, half: HalfMessage) -> None:
+        newest = self.table.newest(half.first_offset)
+        assert newest is not None
+        self.table.resolve(half.first_offset)
+        # The copy that the verdict names too, should Java's reader come across it.
+        self.ops.add(sorted({newest, half.record.queue_offset}))
+
+    def _refuse_if_given_up(self, half: HalfMessage) -> None:
+        if half.first_offset in self._given_up:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "the transaction was given up, its message lies in "
+                f"{names.TRANS_CHECK_MAX_TIME_TOPIC}; resume it (RESUME_CHECK_HALF_MESSAGE)",
+            )
+
+    def _resumable(self, offset_msg_id: str) -> HalfMessage:
+        try:
+            place = parse_offset_id(offset_msg_id).commit_log_offset
+            data = self._store.record_at(place) if place >= 0 else None
+            record = decode_record(data) if data is not None else None
+        except ProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        allowed = (names.TRANS_HALF_TOPIC, names.TRANS_CHECK_MAX_TIME_TOPIC)
+        if record is not None and record.topic in allowed:
+            queue = self._store.queues.find(record.topic, record.queue_id)
+            unit = (
+                self._store.mender.unit(queue, record.queue_offset) if queue is not None else None
+            )
+            # Only the queue proves that a record begins there.
+            if unit is not None and unit.physical_offset == place:
+                half = half_message(record)
+                if half.fault is not None:
+                    raise Refused(ResponseCode.SYSTEM_ERROR, f"{offset_msg_id}: {half.fault}")
+                return half
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"{offset_msg_id} is no message of {' or '.join(allowed)}",
+        )
+
+    def _commit_offset(self, topic: str, offset: int) -> None:
+        # A broker without transactions leaves no offset behind, as Java's.
+        if max(self._offsets.query(_GROUP, topic, HALF_QUEUE_ID), 0) != offset:
+            self._offsets.keep(_GROUP, topic, HALF_QUEUE_ID, offset)
+
+    # -- requests --
+
+    def _on_end_transaction(
+        self, connection: Connection, request: Request[EndTransactionRequestHeader]
+    ) -> RemotingCommand | None:
+        header = request.header
+        if self._config.broker_id != MASTER_ID:
+            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions")
+        if header.commit_or_rollback not in _VERDICTS:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"commitOrRollback field wrong: {header.commit_or_rollback} is none of "
+                f"{TRANSACTION_COMMIT} (commit), {TRANSACTION_ROLLBACK} (rollback), "
+                f"{TRANSACTION_NOT} (not known yet)",
+            )
+        if header.commit_or_rollback == TRANSACTION_NOT:
+            # Java does not answer this.
+            log.info(
+                "transaction pending",
+                peer=connection.peer,
+                group=header.producer_group,
+                unique_id=header.msg_id,
+                from_check=header.from_transaction_check,
+            )
+            return None
+        self.end(header)
+        return response(ResponseCode.SUCCESS)
+
+    def _on_resume(
+        self, _connection: Connection, request: Request[ResumeCheckHalfMessageRequestHeader]
+    ) -> RemotingCommand:
+        header = request.header
+        self.resume(header.msg_id)
+        return response(ResponseCode.SUCCESS)

@@ -1,0 +1,148 @@
+"""A broker opens its services in order, closes them in reverse, and closes what a failed start opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.delays.service import Delays
+from cometmq.broker.filters.service import Filters
+from cometmq.broker.groups.groups.service import Groups
+from cometmq.broker.operation.registration import Registration
+from cometmq.broker.operation.service import Operation
+from cometmq.broker.parts import Service
+from cometmq.broker.pulls.long_polling import LongPolling
+from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.retries.service import Retries
+from cometmq.broker.sends.service import Sends
+from cometmq.broker.server import Broker
+from cometmq.broker.storage.service import Storage
+from cometmq.broker.tables import BrokerTables
+from cometmq.broker.transactions.transactions.service import TransactionService
+from cometmq.errors import ConfigError
+from cometmq.remoting.server import RemotingServer
+from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.tasks import TaskOwner
+from cometmq.store.config import StoreConfig
+from cometmq.store.store import MessageStore
+
+SERVICES: tuple[type[Service], ...] = (
+    Delays, Groups, Retries, TransactionService, Sends, Filters, Pulls, Operation, Storage,
+)  # fmt: skip
+AROUND: tuple[tuple[type, str], ...] = (
+    (Registration, "close"),
+    (LongPolling, "release_all"),
+    (RemotingServer, "close"),
+    (BrokerTables, "save"),
+    (StateWriter, "close"),
+    (BrokerTables, "close"),
+    (MessageStore, "close"),
+)
+
+
+def new_broker(directory: Path, port: int = 0) -> Broker:
+    config = BrokerConfig(
+        broker_name="a", broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=port
+    )
+    return Broker(
+        config, StoreConfig(store_path_root_dir=directory, mapped_file_size_commit_log=65536)
+    )
+
+
+class Story:
+    """The methods of interest that were called, as `Class.method`, in their order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[str] = []
+        self._monkeypatch = monkeypatch
+        for service in SERVICES:
+            for name in ("open", "start", "close"):
+                self._follow(service, name)
+        for owner, name in AROUND:
+            self._follow(owner, name)
+        end_tasks = TaskOwner.close
+
+        async def tasks_close(owner: TaskOwner) -> None:
+            if owner._name == "broker":
+                self.told.append("TaskOwner.close")
+            await end_tasks(owner)
+
+        monkeypatch.setattr(TaskOwner, "close", tasks_close)
+
+    def _follow(self, owner: type, name: str) -> None:
+        method: Callable[..., Any] = getattr(owner, name)
+
+        def followed(self_: object, *arguments: Any, **named: Any) -> Any:
+            self.told.append(f"{owner.__name__}.{name}")
+            return method(self_, *arguments, **named)
+
+        self._monkeypatch.setattr(owner, name, followed)
+
+    def of(self, method: str) -> list[str]:
+        return [each.partition(".")[0] for each in self.told if each.endswith(f".{method}")]
+
+
+def names(services: tuple[type[Service], ...]) -> list[str]:
+    return [service.__name__ for service in services]
+
+
+async def test_services_open_and_start_in_order_and_close_in_reverse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(monkeypatch)
+    broker = new_broker(tmp_path)
+    await broker.start()
+    assert story.told == [f"{n}.open" for n in names(SERVICES)] + [
+        f"{n}.start" for n in names(SERVICES)
+    ]
+    story.told.clear()
+    await broker.close()
+    # A second time each of these does nothing.
+    told = list(dict.fromkeys(story.told))
+    assert told == [
+        "Registration.close",
+        "LongPolling.release_all",
+        "RemotingServer.close",
+        "TaskOwner.close",
+        *(f"{n}.close" for n in reversed(names(SERVICES))),
+        "BrokerTables.save",
+        "StateWriter.close",
+        "BrokerTables.close",
+        "MessageStore.close",
+    ]
+    story.told.clear()
+    await broker.close()
+    assert story.told == []
+
+
+@pytest.mark.parametrize("place", range(len(SERVICES)), ids=names(SERVICES))
+@pytest.mark.parametrize("step", ["open", "start"])
+async def test_a_start_that_fails_closes_what_it_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int, step: str
+) -> None:
+    tasks = asyncio.all_tasks()
+    with monkeypatch.context() as patch:
+        story = Story(patch)
+
+        def fail(_service: Service) -> Awaitable[None]:
+            raise ConfigError("it is to fail")
+
+        patch.setattr(SERVICES[place], step, fail)
+        broker = new_broker(tmp_path)
+        with pytest.raises(ConfigError, match="it is to fail"):
+            await broker.start()
+    opened = SERVICES[:place] if step == "open" else SERVICES
+    assert story.of("start") == ([] if step == "open" else names(SERVICES[:place]))
+    closed = [name for name in story.of("close") if name in names(SERVICES)]
+    assert closed == list(reversed(names(opened)))
+    # No task is left, and neither the port nor the lock of the store is.
+    assert asyncio.all_tasks() == tasks
+    again = new_broker(tmp_path, broker.port)
+    await again.start()
+    await again.close()
+    assert asyncio.all_tasks() == tasks
