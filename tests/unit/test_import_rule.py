@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "cometmq"
 RECORDS = (
     "protocol.record",
     "protocol.record_columns",
+    "protocol.record_layout",
     "protocol.ids",
     "protocol.properties",
 )

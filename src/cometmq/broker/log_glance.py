@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.record_layout import (
+    HOSTS_V6,
+    PREPARED_TRANSACTION_OFFSET_AT,
+    record_struct,
+    wider_by,
+)
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.scan import find_record_in
 
 log = structlog.get_logger(__name__)
 
-# Of a record: total size, magic; physical offset at 28, sys flag; prepared transaction offset at 76 (IPv4 hosts).
-_GLANCE: Final = struct.Struct(">II20xqi36xq")
-assert _GLANCE.size == 84
-_PREPARED: Final = struct.Struct(">q")
-_PREPARED_AT_V4: Final = 76
-_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+_GLANCE: Final = record_struct(
+    "size", "magic", "physical_offset", "sys_flag", "prepared_transaction_offset"
+)
+_PREPARED: Final = record_struct("prepared_transaction_offset")
 
 
 class Glance(NamedTuple):
@@ -61,9 +63,9 @@ def glances(commit_log: CommitLog, start: int) -> Iterator[Glance]:
                     break
                 position = following.offset - base
                 continue
-            if sys_flag & _HOST_V6:
-                wider = 12 * (sys_flag & _HOST_V6).bit_count()
-                (origin,) = _PREPARED.unpack_from(view, position + _PREPARED_AT_V4 + wider)
+            if sys_flag & HOSTS_V6:
+                at = position + PREPARED_TRANSACTION_OFFSET_AT + wider_by(sys_flag)
+                (origin,) = _PREPARED.unpack_from(view, at)
             yield Glance(base + position, sys_flag, origin)
             position += size
         offset = commit_log.next_file_start(base)

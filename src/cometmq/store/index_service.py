@@ -19,6 +19,7 @@ import structlog
 from cometmq.errors import StoreError
 from cometmq.model.work import WorkBudget
 from cometmq.protocol.record import MAGIC_BLANK
+from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
@@ -37,7 +38,6 @@ log = structlog.get_logger(__name__)
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _NAME_LENGTH: Final = 17
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
-_BLANK_HEAD_SIZE: Final = 8
 # Entries that one query looks at: a second or so. Chains grow with the messages of a key, or of keys
 # that somebody chose for their hashes.
 MAX_ENTRIES_LOOKED_AT: Final = 1_000_000
@@ -290,7 +290,7 @@ class IndexService:
         self._put(batch.keys)
         if batch.consumed:
             self.position = start + batch.consumed
-        elif int.from_bytes(window[4:_BLANK_HEAD_SIZE], "big") == MAGIC_BLANK:
+        elif int.from_bytes(window[MAGIC_AT:HEAD_SIZE], "big") == MAGIC_BLANK:
             self.position = limit
         else:
             self._pass_damage(start, end)

@@ -13,7 +13,6 @@ together take at most a fifth of the thread's time. What was found out is rememb
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -26,6 +25,7 @@ from cometmq.errors import StoreBusyError
 from cometmq.model.names import SCHEDULE_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT, record_struct
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 from cometmq.store.consume_queue_ext import ExtendedConsumeQueue
@@ -52,8 +52,7 @@ _LINES_PER_MINUTE: Final = 20
 _MINUTE_S: Final = 60.0
 _UNIT_BITS: Final = 63
 
-# Total size, magic, queue id at 12, queue offset at 20, physical offset.
-_GLANCE: Final = struct.Struct(">II4xi4xqq")
+_GLANCE: Final = record_struct("size", "magic", "queue_id", "queue_offset", "physical_offset")
 
 
 class Verdict(Enum):
@@ -317,9 +316,9 @@ class QueueMender:
                 size, magic, own_queue_id, queue_offset, own_place = _GLANCE.unpack_from(
                     view, position
                 )
-            elif place + 8 <= end:
-                magic = int.from_bytes(view[position + 4 : position + 8], "big")
-            if magic == MAGIC_BLANK or place + 8 > end:
+            elif place + HEAD_SIZE <= end:
+                magic = int.from_bytes(view[position + MAGIC_AT : position + HEAD_SIZE], "big")
+            if magic == MAGIC_BLANK or place + HEAD_SIZE > end:
                 search.at = self._log.next_file_start(place)
                 return
             if (
@@ -343,12 +342,14 @@ class QueueMender:
             search.at = search.end
             return
         limit = min(search.at + _STEP_BYTES, end)
-        position = next_magic(file.map, search.at - base + 5, limit - base)
+        position = next_magic(file.map, search.at - base + 1 + MAGIC_AT, limit - base)
         if position < 0:
             # A magic may lie across the end of what was looked at.
-            search.at = limit - 7 if limit < end else self._log.next_file_start(search.at)
+            search.at = (
+                limit - HEAD_SIZE + 1 if limit < end else self._log.next_file_start(search.at)
+            )
             return
-        start = position - 4
+        start = position - MAGIC_AT
         search.at = base + start
         found = check_record(view[: end - base], start, base + start, check_crc=True)
         if not isinstance(found, ScannedRecord):

@@ -20,9 +20,10 @@ from typing import Final
 import structlog
 
 from cometmq.errors import StoreBusyError
+from cometmq.protocol.record_layout import HEAD_SIZE
 from cometmq.store import memory
 from cometmq.store.append import Arrival
-from cometmq.store.commit_log import BLANK_SIZE, CommitLog
+from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.dispatch import Dispatcher
@@ -158,7 +159,7 @@ class PooledCommitLog(CommitLog):
     def _write_to(self, file: MappedFile, offset: int) -> None:
         if self._filling:
             # The blank record stands behind the last record.
-            self._filling[-1].end = self.end + BLANK_SIZE
+            self._filling[-1].end = self.end + HEAD_SIZE
         filling = _Filling(file, self._pool.take())
         self._filling.append(filling)
         super()._write_to(file, offset)

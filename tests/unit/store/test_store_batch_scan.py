@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.protocol.record import MAGIC_BLANK, encode_record
+from cometmq.protocol.record_layout import HEAD, HEAD_SIZE
 from cometmq.store.batch_dispatch import BatchDispatcher
 from cometmq.store.batch_scan import BatchScan
-from cometmq.store.commit_log import BLANK, BLANK_SIZE
 from cometmq.store.disk import Disk
 from cometmq.store.dispatch import Dispatcher, QueueBehindError
 from cometmq.store.mapped_file_queue import MappedFileQueue
@@ -90,8 +90,8 @@ def write_log(files: MappedFileQueue, messages: list[Message]) -> int:
         next_offsets[queue] = max(next_offsets.get(queue, 0), queue_offset + 1)
         size = len(encoded(message, queue_offset, end, number))
         file = files.find(end) or files.append_file()
-        if end + size + BLANK_SIZE > file.end:
-            BLANK.pack_into(file.map, end - file.base, file.end - end, MAGIC_BLANK)
+        if end + size + HEAD_SIZE > file.end:
+            HEAD.pack_into(file.map, end - file.base, file.end - end, MAGIC_BLANK)
             end = file.end
             file = files.append_file()
         record = encoded(message, queue_offset, end, number)
