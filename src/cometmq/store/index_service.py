@@ -26,7 +26,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
 from cometmq.store.index_file import IndexFile, file_size, hash_of
 from cometmq.store.mapped_file import MappedFile
-from cometmq.store.scan import ScannedRecord, check_record, find_record
+from cometmq.store.scan import ScannedRecord, find_record, read_record
 
 if TYPE_CHECKING:
     from cometmq.store.index_keys import IndexKeys
@@ -191,19 +191,8 @@ class IndexService:
             if file.count - 1 > count:
                 break
 
-    def _is_record(self, offset: int) -> bool:
-        file = self._log.files.find(offset)
-        if file is None:
-            return False
-        found = check_record(file.view, offset - file.base, offset, check_crc=False)
-        return isinstance(found, ScannedRecord)
-
     def _record_at(self, offset: int) -> ScannedRecord | None:
-        file = self._log.files.find(offset)
-        if file is None:
-            return None
-        found = check_record(file.view, offset - file.base, offset, check_crc=False)
-        return found if isinstance(found, ScannedRecord) else None
+        return read_record(self._log.files, offset, check_crc=False)
 
     def finish(self, limit_s: float) -> None:
         """Index what is left, for `limit_s` at most, and sync. Raises StoreError."""

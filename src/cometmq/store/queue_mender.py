@@ -31,7 +31,7 @@ from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 from cometmq.store.consume_queue_ext import ExtendedConsumeQueue
 from cometmq.store.dispatch import tags_code_of
 from cometmq.store.reading.records import next_magic
-from cometmq.store.scan import ScannedRecord, check_record
+from cometmq.store.scan import ScannedRecord, read_record
 
 log = structlog.get_logger(__name__)
 
@@ -243,11 +243,8 @@ class QueueMender:
     def _take(self, search: _Search, place: int, queue_offset: int) -> bool:
         """Repair a unit if the record at `place` is its message."""
         queue = search.queue
-        base, end, view = self._log.window(place)
-        if not base <= place < end:
-            return False
-        record = check_record(view[: end - base], place - base, place, check_crc=False)
-        if not isinstance(record, ScannedRecord) or queue.is_light:
+        record = self._record_at(place, check_crc=False)
+        if record is None or queue.is_light:
             return False
         if (record.topic, record.queue_id, record.queue_offset) != (
             queue.topic,
@@ -264,6 +261,10 @@ class QueueMender:
         search.found.append(queue_offset)
         self.mended_count += 1
         return True
+
+    def _record_at(self, place: int, *, check_crc: bool) -> ScannedRecord | None:
+        log = self._log
+        return read_record(log.files, place, end=log.readable_end, check_crc=check_crc)
 
     def _tags_code(self, queue: ConsumeQueue, queue_offset: int, record: ScannedRecord) -> int:
         """What a unit says beside the place: kept where it may be right and the record cannot tell."""
@@ -327,7 +328,7 @@ class QueueMender:
                 or size < MIN_RECORD_SIZE
                 or place + size > end
             ):
-                self._pass_damage(search, base, end, view)
+                self._pass_damage(search, base, end)
                 return
             if own_queue_id == queue_id and queue_offset in search.missing:
                 self._take(search, place, queue_offset)
@@ -335,7 +336,7 @@ class QueueMender:
                     return
             search.at = place + size
 
-    def _pass_damage(self, search: _Search, base: int, end: int, view: memoryview) -> None:
+    def _pass_damage(self, search: _Search, base: int, end: int) -> None:
         """Move on to the next record of a file behind bytes that are none, or a step nearer to it."""
         file = self._log.files.find(search.at)
         if file is None:
@@ -351,8 +352,7 @@ class QueueMender:
             return
         start = position - MAGIC_AT
         search.at = base + start
-        found = check_record(view[: end - base], start, base + start, check_crc=True)
-        if not isinstance(found, ScannedRecord):
+        if self._record_at(base + start, check_crc=True) is None:
             # Not the place itself: `_scan` would take it for damage again.
             search.at = base + start + 1
 

@@ -112,6 +112,20 @@ def check_record(
     )  # fmt: skip
 
 
+def read_record(
+    files: MappedFileQueue, offset: int, *, check_crc: bool, end: int = _INT64_MAX
+) -> ScannedRecord | None:
+    """Return the record that begins at `offset` of the log and ends at `end` or before, if there is
+    one.
+    """
+    file = files.find(offset)
+    if file is None:
+        return None
+    view = file.view if file.end <= end else file.view[: max(end - file.base, 0)]
+    found = check_record(view, offset - file.base, offset, check_crc=check_crc)
+    return found if isinstance(found, ScannedRecord) else None
+
+
 def _topic_text(encoded: memoryview) -> str | None:
     try:
         topic = str(encoded, "utf-8")

@@ -17,9 +17,16 @@ from typing import Final
 
 import structlog
 
-from cometmq.errors import StoreClosedError, StoreCorruptError, StoreError, StoreStarvedError
+from cometmq.errors import (
+    ProtocolError,
+    StoreClosedError,
+    StoreCorruptError,
+    StoreError,
+    StoreStarvedError,
+)
 from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.cleaner import Cleaner, Work
@@ -40,7 +47,7 @@ from cometmq.store.queue_mender import QueueMender
 from cometmq.store.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import RefusalCause
-from cometmq.store.scan import ScannedRecord, check_record
+from cometmq.store.scan import ScannedRecord, read_record
 from cometmq.store.transient_pool import PendingQueue, PooledCommitLog, Publisher
 
 log = structlog.get_logger(__name__)
@@ -423,21 +430,31 @@ class MessageStore:
         """The record that begins at a commit-log offset; None when none can begin there."""
         return self.commit_log.record_at(physical_offset)
 
+    def stored_record(self, physical_offset: int) -> StoredRecord | None:
+        """Return the record that begins at a commit-log offset, decoded.
+
+        None when none does: it has left the log, is damaged, or there is another one in its place.
+        Bytes inside of a body may look like a record; `message_at` is for offsets made up by others.
+        """
+        data = self.commit_log.record_at(physical_offset)
+        if data is None:
+            return None
+        try:
+            record = decode_record(data)
+        except ProtocolError:
+            return None
+        return record if record.physical_offset == physical_offset else None
+
     def message_at(self, physical_offset: int) -> memoryview | None:
         """The record of the message at a commit-log offset that anyone may have made up.
 
         None unless an intact record begins there that its consume queue, if it is there, knows.
         """
-        base, readable_end, view = self.commit_log.window(physical_offset)
-        if not base <= physical_offset < readable_end:
+        log = self.commit_log
+        record = read_record(log.files, physical_offset, end=log.readable_end, check_crc=True)
+        if record is None or not self._is_queued(record):
             return None
-        position = physical_offset - base
-        record = check_record(
-            view[: readable_end - base], position, physical_offset, check_crc=True
-        )
-        if not isinstance(record, ScannedRecord) or not self._is_queued(record):
-            return None
-        return view[position : position + record.size]
+        return log.read(physical_offset, record.size)
 
     def _is_queued(self, record: ScannedRecord) -> bool:
         # A body may hold what looks like a record at that very place.

@@ -296,7 +296,7 @@ def test_what_a_restart_reads_grows_with_the_deliveries(
         decoded += 1
         return decode_record(*args)
 
-    monkeypatch.setattr("cometmq.broker.delay_state.decode_record", counting)
+    monkeypatch.setattr("cometmq.store.store.decode_record", counting)
     counts = []
     for size in (200, 800):
         delays = DelayBox(tmp_path / f"{size}")

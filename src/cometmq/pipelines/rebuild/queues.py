@@ -20,7 +20,7 @@ from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from cometmq.store.dispatch import Dispatcher
 from cometmq.store.mapped_file_queue import MappedFileQueue
 from cometmq.store.reading.units import UNIT_DTYPE
-from cometmq.store.scan import ScannedRecord, check_record
+from cometmq.store.scan import ScannedRecord, read_record
 
 
 def build_queues(
@@ -77,10 +77,8 @@ class QueueBuilder:
 
     def _record(self, row: Any) -> ScannedRecord:
         offset = int(row["unit"]["physical_offset"])
-        file = self._log.find(offset)
-        assert file is not None
-        record = check_record(file.view, offset - file.base, offset, check_crc=False)
-        assert isinstance(record, ScannedRecord)
+        record = read_record(self._log, offset, check_crc=False)
+        assert record is not None
         return record
 
     def _put(self, rows: Rows) -> None:
