@@ -36,7 +36,9 @@ from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue
 from cometmq.store.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
 from cometmq.store.copying import RecordCopier
 from cometmq.store.disk import DirectoryLock, Disk
+from cometmq.store.dispatch import Dispatcher
 from cometmq.store.flush import Flusher
+from cometmq.store.following import QueueFiller
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.index_service import IndexService
 from cometmq.store.layout import check_content, check_sizes, check_usable
@@ -48,7 +50,7 @@ from cometmq.store.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import RefusalCause
 from cometmq.store.scan import ScannedRecord, read_record
-from cometmq.store.transient_pool import PendingQueue, PooledCommitLog, Publisher
+from cometmq.store.transient_pool import PendingQueue, PooledCommitLog
 
 log = structlog.get_logger(__name__)
 
@@ -127,11 +129,11 @@ class MessageStore:
             store_host=store_host,
             on_arrival=None if self._pool else on_arrival,
         )
-        self._publisher = (
-            Publisher(self._pool, self.queues.get, config.delay_levels_ms, on_arrival)
-            if self._pool
-            else None
+        self._dispatcher = Dispatcher(
+            self.queues.get, config.delay_levels_ms, fill_gaps=True, on_arrival=on_arrival
         )
+        # None while what is appended gets its units at once.
+        self._filler: QueueFiller | None = None
         self._pending_queues: dict[tuple[str, int], PendingQueue] = {}
         self.refusals = self._appender.refusals
         self._refuse_as_closed("is not open")
@@ -220,6 +222,7 @@ class MessageStore:
         if changed or not recovery.clean or known != self._ledger.index:
             self._ledger.take(self.queues, known)
             self._ledger.save()
+        self._filler = QueueFiller(self._pool, self._dispatcher) if self._pool else None
         log.info(
             "store recovered",
             path=str(self.config.store_path_root_dir),
@@ -496,7 +499,26 @@ class MessageStore:
 
         Raises StoreFullError when a queue has no room; a later call goes on.
         """
-        return self._publisher is not None and self._publisher.publish(limit)
+        return self._filler is not None and self._filler.fill(limit)
+
+    def append_replicated(self, offset: int, data: bytes | memoryview) -> None:
+        """Append bytes of a master's log (see `CommitLog.append_bytes`), and put the records that are
+        whole now into their queues. For a slave, which appends nothing else.
+
+        Raises StoreFullError, too, when the bytes are in the log, but a queue has no room: `publish`
+        goes on.
+        """
+        if self.refusals.current is not None:
+            self.refusals.refuse()
+        if self._pool:
+            raise StoreError(
+                "a slave writes to its commit log without the transient store pool: set "
+                "transientStorePoolEnable to false"
+            )
+        if self._filler is None:
+            self._filler = QueueFiller(self.commit_log, self._dispatcher)
+        self.commit_log.append_bytes(offset, data)
+        self.publish()
 
     def _commit_and_publish(self) -> None:
         self.commit()
