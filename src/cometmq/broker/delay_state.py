@@ -35,8 +35,8 @@ from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
 from cometmq.protocol.header import Int64
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import StoredRecord
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.delivery_note import named_origins
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)

@@ -24,7 +24,7 @@ from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)

@@ -21,7 +21,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, property_finder
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, decode_record
 from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
 _find_real_topic: Final = property_finder(p.REAL_TOPIC)

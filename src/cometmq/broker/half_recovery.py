@@ -22,7 +22,7 @@ from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import StoredRecord
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)

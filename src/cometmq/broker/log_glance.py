@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cometmq.store.commit_log import CommitLog
-from cometmq.store.following import Glance, LogFollower
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.following import Glance, LogFollower
 
 
 def glances(commit_log: CommitLog, start: int) -> Iterator[Glance]:

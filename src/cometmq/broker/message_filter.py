@@ -17,7 +17,7 @@ from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import properties_text
 from cometmq.protocol.record_layout import PHYSICAL_OFFSET_AT
-from cometmq.store.consume_queue_ext import ExtUnit
+from cometmq.store.queues.consume_queue_ext import ExtUnit
 
 PropertiesMatcher = Callable[[Mapping[str, str]], bool]
 RecordMatcher = Callable[[memoryview], bool]

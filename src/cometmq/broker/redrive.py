@@ -34,7 +34,7 @@ from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)

@@ -35,7 +35,7 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.retention import Plan
 from cometmq.store.store import MessageStore
 

@@ -45,7 +45,7 @@ from cometmq.protocol.properties import (
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)

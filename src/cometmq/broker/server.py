@@ -60,7 +60,7 @@ from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
 from cometmq.store.store import MessageStore
 

@@ -22,10 +22,10 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 from cometmq.protocol.record import CRC_MASK, encode_record
 from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6, V4_HOST_SIZE
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.delivery_note import encode_note, note_size
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.refusals import PageCacheWatch, RefusalCause, Refusals
 
 # Java allows this much beside the body for the other fields of a record.

@@ -20,11 +20,11 @@ from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, find_property
 from cometmq.protocol.record import MAGIC_V1, MIN_RECORD_SIZE
 from cometmq.protocol.record_layout import BODY_AT, HOSTS_V6, V4_HOST_SIZE, record_struct
 from cometmq.store.append import Appender, Arrival, Clock
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.delivery_note import encode_note, note_size
-from cometmq.store.disk import NO_MAPPING
+from cometmq.store.files.disk import NO_MAPPING
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
 # The fixed fields as they are read and written here: checksum, flag, born time with its host, and
 # retries stay bytes; the original's queue, host and prepared offset are passed over.

@@ -9,10 +9,10 @@ from cometmq.errors import StoreFullError, StoreUnusableError
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file import MappedFile
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.log.scan import find_record_in
 from cometmq.store.reading.files import is_file_name
-from cometmq.store.scan import find_record_in
 
 # Less does not even hold the state files of a broker.
 _LEAST_FREE_BYTES: Final = 1024 * 1024

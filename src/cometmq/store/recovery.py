@@ -19,12 +19,12 @@ import structlog
 
 from cometmq.errors import StoreCorruptError
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch import QueueBehindError
-from cometmq.store.queue_ledger import QueueLedger
-from cometmq.store.queue_table import QueueTable
-from cometmq.store.scan import find_record, read_record
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.scan import find_record, read_record
+from cometmq.store.queues.dispatch import QueueBehindError
+from cometmq.store.queues.queue_ledger import QueueLedger
+from cometmq.store.queues.queue_table import QueueTable
 
 log = structlog.get_logger(__name__)
 
@@ -164,7 +164,7 @@ class Recoverer:
         Raises StoreCorruptError for damage, which must have come after the stop. Java's
         CommitLog.recoverNormally cuts the log off at damage instead (decision 36).
         """
-        from cometmq.store.batch_scan import BatchScan
+        from cometmq.store.log.batch_scan import BatchScan
 
         start = self._log.files.files[-_CHECKED_FILES:][0].base
         scan = BatchScan(
@@ -195,8 +195,8 @@ class Recoverer:
         if start >= self._log.files.end:
             return Recovery(self._clean, start, start, "", 0, 0, self._last_timestamp)
         # These modules load numpy, which takes longer than all else at the start of an empty store.
-        from cometmq.store.batch_dispatch import BatchDispatcher
-        from cometmq.store.batch_scan import BatchScan
+        from cometmq.store.log.batch_scan import BatchScan
+        from cometmq.store.queues.batch_dispatch import BatchDispatcher
 
         scan = BatchScan(
             self._log.files,

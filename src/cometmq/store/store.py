@@ -30,27 +30,27 @@ from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.cleaner import Cleaner, Work
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import PAGE_SIZE, StoreConfig
-from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue
-from cometmq.store.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
 from cometmq.store.copying import RecordCopier
-from cometmq.store.disk import DirectoryLock, Disk
-from cometmq.store.dispatch import Dispatcher
+from cometmq.store.files.disk import DirectoryLock, Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.permissions import restrict_to_owner
 from cometmq.store.flush import Flusher
-from cometmq.store.following import QueueFiller
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
-from cometmq.store.index_service import IndexService
+from cometmq.store.index.index_service import IndexService
 from cometmq.store.layout import check_content, check_sizes, check_usable
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.permissions import restrict_to_owner
-from cometmq.store.queue_ledger import QueueLedger
-from cometmq.store.queue_mender import QueueMender
-from cometmq.store.queue_table import Extensions, QueueTable
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.following import QueueFiller
+from cometmq.store.log.scan import ScannedRecord, read_record
+from cometmq.store.log.transient_pool import PendingQueue, PooledCommitLog
+from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue
+from cometmq.store.queues.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
+from cometmq.store.queues.dispatch import Dispatcher
+from cometmq.store.queues.queue_ledger import QueueLedger
+from cometmq.store.queues.queue_mender import QueueMender
+from cometmq.store.queues.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import RefusalCause
-from cometmq.store.scan import ScannedRecord, read_record
-from cometmq.store.transient_pool import PendingQueue, PooledCommitLog
 
 log = structlog.get_logger(__name__)
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.protocol.record import MAGIC_BLANK, encode_record
 from cometmq.protocol.record_layout import HEAD, HEAD_SIZE
-from cometmq.store.batch_dispatch import BatchDispatcher
-from cometmq.store.batch_scan import BatchScan
-from cometmq.store.disk import Disk
-from cometmq.store.dispatch import Dispatcher, QueueBehindError
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.queue_table import Extensions, QueueTable
-from cometmq.store.scan import LogScan, ScannedRecord
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.log.batch_scan import BatchScan
+from cometmq.store.log.scan import LogScan, ScannedRecord
+from cometmq.store.queues.batch_dispatch import BatchDispatcher
+from cometmq.store.queues.dispatch import Dispatcher, QueueBehindError
+from cometmq.store.queues.queue_table import Extensions, QueueTable
 
 FILE = 16 * 1024
 QUEUE_FILE = 100

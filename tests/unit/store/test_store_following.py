@@ -13,7 +13,7 @@ from cometmq.errors import StoreError
 from cometmq.model.sysflag import TRANSACTION_PREPARED
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record_layout import MAGIC_AT, SIZE_AT
-from cometmq.store.following import LogFollower
+from cometmq.store.log.following import LogFollower
 from cometmq.store.store import MessageStore
 
 

@@ -11,11 +11,11 @@ from tests.unit.store.store_box import Box, bodies, put
 
 from cometmq.protocol.record import decode_records
 from cometmq.protocol.record_layout import BODY_AT
-from cometmq.store.consume_queue import Unit
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.get import GetStatus
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.scan import read_record
+from cometmq.store.log.scan import read_record
+from cometmq.store.queues.consume_queue import Unit
 from cometmq.store.store import Boundary
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from cometmq.pipelines.rebuild.scan import ROW, QueueKey, Rows
 from cometmq.pipelines.rebuild.work import EXTENSIONS, QUEUES, Work, put_in_place
-from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
-from cometmq.store.dispatch import Dispatcher
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.log.scan import ScannedRecord, read_record
+from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from cometmq.store.queues.dispatch import Dispatcher
 from cometmq.store.reading.units import UNIT_DTYPE
-from cometmq.store.scan import ScannedRecord, read_record
 
 
 def build_queues(

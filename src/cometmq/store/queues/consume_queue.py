@@ -23,9 +23,9 @@ from cometmq.model.names import LMQ_PREFIX
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
 from cometmq.protocol.record_layout import BODY_AT, HOSTS_V6, record_struct, wider_by
 from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE, PAGE_SIZE
-from cometmq.store.disk import NO_MAPPING
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.disk import NO_MAPPING
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.reading.units import (
     PLACEHOLDER_SIZE as PLACEHOLDER_SIZE,  # noqa: PLC0414 - whoever reads a ConsumeQueue needs it
 )

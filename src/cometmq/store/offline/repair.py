@@ -19,12 +19,12 @@ from cometmq.model.sysflag import TRANSACTION_ROLLBACK
 from cometmq.protocol.record import MAGIC_BLANK, MIN_RECORD_SIZE, encode_record
 from cometmq.protocol.record_layout import HEAD
 from cometmq.store.append import Clock
-from cometmq.store.check import Area, Checker, Report
-from cometmq.store.check_index import check_index
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
-from cometmq.store.offline import LOST_TOPIC, Damage, OfflineStore, Progress, open_offline
+from cometmq.store.offline.check import Area, Checker, Report
+from cometmq.store.offline.check_index import check_index
+from cometmq.store.offline.store import LOST_TOPIC, Damage, OfflineStore, Progress, open_offline
 from cometmq.store.store import MessageStore
 
 _LOST: Final = LOST_TOPIC.encode()

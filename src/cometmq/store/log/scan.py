@@ -23,8 +23,8 @@ from cometmq.protocol.record_layout import (
     V6_WIDER,
     record_struct,
 )
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.reading.records import next_magic
 
 _HEAD: Final = record_struct(

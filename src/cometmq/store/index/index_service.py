@@ -21,15 +21,15 @@ from cometmq.model.work import WorkBudget
 from cometmq.protocol.record import MAGIC_BLANK
 from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
-from cometmq.store.index_file import IndexFile, file_size, hash_of
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.scan import ScannedRecord, find_record, read_record
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.index.index_file import IndexFile, file_size, hash_of
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.scan import ScannedRecord, find_record, read_record
 
 if TYPE_CHECKING:
-    from cometmq.store.index_keys import IndexKeys
+    from cometmq.store.index.index_keys import IndexKeys
 
 log = structlog.get_logger(__name__)
 
@@ -267,7 +267,7 @@ class IndexService:
         if file is None or start >= end:
             return
         # Loads numpy: in the builder's thread, and not before the broker is ready.
-        from cometmq.store.index_keys import find_keys
+        from cometmq.store.index.index_keys import find_keys
 
         limit = min(file.end, end)
         window = self._read(file, start, min(limit, start + _WINDOW_BYTES))

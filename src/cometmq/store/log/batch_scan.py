@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, field, read_columns
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.log.record_texts import Hashes, RecordTexts
+from cometmq.store.log.scan import BLANK, ScannedRecord, check_record, is_torn
 from cometmq.store.reading.records import crc_holds, up_to_first
-from cometmq.store.record_texts import Hashes, RecordTexts
-from cometmq.store.scan import BLANK, ScannedRecord, check_record, is_torn
 
 # Large enough to make numpy's fixed costs small, small enough for the processor's cache.
 _WINDOW_BYTES: Final = 4 * 1024 * 1024

@@ -26,12 +26,12 @@ from cometmq.model.names import SCHEDULE_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT, record_struct
-from cometmq.store.commit_log import CommitLog
-from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
-from cometmq.store.consume_queue_ext import ExtendedConsumeQueue
-from cometmq.store.dispatch import tags_code_of
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.scan import ScannedRecord, read_record
+from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
+from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue
+from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.reading.records import next_magic
-from cometmq.store.scan import ScannedRecord, read_record
 
 log = structlog.get_logger(__name__)
 

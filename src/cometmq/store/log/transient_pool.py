@@ -21,12 +21,12 @@ import structlog
 
 from cometmq.errors import StoreBusyError
 from cometmq.protocol.record_layout import HEAD_SIZE
-from cometmq.store import memory
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import PAGE_SIZE, StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files import memory
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
 log = structlog.get_logger(__name__)
 

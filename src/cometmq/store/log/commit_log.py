@@ -20,9 +20,9 @@ from cometmq.protocol.record_layout import (
     V6_WIDER,
     record_struct,
 )
-from cometmq.store.disk import NO_MAPPING
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.disk import NO_MAPPING
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
 
 _NOTHING: Final = memoryview(b"")
 # How many bytes ahead pages are made writable at once. A page fault of its own costs three times as

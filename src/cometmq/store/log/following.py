@@ -19,9 +19,9 @@ from cometmq.protocol.record_layout import (
     record_struct,
     wider_by,
 )
-from cometmq.store.commit_log import CommitLog
-from cometmq.store.dispatch import Dispatcher
-from cometmq.store.scan import LogScan, find_record_in
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.scan import LogScan, find_record_in
+from cometmq.store.queues.dispatch import Dispatcher
 
 log = structlog.get_logger(__name__)
 
