@@ -37,8 +37,8 @@ from cometmq.protocol.ids import pack_host
 from cometmq.runtime.clock import SystemClock
 from cometmq.runtime.loop import run
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.get import GetStatus
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
 TOPICS = 4

@@ -36,14 +36,14 @@ HOT: Final = (
     "protocol.properties",
     "remoting.connection",
     "store.append",
-    "store.commit_log",
-    "store.consume_queue",
-    "store.consume_queue_ext",
+    "store.log.commit_log",
+    "store.queues.consume_queue",
+    "store.queues.consume_queue_ext",
     "store.get",
-    "store.mapped_file",
-    "store.mapped_file_queue",
+    "store.files.mapped_file",
+    "store.files.mapped_file_queue",
     "store.refusals",
-    "store.transient_pool",
+    "store.log.transient_pool",
 )
 
 

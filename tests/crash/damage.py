@@ -14,8 +14,8 @@ from tests.crash.lives import ALWAYS, QUEUES, Campaign, Message, served
 from tests.unit.store.fault_disk import SECTOR
 
 from cometmq.errors import StoreFullError
-from cometmq.store.check import Area, Report
-from cometmq.store.repair import check, plan_repair, repair
+from cometmq.store.offline.check import Area, Report
+from cometmq.store.offline.repair import check, plan_repair, repair
 
 # Parts of a record (with two IPv4 hosts) whose damage shows: size, magic, CRC, its own offset,
 # length of the body.

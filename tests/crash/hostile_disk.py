@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.unit.store.fault_disk import PAGE, SECTOR, FaultDisk, File
 
 from cometmq.errors import StoreError, StoreFullError
-from cometmq.store.disk import DiskUsage
+from cometmq.store.files.disk import DiskUsage
 
 
 class HostileDisk(FaultDisk):

@@ -21,7 +21,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import StoredRecord, decode_record, decode_records
 from cometmq.store.config import StoreConfig
-from cometmq.store.repair import check
+from cometmq.store.offline.repair import check
 from cometmq.store.store import MessageStore
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]

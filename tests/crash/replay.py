@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from cometmq.store.dispatch import tags_code_of
-from cometmq.store.scan import LogScan
+from cometmq.store.log.scan import LogScan
+from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.store import MessageStore
 
 # Queue offset, commit-log offset, size, tags code.

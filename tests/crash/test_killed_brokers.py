@@ -38,7 +38,7 @@ from tests.integration.raw_client import (
 from cometmq.protocol.record import decode_record, decode_records
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.config import StoreConfig
-from cometmq.store.repair import check
+from cometmq.store.offline.repair import check
 from cometmq.store.store import Boundary, MessageStore
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]

@@ -29,7 +29,7 @@ from tests.integration.raw_client import Command, RawClient, binary_request, pro
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.config import StoreConfig
-from cometmq.store.repair import check
+from cometmq.store.offline.repair import check
 from cometmq.store.store import MessageStore
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]

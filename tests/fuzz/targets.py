@@ -52,7 +52,7 @@ from cometmq.protocol.record import decode_record, decode_records, encode_record
 from cometmq.protocol.redrive import LetterSelection, RedriveReport
 from cometmq.protocol.register_body import decode_register_body, encode_register_body
 from cometmq.runtime.config import parse_properties
-from cometmq.store.scan import BadRecord, ScannedRecord, check_record
+from cometmq.store.log.scan import BadRecord, ScannedRecord, check_record
 
 
 class Target(NamedTuple):

@@ -21,7 +21,7 @@ from cometmq.runtime.config import from_properties, load_properties, parse_prope
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import LIVE_KEYS as LIVE_STORE_KEYS
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk, DiskUsage
+from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.testing import Cluster
 
 SEND, PULL, UPDATE_CONFIG, GET_CONFIG, RUNTIME_INFO, ROUTE = 10, 11, 25, 26, 28, 105

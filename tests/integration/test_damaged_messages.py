@@ -14,7 +14,7 @@ from tests.integration.raw_client import RawClient
 from cometmq import ConsumeFromWhere, DamagedMessage, Message, MessageExt, MessageQueue, SendResult
 from cometmq.errors import DamagedMessageError
 from cometmq.protocol.ids import parse_offset_id
-from cometmq.store.consume_queue import UNIT_SIZE
+from cometmq.store.queues.consume_queue import UNIT_SIZE
 from cometmq.testing.cluster import Cluster
 
 FIRST = {"consume_from": ConsumeFromWhere.FIRST_OFFSET}

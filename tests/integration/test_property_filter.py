@@ -22,7 +22,7 @@ from tests.integration.raw_client import (
 
 from cometmq.broker.pulls import awaited_heartbeats
 from cometmq.protocol.record import decode_records
-from cometmq.store.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
+from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
 from cometmq.store.store import MessageStore
 from cometmq.testing import Cluster
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from cometmq.cli.main import app
 from cometmq.protocol.compression import compress
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 
 NOBODY = 65534
 # The interpreter and the checkout may lie where others may not go, so all is imported before the user changes.
@@ -46,7 +46,7 @@ main()
 """
 HOLDER = """
 import sys, pathlib
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 lock = Disk().lock(pathlib.Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.readline()

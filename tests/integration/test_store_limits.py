@@ -18,7 +18,7 @@ from cometmq.protocol.record import decode_records
 from cometmq.runtime.clock import SystemClock
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk, DiskUsage
+from cometmq.store.files.disk import Disk, DiskUsage
 
 DEADLINE_S = 60.0
 LOG_FILE = 4096

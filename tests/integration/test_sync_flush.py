@@ -15,7 +15,7 @@ from cometmq.broker.server import Broker
 from cometmq.errors import StoreError
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 
 DEADLINE_S = 60.0
 SEND, PULL = 10, 11

@@ -12,7 +12,7 @@ from tests.interop.peers import JavaBroker, JavaNamesrv
 
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.config import StoreConfig
-from cometmq.store.repair import check, plan_repair, repair
+from cometmq.store.offline.repair import check, plan_repair, repair
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,9 +24,9 @@ from cometmq.pipelines.rebuild.scan import Part, read_part, scan_part
 from cometmq.pipelines.rebuild.work import BUILT, QUEUES, Work, work_on
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.offline import open_offline
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.offline.store import open_offline
 from cometmq.store.store import MessageStore
 
 SIZES: dict[str, Any] = {

@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "cometmq"
 RECORDS = (
     "protocol.record",
     "protocol.record_columns",
+    "protocol.record_layout",
     "protocol.ids",
     "protocol.properties",
 )
@@ -183,8 +184,8 @@ def test_the_packages_of_the_broker_import_one_way() -> None:
         ("broker.send", "def f():\n    import cometmq.testing"),
         ("client.producer", "if TYPE_CHECKING:\n    from cometmq.broker import server"),
         ("client.producer", "from cometmq import Producer"),
-        ("spark.store_source", "from cometmq.store.offline import open_offline"),
-        ("store.reading.files", "from cometmq.store.disk import Disk"),
+        ("spark.store_source", "from cometmq.store.offline.store import open_offline"),
+        ("store.reading.files", "from cometmq.store.files.disk import Disk"),
         ("store.reading.files", "from ..disk import Disk"),
         ("console.app", "from cometmq.client import instance"),
         ("namesrv.server", "from cometmq.cli import main"),

@@ -18,7 +18,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
 
 

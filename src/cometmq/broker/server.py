@@ -21,8 +21,8 @@ from cometmq.broker.filters.service import Filters
 from cometmq.broker.filters.work import FilterWork
 from cometmq.broker.groups.clients import ClientManager
 from cometmq.broker.groups.groups import GroupManager
-from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.groups.groups.service import Groups
+from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
@@ -51,7 +51,7 @@ from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
 from cometmq.store.store import MessageStore
 

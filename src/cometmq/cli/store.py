@@ -18,7 +18,7 @@ from cometmq.cli.help import Command, Group
 if TYPE_CHECKING:
     from cometmq.protocol.record import StoredRecord
     from cometmq.store.config import StoreConfig
-    from cometmq.store.offline import Damage
+    from cometmq.store.offline.store import Damage
 
 app = typer.Typer(
     cls=Group,
@@ -77,7 +77,7 @@ def check(
 ) -> None:
     """Check every record, every unit of every queue, every index entry. Changes nothing."""
     from cometmq.cli import store_screen as screen
-    from cometmq.store.repair import check as check_store
+    from cometmq.store.offline.repair import check as check_store
 
     config = _config(directory, settings, commit_log)
     with screen.progress() as progress:
@@ -100,8 +100,8 @@ def stats(
 ) -> None:
     """Count messages, bytes and tags by topic and queue."""
     from cometmq.cli import store_screen as screen
-    from cometmq.store.offline import open_offline
-    from cometmq.store.stats import collect
+    from cometmq.store.offline.stats import collect
+    from cometmq.store.offline.store import open_offline
 
     with (
         open_offline(_config(directory, settings, commit_log)) as store,
@@ -159,9 +159,9 @@ def dump(
     from itertools import islice
 
     from cometmq.cli import store_screen as screen
-    from cometmq.store.dump import Filter
-    from cometmq.store.dump import dump as dump_store
-    from cometmq.store.offline import open_offline
+    from cometmq.store.offline.dump import Filter
+    from cometmq.store.offline.dump import dump as dump_store
+    from cometmq.store.offline.store import open_offline
 
     wanted = Filter(
         topic=topic,
@@ -212,7 +212,7 @@ def repair(
     from cometmq.cli import store_screen as screen
     from cometmq.runtime.clock import SYSTEM_CLOCK
     from cometmq.runtime.logging import configure_logging
-    from cometmq.store import repair as tool
+    from cometmq.store.offline.store import repair as tool
 
     # The rebuilding starts a store, whose log lines would repeat what the screen shows.
     configure_logging("error")
@@ -245,7 +245,7 @@ def explain(
     from cometmq.cli import store_screen as screen
     from cometmq.runtime.clock import SYSTEM_CLOCK
     from cometmq.store.cleaner import plan_for
-    from cometmq.store.offline import open_offline
+    from cometmq.store.offline.store import open_offline
 
     with open_offline(_config(directory, settings, commit_log), lock=False) as store:
         plan = plan_for(store.log_files, store.config, store.disk, SYSTEM_CLOCK.now_ms())

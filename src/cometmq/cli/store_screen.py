@@ -17,11 +17,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cometmq.store.check import Report
-    from cometmq.store.offline import OfflineStore
-    from cometmq.store.repair import RepairPlan
+    from cometmq.store.offline.check import Report
+    from cometmq.store.offline.repair import RepairPlan
+    from cometmq.store.offline.stats import QueueStats, StoreStats, TopicStats
+    from cometmq.store.offline.store import OfflineStore
     from cometmq.store.retention import Plan
-    from cometmq.store.stats import QueueStats, StoreStats, TopicStats
 
     ProgressOf = Callable[[str], Callable[[int, int], None] | None]
 

@@ -1,31 +1,11 @@
 """Encode and decode a stored message: one record of the commit log, and of the answer to a pull.
 
-Java: MessageExtEncoder, MessageDecoder, MessageVersion. Big-endian; offsets for IPv4 hosts:
-
-    offset  size    field
-    0       4       total size of the record
-    4       4       magic: v1 0xDAA320A7, v2 0xDAA320AB (two-byte topic length)
-    8       4       CRC-32 of the body & 0x7FFFFFFF
-    12      4       queue id
-    16      4       flag of the application
-    20      8       queue offset
-    28      8       physical offset: its own place in the commit log
-    36      4       sys flag
-    40      8       born timestamp, ms
-    48      8 / 20  born host: address, port as int32 (20 when sys flag & 0x10)
-    56      8       store timestamp, ms
-    64      8 / 20  store host (20 when sys flag & 0x20)
-    72      4       reconsume times
-    76      8       prepared transaction offset
-    84      4+n     body
-    88+n    1/2+t   topic
-    …       2+p     properties string
+Java: MessageExtEncoder, MessageDecoder, MessageVersion. `record_layout` has the layout of its bytes.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -37,6 +17,19 @@ from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.ids import encode_offset_id, unpack_host
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, decode_properties
+from cometmq.protocol.record_layout import (
+    BODY_AT,
+    BODY_LENGTH_AT,
+    BORN_HOST_AT,
+    FIXED_V4,
+    HOSTS_V6,
+    MAGIC_AT,
+    SYS_FLAG_AT,
+    V4_HOST_SIZE,
+    V6_HOST_SIZE,
+    record_struct,
+    wider_by,
+)
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -45,22 +38,21 @@ CRC_MASK: Final = 0x7FFFFFFF
 
 # A record with two IPv4 hosts, empty body, topic and properties.
 MIN_RECORD_SIZE: Final = 91
+assert MIN_RECORD_SIZE == BODY_AT + 1 + 2
 MAX_TOPIC_LENGTH_V1: Final = 127
 MAX_TOPIC_LENGTH_V2: Final = 32767
-PHYSICAL_OFFSET_OFFSET: Final = 28
-SYS_FLAG_OFFSET: Final = 36
-STORE_TIMESTAMP_OFFSET_V4: Final = 56
 
-# The fixed part up to and including the body's length, for two IPv4 hosts.
-FIXED_V4: Final = struct.Struct(">IIIiiqqiq8sq8siqi")
-assert FIXED_V4.size == 88
-_HEAD: Final = struct.Struct(">IIIiiqqiq")
-_TAIL: Final = struct.Struct(">iqi")
-_INT64: Final = struct.Struct(">q")
-# Searched from four bytes into a record, where the magic is.
+# The fixed part in front of the hosts, between them, and behind them.
+_HEAD: Final = record_struct(
+    "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag",
+    "born_timestamp",
+)  # fmt: skip
+_STORE_TIMESTAMP: Final = record_struct("store_timestamp")
+_TAIL: Final = record_struct("reconsume_times", "prepared_transaction_offset", "body_length")
+assert (_HEAD.size, _TAIL.size) == (BORN_HOST_AT, 16)
+# Stands at MAGIC_AT of a record.
 MAGIC: Final = re.compile(b"|".join(m.to_bytes(4, "big") for m in (MAGIC_V1, MAGIC_V2)), re.DOTALL)
 _EFFORT: Final = 4
-assert (_HEAD.size, _TAIL.size) == (48, 16)
 
 
 class StoredRecord:
@@ -137,7 +129,7 @@ def record_size(
     """Return how many bytes a record takes. Lengths are in bytes, hosts packed."""
     return (
         MIN_RECORD_SIZE
-        - 16
+        - 2 * V4_HOST_SIZE
         + len(born_host)
         + len(store_host)
         + body_length
@@ -175,10 +167,10 @@ def encode_record(
             f"properties of {len(properties)} bytes, the limit is {MAX_PROPERTIES_LENGTH}"
         )
     v2 = len(topic) > MAX_TOPIC_LENGTH_V1
-    sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
-    if len(born_host) == 20:
+    sys_flag &= ~HOSTS_V6
+    if len(born_host) == V6_HOST_SIZE:
         sys_flag |= BORN_HOST_V6
-    if len(store_host) == 20:
+    if len(store_host) == V6_HOST_SIZE:
         sys_flag |= STORE_HOST_V6
     size = record_size(len(body), len(topic), len(properties), born_host, store_host)
     return b"".join(
@@ -195,7 +187,7 @@ def encode_record(
                 born_timestamp,
             ),
             born_host,
-            _INT64.pack(store_timestamp),
+            _STORE_TIMESTAMP.pack(store_timestamp),
             store_host,
             _TAIL.pack(reconsume_times, prepared_transaction_offset, len(body)),
             body,
@@ -242,9 +234,9 @@ def decode_record(
         raise ProtocolError(f"a record at {position} declares {size} of {available} bytes")
     record.total_size = size
     record.version = 1 if magic == MAGIC_V1 else 2
-    cursor = _Cursor(buffer, position + FIXED_V4.size, position + size)
-    if record.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
-        cursor.position = position + _HEAD.size
+    cursor = _Cursor(buffer, position + BODY_AT, position + size)
+    if record.sys_flag & HOSTS_V6:
+        cursor.position = position + BORN_HOST_AT
         body_length = _decode_v6_part(record, cursor)
     record.body = cursor.take(body_length)
     try:
@@ -281,10 +273,10 @@ def properties_text(record: memoryview) -> str:
     any text.
     """
     from_bytes = int.from_bytes
-    at = FIXED_V4.size - 4
-    flags = record[SYS_FLAG_OFFSET + 3]
-    if flags & (BORN_HOST_V6 | STORE_HOST_V6):
-        at += 12 * (bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6))
+    at = BODY_LENGTH_AT
+    flags = record[SYS_FLAG_AT + 3]
+    if flags & HOSTS_V6:
+        at += wider_by(flags)
     at += 4 + from_bytes(record[at : at + 4], "big")
     # The last byte of the magic tells the version, and so the width of the topic's length field.
     width = 1 if record[7] == MAGIC_V1 & 0xFF else 2
@@ -297,9 +289,11 @@ def _decode_v6_part(record: StoredRecord, cursor: _Cursor) -> int:
     """Decode what follows the born timestamp if a host has an IPv6 address; return the body's
     length.
     """
-    record.born_host = cursor.take(20 if record.sys_flag & BORN_HOST_V6 else 8)
-    (record.store_timestamp,) = _INT64.unpack(cursor.take(8))
-    record.store_host = cursor.take(20 if record.sys_flag & STORE_HOST_V6 else 8)
+    record.born_host = cursor.take(V6_HOST_SIZE if record.sys_flag & BORN_HOST_V6 else V4_HOST_SIZE)
+    (record.store_timestamp,) = _STORE_TIMESTAMP.unpack(cursor.take(_STORE_TIMESTAMP.size))
+    record.store_host = cursor.take(
+        V6_HOST_SIZE if record.sys_flag & STORE_HOST_V6 else V4_HOST_SIZE
+    )
     tail = _TAIL.unpack(cursor.take(_TAIL.size))
     record.reconsume_times, record.prepared_transaction_offset, body_length = tail
     return int(body_length)
@@ -352,8 +346,8 @@ def _next_record(buffer: bytes, start: int, effort: int) -> tuple[int, int]:
     # The declared end is tried first, because bytes of the body may look like a record.
     if declared == end or (declared < end and _is_record(buffer, declared)):
         return declared, effort
-    for found in MAGIC.finditer(buffer, start + 5):
-        position = found.start() - 4
+    for found in MAGIC.finditer(buffer, start + MAGIC_AT + 1):
+        position = found.start() - MAGIC_AT
         if effort <= 0:
             break
         if _is_record(buffer, position):

@@ -1,4 +1,4 @@
-"""Read many records of the log at once, as columns of numbers (layout: `cometmq.protocol.record`).
+"""Read many records of the log at once, as columns of numbers (`record_layout` has their layout).
 
 One Python step per record finds where the record begins; numpy does the rest for a whole window at
 a time.
@@ -6,7 +6,6 @@ a time.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD_SIZE,
-    STORE_TIMESTAMP_OFFSET_V4,
-    SYS_FLAG_OFFSET,
+from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.record_layout import (
+    BODY_LENGTH_AT,
+    FIELDS,
+    HOSTS_V6,
+    STORE_TIMESTAMP_AT,
+    V6_WIDER,
+    record_struct,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -27,11 +28,7 @@ Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 Window = bytes | bytearray | memoryview
 
-_SIZE: Final = struct.Struct(">I")
-_MAGIC_OFFSET: Final = 4
-_PHYSICAL_OFFSET_OFFSET: Final = 28
-_BODY_LENGTH_OFFSET_V4: Final = 84
-_V6_WIDER: Final = 12
+_SIZE: Final = record_struct("size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +81,11 @@ def columns_at(window: Window, starts: Ints, ends: Ints, base: int | None) -> Re
 
     Stop as `read_columns` does.
     """
-    magics = gather(window, ">u4", starts + _MAGIC_OFFSET)
+    magics = field(window, "magic", starts)
     v2 = magics == MAGIC_V2
     bad = ~v2 & (magics != MAGIC_V1)
     if base is not None:
-        bad |= gather(window, ">i8", starts + _PHYSICAL_OFFSET_OFFSET) != starts + base
+        bad |= field(window, "physical_offset", starts) != starts + base
     if bad.any():
         count = int(np.argmax(bad))
         starts, ends, v2 = starts[:count], ends[:count], v2[:count]
@@ -96,13 +93,13 @@ def columns_at(window: Window, starts: Ints, ends: Ints, base: int | None) -> Re
 
 
 def _columns(window: Window, starts: Ints, ends: Ints, v2: Bools) -> RecordColumns:
-    flags = gather(window, ">i4", starts + SYS_FLAG_OFFSET)
-    timestamps_at = starts + STORE_TIMESTAMP_OFFSET_V4
-    body_lengths_at = starts + _BODY_LENGTH_OFFSET_V4
-    if (flags & (BORN_HOST_V6 | STORE_HOST_V6)).any():
-        born_wider = np.where(flags & BORN_HOST_V6, _V6_WIDER, 0)
+    flags = field(window, "sys_flag", starts)
+    timestamps_at = starts + STORE_TIMESTAMP_AT
+    body_lengths_at = starts + BODY_LENGTH_AT
+    if (flags & HOSTS_V6).any():
+        born_wider = np.where(flags & BORN_HOST_V6, V6_WIDER, 0)
         timestamps_at += born_wider
-        body_lengths_at += born_wider + np.where(flags & STORE_HOST_V6, _V6_WIDER, 0)
+        body_lengths_at += born_wider + np.where(flags & STORE_HOST_V6, V6_WIDER, 0)
     body_lengths = gather(window, ">i4", body_lengths_at)
     body_starts = body_lengths_at + 4
     body_ends = body_starts + body_lengths
@@ -140,6 +137,14 @@ def _walk(window: Window, start: int, limit: int) -> tuple[Ints, Ints]:
         places.append(place)
     bounds = np.array(places, np.int64)
     return bounds[:-1], bounds[1:]
+
+
+def field(window: Window | Bytes, name: str, starts: Ints) -> Ints:
+    """Gather a number of each record that begins at `starts`, as int64: a field of FIELDS, which
+    nothing wider than an IPv4 host may stand in front of.
+    """
+    at, _ = found = FIELDS[name]
+    return gather(window, found.kind, starts + at)
 
 
 def gather(window: Window | Bytes, kind: str, places: Ints) -> Ints:

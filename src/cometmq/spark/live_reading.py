@@ -15,13 +15,12 @@ from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
-from cometmq.protocol.record_columns import Ints, RecordColumns, gather, read_columns
+from cometmq.protocol.record_columns import Ints, RecordColumns, field, read_columns
 from cometmq.spark.gaps import NOT_STORED, Gap
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import LiveRange, lost
 from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.record_texts import RecordTexts
-from cometmq.store.reading.records import QUEUE_OFFSET_AT
 
 # In the consume queues of these topics, times replace the hash codes of tags, so brokers cannot
 # select by tags.
@@ -78,7 +77,7 @@ class LiveReading:
                 f"an answer of broker {part.queue.broker_name} for {part.queue} holds what is no "
                 f"record, among offsets {chunk.start} to {chunk.end}"
             )
-        offsets = gather(records, ">i8", columns.starts + QUEUE_OFFSET_AT)
+        offsets = field(records, "queue_offset", columns.starts)
         inside = (offsets >= chunk.start) & (offsets < part.end)
         if not inside.all():
             columns, offsets = columns.select(inside), offsets[inside]

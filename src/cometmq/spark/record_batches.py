@@ -24,21 +24,19 @@ from cometmq.model.sysflag import (
 )
 from cometmq.protocol.compression import decompress
 from cometmq.protocol.ids import unpack_host
-from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, gather
+from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, field
+from cometmq.protocol.record_layout import (
+    BORN_HOST_AT,
+    STORE_HOST_AT,
+    V4_HOST_SIZE,
+    V6_HOST_SIZE,
+    V6_WIDER,
+)
 from cometmq.spark.arrow_slices import slices
 from cometmq.spark.record_texts import RecordTexts
 from cometmq.spark.schema import arrow_schema
-from cometmq.store.reading.records import BODY_CRC_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-
-_FLAG_AT: Final = 16
-_COMMIT_LOG_OFFSET_AT: Final = 28
-_BORN_TIME_AT: Final = 40
-_BORN_HOST_AT: Final = 48
-# Offsets from the end of the store host.
-_RECONSUME_TIMES: Final = 0
-_PREPARED_OFFSET: Final = 4
 
 _MAX_MS: Final = (2**63 - 1) // 1000
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -106,17 +104,20 @@ class _Records:
     def __len__(self) -> int:
         return len(self._columns)
 
-    def number(self, kind: str, at: int) -> Ints:
-        return gather(self._window, kind, self._columns.starts + at)
+    def number(self, name: str) -> Ints:
+        """Gather a field that stands in front of both hosts."""
+        return field(self._window, name, self._columns.starts)
 
-    def int32(self, at: int) -> Any:
-        return pa.array(self.number(">i4", at).astype(np.int32))
+    def int32(self, name: str) -> Any:
+        return pa.array(self.number(name).astype(np.int32))
 
-    def int64(self, at: int) -> Any:
-        return pa.array(self.number(">i8", at))
+    def int64(self, name: str) -> Any:
+        return pa.array(self.number(name))
 
-    def behind_store_host(self, kind: str, at: int) -> Ints:
-        return gather(self._window, kind, self._store_hosts_end + at)
+    def behind_hosts(self, name: str) -> Ints:
+        """Gather a field that stands behind both hosts."""
+        moved = self._store_hosts_end - (STORE_HOST_AT + V4_HOST_SIZE)
+        return field(self._window, name, moved)
 
     @cached_property
     def texts(self) -> RecordTexts:
@@ -124,12 +125,14 @@ class _Records:
 
     @cached_property
     def _store_hosts(self) -> Ints:
-        wider = np.where(self._columns.sys_flags & BORN_HOST_V6, 12, 0)
-        return self._columns.starts + (_BORN_HOST_AT + 16) + wider
+        wider = np.where(self._columns.sys_flags & BORN_HOST_V6, V6_WIDER, 0)
+        return self._columns.starts + STORE_HOST_AT + wider
 
     @cached_property
     def _store_hosts_end(self) -> Ints:
-        return self._store_hosts + np.where(self._columns.sys_flags & STORE_HOST_V6, 20, 8)
+        return self._store_hosts + np.where(
+            self._columns.sys_flags & STORE_HOST_V6, V6_HOST_SIZE, V4_HOST_SIZE
+        )
 
     @cached_property
     def _packed_store_hosts(self) -> Any:
@@ -144,8 +147,8 @@ class _Records:
         return pa.repeat(pa.scalar(self._broker, pa.string()), len(self))
 
     def born_host(self) -> Any:
-        starts = self._columns.starts + _BORN_HOST_AT
-        ends = starts + np.where(self._columns.sys_flags & BORN_HOST_V6, 20, 8)
+        starts = self._columns.starts + BORN_HOST_AT
+        ends = starts + np.where(self._columns.sys_flags & BORN_HOST_V6, V6_HOST_SIZE, V4_HOST_SIZE)
         return _by_value(slices(self._buffer, starts, ends).dictionary_encode(), unpack_host)
 
     def store_host(self) -> Any:
@@ -154,7 +157,7 @@ class _Records:
     @cached_property
     def offset_ids(self) -> Any:
         hosts = _by_value(self._packed_store_hosts, _hex)
-        offsets = self.number(">i8", _COMMIT_LOG_OFFSET_AT).astype(">i8").view(np.uint8)
+        offsets = self.number("physical_offset").astype(">i8").view(np.uint8)
         digits = _HEX_PAIRS[offsets].view(np.uint8)
         bounds = np.arange(0, 16 * len(self) + 1, 16, dtype=np.int32)
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
@@ -254,29 +257,29 @@ def _numbers(texts: Any, pattern: str) -> Any:
 _MAKERS: Final[dict[str, Callable[[_Records], Any]]] = {
     "topic": _Records.topic,
     "broker": _Records.broker,
-    "queue_id": lambda records: records.int32(QUEUE_ID_AT),
-    "queue_offset": lambda records: records.int64(QUEUE_OFFSET_AT),
-    "commit_log_offset": lambda records: records.int64(_COMMIT_LOG_OFFSET_AT),
+    "queue_id": lambda records: records.int32("queue_id"),
+    "queue_offset": lambda records: records.int64("queue_offset"),
+    "commit_log_offset": lambda records: records.int64("physical_offset"),
     "msg_id": _Records.msg_id,
     "offset_msg_id": lambda records: records.offset_ids,
     "keys": _Records.keys,
     "tags": lambda records: records.texts.values(p.TAGS),
     "body": _Records.body,
     "properties": lambda records: records.texts.properties,
-    "born_time": lambda records: _times(records.number(">i8", _BORN_TIME_AT)),
+    "born_time": lambda records: _times(records.number("born_timestamp")),
     "store_time": _Records.store_time,
     "born_host": _Records.born_host,
     "store_host": _Records.store_host,
     "reconsume_times": lambda records: pa.array(
-        records.behind_store_host(">i4", _RECONSUME_TIMES).astype(np.int32)
+        records.behind_hosts("reconsume_times").astype(np.int32)
     ),
-    "flag": lambda records: records.int32(_FLAG_AT),
+    "flag": lambda records: records.int32("flag"),
     "sys_flag": _Records.sys_flag,
-    "body_crc": lambda records: records.int32(BODY_CRC_AT),
+    "body_crc": lambda records: records.int32("body_crc"),
     "transaction_type": _Records.transaction_type,
     "transaction_id": lambda records: records.texts.values(p.TRANSACTION_ID),
     "prepared_transaction_offset": lambda records: pa.array(
-        records.behind_store_host(">i8", _PREPARED_OFFSET)
+        records.behind_hosts("prepared_transaction_offset")
     ),
     "delay_level": _Records.delay_level,
     "deliver_time": _Records.deliver_time,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,11 +11,13 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2
+from cometmq.protocol.record_layout import MAGIC_AT, record_struct
 from cometmq.spark.pushdown import Bounds
 from cometmq.spark.splitting import split
 from cometmq.store.reading.files import LogFile, QueueFiles, map_file
 
-_HEAD: Final = struct.Struct(">II20xq")
+_HEAD: Final = record_struct("magic", "physical_offset")
+_HEAD_SIZE: Final = MAGIC_AT + _HEAD.size
 
 
 @dataclass
@@ -106,7 +107,7 @@ def _boundaries(file: LogFile, starts: Any, count: int) -> list[int]:
 
 
 def _is_record(mapping: Any, file: LogFile, offset: int) -> bool:
-    if offset + _HEAD.size > file.end:
+    if offset + _HEAD_SIZE > file.end:
         return False
-    _, magic, own_offset = _HEAD.unpack_from(mapping, offset - file.base)
+    magic, own_offset = _HEAD.unpack_from(mapping, offset - file.base + MAGIC_AT)
     return magic in (MAGIC_V1, MAGIC_V2) and own_offset == offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import struct
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
@@ -21,16 +20,15 @@ from cometmq.protocol.record_columns import (
     Ints,
     RecordColumns,
     columns_at,
-    gather,
+    field,
     read_columns,
 )
+from cometmq.protocol.record_layout import HEAD, MAGIC_AT
 from cometmq.spark.gaps import DAMAGE, Gap, GapLog
 from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.store_plan import LogRange, QueueRange
 from cometmq.store.reading.files import LogFile, StoreFiles, map_file
 from cometmq.store.reading.records import (
-    MAGIC_AT,
-    QUEUE_OFFSET_AT,
     crc_holds,
     next_magic,
     up_to_first,
@@ -39,7 +37,6 @@ from cometmq.store.reading.units import is_message
 
 # Bytes of the log per batch: enough to make numpy's fixed costs negligible.
 BATCH_BYTES: Final = 4 * 1024 * 1024
-_HEAD: Final = struct.Struct(">II")
 # Queues of these topics hold messages of other topics, which keep their own queue offsets.
 _LMQ_PREFIX: Final = "%LMQ%"
 
@@ -81,7 +78,7 @@ class StoreReading:
             limit = min(start + BATCH_BYTES, part.end - file.base)
             columns = self._good(view, read_columns(view, start, limit, file.base))
             left = part.end - offset
-            size, magic = _HEAD.unpack_from(view, start) if left >= _HEAD.size else (0, 0)
+            size, magic = HEAD.unpack_from(view, start) if left >= HEAD.size else (0, 0)
             if not len(columns) and limit - start < size <= left:
                 # A record may be larger than a batch.
                 columns = self._good(view, read_columns(view, start, start + size, file.base))
@@ -147,10 +144,10 @@ class StoreReading:
     def _next_record(self, mapping: mmap.mmap, file: LogFile, offset: int, end: int) -> int | None:
         at = offset - file.base + MAGIC_AT
         # A record begins below `end`, but its magic may lie beyond.
-        limit = end - file.base + _HEAD.size - 1
+        limit = end - file.base + HEAD.size - 1
         while (at := next_magic(mapping, at, limit)) >= 0:
             offset = file.base + at - MAGIC_AT
-            (size, _) = _HEAD.unpack_from(mapping, offset - file.base)
+            (size, _) = HEAD.unpack_from(mapping, offset - file.base)
             if self._is_record(mapping, file, offset, size):
                 return offset
             at += 1
@@ -200,7 +197,7 @@ class StoreReading:
         while done < len(starts):
             columns = columns_at(view, starts[done:], ends[done:], file.base)
             columns = self._good(view, columns)
-            own = gather(view, ">i8", columns.starts + QUEUE_OFFSET_AT)
+            own = field(view, "queue_offset", columns.starts)
             count = len(columns)
             good = columns.ends <= file.size
             if not part.queue.topic.startswith(_LMQ_PREFIX):

@@ -18,25 +18,20 @@ from cometmq.errors import (
     StoreFullError,
     StoreStarvedError,
 )
-from cometmq.model.sysflag import (
-    BORN_HOST_V6,
-    STORE_HOST_V6,
-    TRANSACTION_COMMIT,
-    TRANSACTION_MASK,
-    TRANSACTION_NOT,
-)
+from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
-from cometmq.protocol.record import CRC_MASK, FIXED_V4, encode_record
-from cometmq.store.commit_log import CommitLog
+from cometmq.protocol.record import CRC_MASK, encode_record
+from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6, V4_HOST_SIZE
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.delivery_note import encode_note, note_size
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.refusals import PageCacheWatch, RefusalCause, Refusals
 
 # Java allows this much beside the body for the other fields of a record.
 _BEYOND_BODY: Final = 64 * 1024
 # Flags that change a record's layout or its queue's; a client may have set any of them.
-_FLAGS_FOR_CARE: Final = TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6
+_FLAGS_FOR_CARE: Final = TRANSACTION_MASK | HOSTS_V6
 
 Arrival = Callable[[str, int, int, int, int, bytes], None]
 
@@ -91,7 +86,7 @@ class Appender:
         self._log = log
         self._clock = clock
         self._store_host = store_host
-        self._v4 = len(store_host) == 8
+        self._v4 = len(store_host) == V4_HOST_SIZE
         self._max_body_size = config.max_message_size
         self._on_arrival = on_arrival
         self._refusal: StoreError | None = None
@@ -144,7 +139,7 @@ class Appender:
             or queue.needs_room
             or sys_flag & _FLAGS_FOR_CARE
             or not self._v4
-            or len(born_host) != 8
+            or len(born_host) != V4_HOST_SIZE
         ):
             return self._append_with_care(
                 queue, body, properties, tags_code, born_timestamp, born_host,
@@ -161,7 +156,7 @@ class Appender:
             queue_offset, physical_offset, sys_flag, born_timestamp, born_host, now,
             self._store_host, reconsume_times, prepared_transaction_offset, body_length,
         )  # fmt: skip
-        start = position + 88
+        start = position + BODY_AT
         place = start + body_length
         target[start:place] = body
         target[place : position + size] = (
@@ -198,7 +193,7 @@ class Appender:
             self._refuse_message("a batch cannot be part of a transaction")
         if not entries:
             self._refuse_message("a batch without messages")
-        wider = len(born_host) + len(self._store_host) - 16
+        wider = len(born_host) + len(self._store_host) - 2 * V4_HOST_SIZE
         total = 0
         for entry in entries:
             self._check(len(entry.body), len(entry.properties))
@@ -240,7 +235,7 @@ class Appender:
         store_host = self._store_host
         size = note_size(1, store_host) + queue.record_overhead + len(body) + len(properties)
         self._check(len(body), len(properties))
-        self._make_room(queue, 1, size + len(born_host) + len(store_host) - 16)
+        self._make_room(queue, 1, size + len(born_host) + len(store_host) - 2 * V4_HOST_SIZE)
         # Making room may have taken so long that the store refuses messages now.
         self._check(0, 0)
         log = self._log
@@ -310,7 +305,7 @@ class Appender:
         """All that is not the common case: limits, new files, transactions, IPv6 hosts and flags."""
         self._check(len(body), len(properties))
         log = self._log
-        wider = len(born_host) + len(self._store_host) - 16
+        wider = len(born_host) + len(self._store_host) - 2 * V4_HOST_SIZE
         size = queue.record_overhead + wider + len(body) + len(properties)
         transaction = sys_flag & TRANSACTION_MASK
         queued = transaction in (TRANSACTION_NOT, TRANSACTION_COMMIT)
@@ -326,7 +321,7 @@ class Appender:
             queue_id=queue.queue_id,
             queue_offset=queue_offset,
             physical_offset=physical_offset,
-            sys_flag=sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6),
+            sys_flag=sys_flag & ~HOSTS_V6,
             born_timestamp=born_timestamp,
             born_host=born_host,
             store_timestamp=now,

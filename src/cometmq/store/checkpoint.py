@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 
 SIZE: Final = 4096
 _FIELDS: Final = struct.Struct(">qqqqq")

@@ -21,12 +21,12 @@ import structlog
 
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
 from cometmq.store.append import Clock
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.queue_table import QueueTable
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import ConsumeQueue
+from cometmq.store.queues.queue_table import QueueTable
 from cometmq.store.refusals import RefusalCause, Refusals
 from cometmq.store.retention import Disks, LogFile, Plan, Policy, plan, surprises
 

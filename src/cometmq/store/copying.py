@@ -8,7 +8,6 @@ and the caller does that one with care (`Appender.append`).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,29 +15,36 @@ from cometmq.errors import MessageIllegalError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
-from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
+from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, find_property
-from cometmq.protocol.record import FIXED_V4, MAGIC_V1, MIN_RECORD_SIZE
+from cometmq.protocol.record import MAGIC_V1, MIN_RECORD_SIZE
+from cometmq.protocol.record_layout import BODY_AT, HOSTS_V6, V4_HOST_SIZE, record_struct
 from cometmq.store.append import Appender, Arrival, Clock
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.delivery_note import encode_note, note_size
-from cometmq.store.disk import NO_MAPPING
+from cometmq.store.files.disk import NO_MAPPING
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
-_FIXED_SIZE: Final = FIXED_V4.size
 # The fixed fields as they are read and written here: checksum, flag, born time with its host, and
 # retries stay bytes; the original's queue, host and prepared offset are passed over.
-_ORIGINAL: Final = struct.Struct(">II4s4x4s8xqi16sq8x4s8xi")
-_COPY: Final = struct.Struct(">II4si4sqqi16sq8s4sqi")
-assert (_ORIGINAL.size, _COPY.size) == (_FIXED_SIZE, _FIXED_SIZE)
+_ORIGINAL: Final = record_struct(
+    "size", "magic", ("body_crc",), ("flag",), "physical_offset", "sys_flag",
+    ("born_timestamp", "born_host"), "store_timestamp", ("reconsume_times",), "body_length",
+)  # fmt: skip
+_COPY: Final = record_struct(
+    "size", "magic", ("body_crc",), "queue_id", ("flag",), "queue_offset", "physical_offset",
+    "sys_flag", ("born_timestamp", "born_host"), "store_timestamp", "store_host",
+    ("reconsume_times",), "prepared_transaction_offset", "body_length",
+)  # fmt: skip
+assert (_ORIGINAL.size, _COPY.size) == (BODY_AT, BODY_AT)
 _TOPIC_MARK: Final = b"\x02" + p.REAL_TOPIC.encode() + b"\x01"
 _QUEUE_MARK: Final = b"\x02" + p.REAL_QUEUE_ID.encode() + b"\x01"
 _TAGS_MARK: Final = b"\x02" + p.TAGS.encode() + b"\x01"
 _TAGS_FIRST: Final = _TAGS_MARK[1:]
 _SEPARATOR: Final = b"\x02"
 # Flags that change a record's layout or its queue's.
-_FLAGS_FOR_CARE: Final = TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6
+_FLAGS_FOR_CARE: Final = TRANSACTION_MASK | HOSTS_V6
 # Longer ones are no number of a queue.
 _MAX_QUEUE_DIGITS: Final = 9
 
@@ -73,7 +79,7 @@ class RecordCopier:
         self._queue_of = queue_of
         self._clock = clock
         self._store_host = store_host
-        self._v4 = len(store_host) == 8
+        self._v4 = len(store_host) == V4_HOST_SIZE
         self._max_body_size = config.max_message_size
         self._on_arrival = on_arrival
 
@@ -114,7 +120,7 @@ class RecordCopier:
                 own_size, magic, crc, flag, own_place, sys_flag, born, stored, reconsume_times,
                 body_length,
             ) = _ORIGINAL.unpack_from(source, at)  # fmt: skip
-            body_at = at + _FIXED_SIZE
+            body_at = at + BODY_AT
             body_end = body_at + body_length
             record_end = at + size
             if (
@@ -153,7 +159,7 @@ class RecordCopier:
                 target, position, new_size, queue.magic, crc, queue.queue_id, flag, queue_offset,
                 own_end, sys_flag, born, now, store_host, reconsume_times, 0, body_length,
             )  # fmt: skip
-            start = position + _FIXED_SIZE
+            start = position + BODY_AT
             middle = start + body_length
             target[start:middle] = source[body_at:body_end]
             target[middle : position + new_size] = (

@@ -9,8 +9,8 @@ messages appended meanwhile belong to the next call.
 from __future__ import annotations
 
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commit_log import CommitLog
-from cometmq.store.queue_table import QueueTable
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.queue_table import QueueTable
 
 
 class Flusher:

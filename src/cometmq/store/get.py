@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from cometmq.protocol.record import MIN_RECORD_SIZE
-from cometmq.store.commit_log import CommitLog
+from cometmq.protocol.record_layout import record_struct
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
-from cometmq.store.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
-from cometmq.store.queue_mender import QueueMender, Verdict
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
+from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
+from cometmq.store.queues.queue_mender import QueueMender, Verdict
 
-# Of a record: total size and magic, queue id at 12, queue offset at 20, physical offset.
-_HEAD: Final = struct.Struct(">Q4xi4xqq")
+_HEAD: Final = record_struct("size_and_magic", "queue_id", "queue_offset", "physical_offset")
 # So typed that compiled code compares numbers of its own, not Python's; so it costs two thirds.
 _UnpackHead = Callable[[memoryview, int], tuple[int, int, int, int]]
 MAX_PULL_BYTES: Final = 128 * 1024 * 1024

@@ -7,19 +7,18 @@ from typing import Final
 
 from cometmq.errors import StoreFullError, StoreUnusableError
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file import MappedFile
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.log.scan import find_record_in
 from cometmq.store.reading.files import is_file_name
-from cometmq.store.scan import find_record_in
 
 # Less does not even hold the state files of a broker.
 _LEAST_FREE_BYTES: Final = 1024 * 1024
 _DLEDGER: Final = "dledger-"
 # What every directory of RocksDB has.
 _ROCKSDB: Final = "CURRENT"
-# Size and magic of a record.
-_HEAD_SIZE: Final = 8
 _MAGICS: Final = (0, MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
@@ -91,10 +90,10 @@ def check_content(config: StoreConfig, disk: Disk) -> None:
     """
     directory = config.commit_log_path
     names = [name for name in disk.names(directory) if is_file_name(name)]
-    head = bytearray(_HEAD_SIZE)
-    if not names or disk.read_into(directory / names[0], 0, memoryview(head)) < _HEAD_SIZE:
+    head = bytearray(HEAD_SIZE)
+    if not names or disk.read_into(directory / names[0], 0, memoryview(head)) < HEAD_SIZE:
         return
-    magic = int.from_bytes(head[4:], "big")
+    magic = int.from_bytes(head[MAGIC_AT:], "big")
     if magic in _MAGICS or any(_has_record(disk, directory / name) for name in names):
         return
     raise StoreUnusableError(

@@ -19,12 +19,12 @@ import structlog
 
 from cometmq.errors import StoreCorruptError
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch import QueueBehindError
-from cometmq.store.queue_ledger import QueueLedger
-from cometmq.store.queue_table import QueueTable
-from cometmq.store.scan import ScannedRecord, check_record, find_record
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.scan import find_record, read_record
+from cometmq.store.queues.dispatch import QueueBehindError
+from cometmq.store.queues.queue_ledger import QueueLedger
+from cometmq.store.queues.queue_table import QueueTable
 
 log = structlog.get_logger(__name__)
 
@@ -150,7 +150,7 @@ class Recoverer:
         )
         if last is None or self._rebuild_queues or last.physical_offset < self._log.min_offset:
             return self._log.min_offset
-        record = self._check(last.physical_offset)
+        record = read_record(self._log.files, last.physical_offset, check_crc=True)
         if record is None or record.size != last.size:
             log.warning("the last unit of the consume queues points at no record")
             return None
@@ -164,7 +164,7 @@ class Recoverer:
         Raises StoreCorruptError for damage, which must have come after the stop. Java's
         CommitLog.recoverNormally cuts the log off at damage instead (decision 36).
         """
-        from cometmq.store.batch_scan import BatchScan
+        from cometmq.store.log.batch_scan import BatchScan
 
         start = self._log.files.files[-_CHECKED_FILES:][0].base
         scan = BatchScan(
@@ -186,24 +186,17 @@ class Recoverer:
             self._distrust_queues()
         trusted = self._checkpoint.min_timestamp
         for file in reversed(self._log.files.files):
-            record = self._check(file.base)
+            record = read_record(self._log.files, file.base, check_crc=True)
             if record is not None and 0 < record.store_timestamp <= trusted:
                 return file.base
         return self._log.min_offset
-
-    def _check(self, offset: int) -> ScannedRecord | None:
-        file = self._log.files.find(offset)
-        if file is None:
-            return None
-        found = check_record(file.view, offset - file.base, offset, check_crc=True)
-        return found if isinstance(found, ScannedRecord) else None
 
     def _replay(self, start: int, *, fill_gaps: bool) -> Recovery:
         if start >= self._log.files.end:
             return Recovery(self._clean, start, start, "", 0, 0, self._last_timestamp)
         # These modules load numpy, which takes longer than all else at the start of an empty store.
-        from cometmq.store.batch_dispatch import BatchDispatcher
-        from cometmq.store.batch_scan import BatchScan
+        from cometmq.store.log.batch_scan import BatchScan
+        from cometmq.store.queues.batch_dispatch import BatchDispatcher
 
         scan = BatchScan(
             self._log.files,

@@ -17,31 +17,40 @@ from typing import Final
 
 import structlog
 
-from cometmq.errors import StoreClosedError, StoreCorruptError, StoreError, StoreStarvedError
+from cometmq.errors import (
+    ProtocolError,
+    StoreClosedError,
+    StoreCorruptError,
+    StoreError,
+    StoreStarvedError,
+)
 from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.cleaner import Cleaner, Work
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import PAGE_SIZE, StoreConfig
-from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue
-from cometmq.store.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
 from cometmq.store.copying import RecordCopier
-from cometmq.store.disk import DirectoryLock, Disk
+from cometmq.store.files.disk import DirectoryLock, Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.permissions import restrict_to_owner
 from cometmq.store.flush import Flusher
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
-from cometmq.store.index_service import IndexService
+from cometmq.store.index.index_service import IndexService
 from cometmq.store.layout import check_content, check_sizes, check_usable
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.permissions import restrict_to_owner
-from cometmq.store.queue_ledger import QueueLedger
-from cometmq.store.queue_mender import QueueMender
-from cometmq.store.queue_table import Extensions, QueueTable
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.following import QueueFiller
+from cometmq.store.log.scan import ScannedRecord, read_record
+from cometmq.store.log.transient_pool import PendingQueue, PooledCommitLog
+from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue
+from cometmq.store.queues.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
+from cometmq.store.queues.dispatch import Dispatcher
+from cometmq.store.queues.queue_ledger import QueueLedger
+from cometmq.store.queues.queue_mender import QueueMender
+from cometmq.store.queues.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import RefusalCause
-from cometmq.store.scan import ScannedRecord, check_record
-from cometmq.store.transient_pool import PendingQueue, PooledCommitLog, Publisher
 
 log = structlog.get_logger(__name__)
 
@@ -120,11 +129,11 @@ class MessageStore:
             store_host=store_host,
             on_arrival=None if self._pool else on_arrival,
         )
-        self._publisher = (
-            Publisher(self._pool, self.queues.get, config.delay_levels_ms, on_arrival)
-            if self._pool
-            else None
+        self._dispatcher = Dispatcher(
+            self.queues.get, config.delay_levels_ms, fill_gaps=True, on_arrival=on_arrival
         )
+        # None while what is appended gets its units at once.
+        self._filler: QueueFiller | None = None
         self._pending_queues: dict[tuple[str, int], PendingQueue] = {}
         self.refusals = self._appender.refusals
         self._refuse_as_closed("is not open")
@@ -213,6 +222,7 @@ class MessageStore:
         if changed or not recovery.clean or known != self._ledger.index:
             self._ledger.take(self.queues, known)
             self._ledger.save()
+        self._filler = QueueFiller(self._pool, self._dispatcher) if self._pool else None
         log.info(
             "store recovered",
             path=str(self.config.store_path_root_dir),
@@ -423,21 +433,31 @@ class MessageStore:
         """The record that begins at a commit-log offset; None when none can begin there."""
         return self.commit_log.record_at(physical_offset)
 
+    def stored_record(self, physical_offset: int) -> StoredRecord | None:
+        """Return the record that begins at a commit-log offset, decoded.
+
+        None when none does: it has left the log, is damaged, or there is another one in its place.
+        Bytes inside of a body may look like a record; `message_at` is for offsets made up by others.
+        """
+        data = self.commit_log.record_at(physical_offset)
+        if data is None:
+            return None
+        try:
+            record = decode_record(data)
+        except ProtocolError:
+            return None
+        return record if record.physical_offset == physical_offset else None
+
     def message_at(self, physical_offset: int) -> memoryview | None:
         """The record of the message at a commit-log offset that anyone may have made up.
 
         None unless an intact record begins there that its consume queue, if it is there, knows.
         """
-        base, readable_end, view = self.commit_log.window(physical_offset)
-        if not base <= physical_offset < readable_end:
+        log = self.commit_log
+        record = read_record(log.files, physical_offset, end=log.readable_end, check_crc=True)
+        if record is None or not self._is_queued(record):
             return None
-        position = physical_offset - base
-        record = check_record(
-            view[: readable_end - base], position, physical_offset, check_crc=True
-        )
-        if not isinstance(record, ScannedRecord) or not self._is_queued(record):
-            return None
-        return view[position : position + record.size]
+        return log.read(physical_offset, record.size)
 
     def _is_queued(self, record: ScannedRecord) -> bool:
         # A body may hold what looks like a record at that very place.
@@ -479,7 +499,26 @@ class MessageStore:
 
         Raises StoreFullError when a queue has no room; a later call goes on.
         """
-        return self._publisher is not None and self._publisher.publish(limit)
+        return self._filler is not None and self._filler.fill(limit)
+
+    def append_replicated(self, offset: int, data: bytes | memoryview) -> None:
+        """Append bytes of a master's log (see `CommitLog.append_bytes`), and put the records that are
+        whole now into their queues. For a slave, which appends nothing else.
+
+        Raises StoreFullError, too, when the bytes are in the log, but a queue has no room: `publish`
+        goes on.
+        """
+        if self.refusals.current is not None:
+            self.refusals.refuse()
+        if self._pool:
+            raise StoreError(
+                "a slave writes to its commit log without the transient store pool: set "
+                "transientStorePoolEnable to false"
+            )
+        if self._filler is None:
+            self._filler = QueueFiller(self.commit_log, self._dispatcher)
+        self.commit_log.append_bytes(offset, data)
+        self.publish()
 
     def _commit_and_publish(self) -> None:
         self.commit()

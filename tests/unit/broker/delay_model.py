@@ -28,7 +28,7 @@ from cometmq.model import properties as p
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.protocol.record import StoredRecord, decode_record
-from cometmq.store.disk import DiskUsage
+from cometmq.store.files.disk import DiskUsage
 from cometmq.store.store import MessageStore
 
 LEVELS_MS = (1_000, 5_000, 60_000, 1_800_000)

@@ -18,7 +18,7 @@ from cometmq.filtering.bloom import BloomFilter
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.work import WorkBudget
 from cometmq.protocol.json_dialect import decode_body, pretty
-from cometmq.store.consume_queue_ext import ExtUnit
+from cometmq.store.queues.consume_queue_ext import ExtUnit
 
 BLOOM = BloomFilter.create(20, 32)
 DAY_MS = 24 * 3600 * 1000

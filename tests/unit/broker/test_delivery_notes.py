@@ -15,7 +15,7 @@ from cometmq.model import names
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.delivery_note import encode_note, named_origins
-from cometmq.store.repair import check
+from cometmq.store.offline.repair import check
 
 LEVEL, TIMER = {"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}
 LOG_FILE = 16 * 1024
@@ -300,7 +300,7 @@ def test_what_a_restart_reads_grows_with_the_deliveries(
         decoded += 1
         return decode_record(*args)
 
-    monkeypatch.setattr("cometmq.broker.delays.state.decode_record", counting)
+    monkeypatch.setattr("cometmq.store.store.decode_record", counting)
     counts = []
     for size in (200, 800):
         delays = DelayBox(tmp_path / f"{size}")

@@ -13,7 +13,7 @@ from cometmq.broker.delays.state import DelayState
 from cometmq.errors import StoreClosedError, StoreFullError
 from cometmq.model import names
 from cometmq.protocol.properties import decode_properties
-from cometmq.store.disk import Disk, DiskUsage
+from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.store.refusals import RefusalCause
 
 HOUR_MS = 3_600_000

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cometmq.errors import StoreFullError
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 
 PAGE = 4096
 SECTOR = 512

@@ -9,7 +9,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
 
 HOST = pack_host("127.0.0.1", 10911)

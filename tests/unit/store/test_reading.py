@@ -14,7 +14,7 @@ import pytest
 from cometmq.errors import StoreLockedError
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2
 from cometmq.store import reading
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.reading.files import kept_from_brokers
 from cometmq.store.reading.lock import EXCLUSIVE, SHARED, take_lock
 from cometmq.store.reading.records import next_magic
@@ -22,7 +22,7 @@ from cometmq.store.reading.units import PLACEHOLDER_SIZE, UNIT_DTYPE, is_message
 
 MODULES = sorted(path.stem for path in Path(reading.__path__[0]).glob("[a-z]*.py"))
 # What an import must not bring along, as Spark's workers would pay for it in each task.
-HEAVY = ("asyncio", "structlog", "msgspec", "cometmq.store.disk", "cometmq.store.config")
+HEAVY = ("asyncio", "structlog", "msgspec", "cometmq.store.files.disk", "cometmq.store.config")
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -64,7 +64,7 @@ def test_readers_share_the_lock_and_a_broker_has_it_alone(tmp_path: Path) -> Non
 
 def test_a_store_that_a_broker_has_is_not_read(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from cometmq.store.disk import Disk;"
+        "import sys; from pathlib import Path; from cometmq.store.files.disk import Disk;"
         "held = Disk().lock(Path(sys.argv[1]) / 'lock'); print('held', flush=True); input()"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]

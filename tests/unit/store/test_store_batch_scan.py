@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.protocol.record import MAGIC_BLANK, encode_record
-from cometmq.store.batch_dispatch import BatchDispatcher
-from cometmq.store.batch_scan import BatchScan
-from cometmq.store.commit_log import BLANK, BLANK_SIZE
-from cometmq.store.disk import Disk
-from cometmq.store.dispatch import Dispatcher, QueueBehindError
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.queue_table import Extensions, QueueTable
-from cometmq.store.scan import LogScan, ScannedRecord
+from cometmq.protocol.record_layout import HEAD, HEAD_SIZE
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.log.batch_scan import BatchScan
+from cometmq.store.log.scan import LogScan, ScannedRecord
+from cometmq.store.queues.batch_dispatch import BatchDispatcher
+from cometmq.store.queues.dispatch import Dispatcher, QueueBehindError
+from cometmq.store.queues.queue_table import Extensions, QueueTable
 
 FILE = 16 * 1024
 QUEUE_FILE = 100
@@ -90,8 +90,8 @@ def write_log(files: MappedFileQueue, messages: list[Message]) -> int:
         next_offsets[queue] = max(next_offsets.get(queue, 0), queue_offset + 1)
         size = len(encoded(message, queue_offset, end, number))
         file = files.find(end) or files.append_file()
-        if end + size + BLANK_SIZE > file.end:
-            BLANK.pack_into(file.map, end - file.base, file.end - end, MAGIC_BLANK)
+        if end + size + HEAD_SIZE > file.end:
+            HEAD.pack_into(file.map, end - file.base, file.end - end, MAGIC_BLANK)
             end = file.end
             file = files.append_file()
         record = encoded(message, queue_offset, end, number)

@@ -17,7 +17,7 @@ from cometmq.errors import (
     StoreError,
     StoreFullError,
 )
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.refusals import RefusalCause
 
 

@@ -16,14 +16,14 @@ from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put, recor
 from cometmq.errors import StoreLockedError, StoreUnusableError
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.ids import pack_host
-from cometmq.store.check import Area, Report
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk, DiskUsage
-from cometmq.store.dump import Filter, dump
+from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.store.layout import check_usable
-from cometmq.store.offline import Damage, open_offline
-from cometmq.store.repair import check, plan_repair, repair
-from cometmq.store.stats import collect
+from cometmq.store.offline.check import Area, Report
+from cometmq.store.offline.dump import Filter, dump
+from cometmq.store.offline.repair import check, plan_repair, repair
+from cometmq.store.offline.stats import collect
+from cometmq.store.offline.store import Damage, open_offline
 
 INDEX: dict[str, Any] = {"max_hash_slot_num": 50, "max_index_num": 200}
 

@@ -15,10 +15,10 @@ from cometmq.errors import StoreBusyError
 from cometmq.model.hashing import java_hash
 from cometmq.model.names import LMQ_PREFIX
 from cometmq.protocol.codes import ResponseCode
-from cometmq.store import queue_mender
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.get import GetStatus
-from cometmq.store.repair import check
+from cometmq.store.offline.repair import check
+from cometmq.store.queues import queue_mender
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.store import Boundary, MessageStore
 
 COUNT = 12

@@ -16,12 +16,12 @@ from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put
 
 from cometmq.errors import StoreClosedError, StoreError, StoreFullError, StoreLockedError
 from cometmq.protocol.batch import BatchEntry
-from cometmq.store.consume_queue import UNIT_SIZE
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
+from cometmq.store.queues.consume_queue import UNIT_SIZE
 
 HOLDER = """
 import sys, pathlib
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 lock = Disk().lock(pathlib.Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.readline()

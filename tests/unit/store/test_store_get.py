@@ -10,8 +10,12 @@ import pytest
 from tests.unit.store.store_box import Box, bodies, put
 
 from cometmq.protocol.record import decode_records
-from cometmq.store.consume_queue import Unit
+from cometmq.protocol.record_layout import BODY_AT
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.get import GetStatus
+from cometmq.store.log.scan import read_record
+from cometmq.store.queues.consume_queue import Unit
 from cometmq.store.store import Boundary
 
 
@@ -221,6 +225,38 @@ def test_a_place_that_is_no_record(box: Box) -> None:
     assert store.record_at(offset + 88) is None
     assert store.record_at(10**9) is None
     assert bodies(store) == [b"body"]
+
+
+def test_the_record_at_an_offset_or_none(box: Box) -> None:
+    store = box.open()
+    _, first = put(store, b"first")
+    data = bytes(store.record_at(first) or b"")
+    # A body that looks like a record, which says that it belongs elsewhere.
+    _, second = put(store, data)
+    inner = second + BODY_AT
+    assert bytes(store.record_at(inner) or b"") == data
+    found = store.stored_record(first)
+    assert found is not None
+    assert (found.body, found.physical_offset, found.topic) == (b"first", first, "orders")
+    assert store.stored_record(inner) is None
+    for none in (-1, first + 1, store.commit_log.end, 10**12):
+        assert store.stored_record(none) is None
+
+
+def test_a_damaged_record_is_none(box: Box) -> None:
+    store = box.open()
+    _, offset = put(store, b"body")
+    store.close()
+    with box.log_files[0].open("r+b") as file:
+        # The length of the topic.
+        file.seek(BODY_AT + 4)
+        file.write(b"\x7f")
+    log = MappedFileQueue(
+        Disk(), box.log_files[0].parent, box.log_files[0].stat().st_size, size_key="size"
+    )
+    log.load(repair=False)
+    assert read_record(log, offset, check_crc=False) is None
+    log.release()
 
 
 def test_topics_and_their_deletion(box: Box) -> None:

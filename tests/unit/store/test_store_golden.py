@@ -19,7 +19,7 @@ from cometmq.protocol.record import StoredRecord
 from cometmq.runtime.config import from_properties
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.store import Boundary, MessageStore
 
 

@@ -18,10 +18,10 @@ from tests.unit.store.store_box import CLIENT, Box
 
 from cometmq.errors import StoreError, StoreFullError
 from cometmq.protocol.record import decode_record
-from cometmq.store.disk import Disk
-from cometmq.store.index_file import ENTRY_SIZE, HEADER_SIZE
-from cometmq.store.index_service import IndexAnswer
-from cometmq.store.scan import LogScan
+from cometmq.store.files.disk import Disk
+from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
+from cometmq.store.index.index_service import IndexAnswer
+from cometmq.store.log.scan import LogScan
 from cometmq.store.store import MessageStore
 
 SLOTS, ENTRIES = 7, 12

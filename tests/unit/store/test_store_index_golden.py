@@ -11,9 +11,9 @@ from tests.golden.golden import Golden, named, of_kind
 from tests.unit.store.test_store_golden import java_store
 
 from cometmq.model.work import WorkBudget
-from cometmq.store.disk import Disk
-from cometmq.store.index_file import HEADER_SIZE, IndexFile, file_size
-from cometmq.store.index_keys import IndexKeys
+from cometmq.store.files.disk import Disk
+from cometmq.store.index.index_file import HEADER_SIZE, IndexFile, file_size
+from cometmq.store.index.index_keys import IndexKeys
 
 
 def columns(keys: list[dict[str, int]]) -> IndexKeys:

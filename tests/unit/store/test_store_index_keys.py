@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.unit.store.index_model import key_hash, keys_of
 
 from cometmq.protocol.record import MAGIC_BLANK, decode_records, encode_record
-from cometmq.store.index_file import hash_of
-from cometmq.store.index_keys import find_keys
+from cometmq.store.index.index_file import hash_of
+from cometmq.store.index.index_keys import find_keys
 
 HOSTS = st.sampled_from([bytes(8), bytes(20)])
 WORDS = st.text(st.sampled_from("ab Z9#é€😀\x01"), max_size=6) | st.just("k" * 140)

@@ -14,8 +14,8 @@ from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import LOG_FILE, QUEUE_FILE, Box, bodies, put
 
 from cometmq.errors import StoreError
-from cometmq.store.disk import Disk
-from cometmq.store.repair import check
+from cometmq.store.files.disk import Disk
+from cometmq.store.offline.repair import check
 
 IDLE = "idle"
 ALWAYS = 1e9

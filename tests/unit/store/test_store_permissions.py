@@ -11,8 +11,8 @@ import pytest
 from tests.unit.store.store_box import Box, bodies, put
 
 from cometmq.errors import StoreUnusableError
-from cometmq.store.disk import Disk
-from cometmq.store.queue_ledger import QueueLedger
+from cometmq.store.files.disk import Disk
+from cometmq.store.queues.queue_ledger import QueueLedger
 
 
 @pytest.fixture(autouse=True)

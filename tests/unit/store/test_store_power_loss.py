@@ -13,8 +13,8 @@ from tests.unit.store.store_box import CLIENT, Box, put, records
 from cometmq.errors import StoreFullError
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import StoredRecord, decode_record
-from cometmq.store.dispatch import tags_code_of
-from cometmq.store.scan import LogScan
+from cometmq.store.log.scan import LogScan
+from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.store import MessageStore
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]

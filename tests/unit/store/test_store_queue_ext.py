@@ -16,10 +16,10 @@ from tests.unit.store.store_box import CLIENT, Box, ManualClock, bodies, put
 from cometmq.errors import StoreFullError
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.batch import BatchEntry
-from cometmq.store.consume_queue import UNIT
-from cometmq.store.consume_queue_ext import ConsumeQueueExt, ExtendedConsumeQueue, ExtUnit
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.queues.consume_queue import UNIT
+from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, ExtendedConsumeQueue, ExtUnit
 from cometmq.store.store import MessageStore
 
 # As many units of 20 bytes and a bit map of 14 as a handful of messages make.

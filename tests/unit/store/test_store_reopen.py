@@ -12,7 +12,7 @@ from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, Box, bodies, put,
 from cometmq.errors import StoreCorruptError
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import encode_record
-from cometmq.store.repair import check, plan_repair, repair
+from cometmq.store.offline.repair import check, plan_repair, repair
 
 
 def fill(box: Box, count: int = 12) -> None:

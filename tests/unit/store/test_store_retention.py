@@ -16,7 +16,7 @@ from tests.unit.store.store_box import LOG_FILE, Box, bodies, put, records
 from cometmq.errors import StoreError, StoreFullError
 from cometmq.protocol.record import decode_record
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk, DiskUsage
+from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.store.refusals import RefusalCause
 from cometmq.store.retention import Disks, Fate, LogFile, Plan, Policy, plan, surprises
 from cometmq.store.store import MessageStore

@@ -13,8 +13,8 @@ from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put, recor
 
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
 from cometmq.protocol.batch import BatchEntry
-from cometmq.store import memory
-from cometmq.store.disk import Disk
+from cometmq.store.files import memory
+from cometmq.store.files.disk import Disk
 from cometmq.store.refusals import RefusalCause
 
 

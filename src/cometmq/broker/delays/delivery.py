@@ -18,23 +18,15 @@ from cometmq.errors import CometMQError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
-from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, property_finder
-from cometmq.protocol.record import (
-    FIXED_V4,
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD_SIZE,
-    decode_record,
-)
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, decode_record
+from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
 _find_real_topic: Final = property_finder(p.REAL_TOPIC)
 _find_real_queue_id: Final = property_finder(p.REAL_QUEUE_ID)
 _find_tags: Final = property_finder(p.TAGS)
-_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
-_BODY_START: Final = FIXED_V4.size
 _SEPARATOR: Final = b"\x02"
 # A note names so many records. It takes room for all of them, also when few are copied.
 _NAMED_AT_ONCE: Final = 32
@@ -178,9 +170,9 @@ def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
         size, magic, _crc, _queue_id, flag, _queue_offset, own_offset, sys_flag, born_timestamp,
         born_host, store_timestamp, _store_host, reconsume_times, _prepared, body_length,
     ) = FIXED_V4.unpack_from(record)  # fmt: skip
-    if sys_flag & _HOST_V6 or magic not in (MAGIC_V1, MAGIC_V2):
+    if sys_flag & HOSTS_V6 or magic not in (MAGIC_V1, MAGIC_V2):
         return _decoded(record)
-    topic_at = _BODY_START + body_length
+    topic_at = BODY_AT + body_length
     if (
         own_offset != physical_offset
         or size != len(record)
@@ -193,7 +185,7 @@ def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
     properties = bytes(record[start:])
     return WaitingMessage(
         physical_offset,
-        record[_BODY_START:topic_at],
+        record[BODY_AT:topic_at],
         properties,
         properties.decode("utf-8", "replace"),
         flag,

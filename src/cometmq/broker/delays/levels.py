@@ -20,7 +20,7 @@ from cometmq.broker.incoming import IncomingMessage
 from cometmq.errors import MessageIllegalError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)

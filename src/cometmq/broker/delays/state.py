@@ -27,7 +27,6 @@ import structlog
 from cometmq.broker.delays.timer_progress import WHOLE_SLOT, Segment, TimerProgress
 from cometmq.broker.delays.timer_window import MIN_TIME_CODE, CodeOfRecord
 from cometmq.broker.storage.log_glance import glances
-from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import STORE_HOST_V6
@@ -35,9 +34,9 @@ from cometmq.model.topic import DataVersion
 from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
 from cometmq.protocol.header import Int64
 from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import StoredRecord, decode_record
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.protocol.record import StoredRecord
 from cometmq.store.delivery_note import named_origins
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -122,12 +121,12 @@ class Replay:
                 self._progress.arrived(*arrival[1:])
                 arrival = next(arrivals, None)
             if origin < 0:
-                note = self._record_at(offset)
+                note = self._store.stored_record(offset)
                 named = deque(named_origins(note) if note is not None else ())
             elif named and not origin and self._is_copy_of_one(offset, named):
                 continue
             elif origin > 0 or (mark_of_first and mark_of_first in bytes(self._bytes_at(offset))):
-                copy, waiting = self._record_at(offset), self._waiting_record(origin)
+                copy, waiting = self._store.stored_record(offset), self._waiting_record(origin)
                 if copy is not None and waiting is not None and _is_copy(copy, waiting):
                     self._delivered(copy, waiting)
         for _, slot, queue_offset in ([arrival] if arrival else []) + list(arrivals):
@@ -172,7 +171,7 @@ class Replay:
         Those in front of that one are forgotten: their copies are damaged. All are when it was made
         from none of them: no more copies follow.
         """
-        copy = self._record_at(offset)
+        copy = self._store.stored_record(offset)
         while copy is not None and named:
             waiting = self._waiting_record(named.popleft())
             if waiting is None:
@@ -207,18 +206,8 @@ class Replay:
         return self._store.record_at(offset) or b""
 
     def _waiting_record(self, offset: int) -> StoredRecord | None:
-        record = self._record_at(offset)
+        record = self._store.stored_record(offset)
         return record if record is not None and record.topic in _WAITING_TOPICS else None
-
-    def _record_at(self, offset: int) -> StoredRecord | None:
-        data = self._store.record_at(offset)
-        if data is None:
-            return None
-        try:
-            record = decode_record(data)
-        except ProtocolError:  # no record begins there, or it is damaged
-            return None
-        return record if record.physical_offset == offset else None
 
 
 def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:

@@ -28,7 +28,7 @@ from cometmq.errors import MessageIllegalError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol.properties import property_finder
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)

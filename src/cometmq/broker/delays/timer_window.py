@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cometmq.broker.delays.timer_progress import TimerProgress
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 
 WINDOW_MS: Final = 3_600_000
 MAX_LOADED: Final = 1_000_000

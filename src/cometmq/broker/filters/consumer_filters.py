@@ -24,7 +24,7 @@ from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, Subsc
 from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.clock import Clock
-from cometmq.store.consume_queue_ext import ExtUnit
+from cometmq.store.queues.consume_queue_ext import ExtUnit
 
 log = structlog.get_logger(__name__)
 

@@ -15,8 +15,9 @@ from cometmq.model.names import RETRY_PREFIX, is_retry_topic
 from cometmq.model.properties import RETRY_TOPIC
 from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import PHYSICAL_OFFSET_OFFSET, properties_text
-from cometmq.store.consume_queue_ext import ExtUnit
+from cometmq.protocol.record import properties_text
+from cometmq.protocol.record_layout import PHYSICAL_OFFSET_AT
+from cometmq.store.queues.consume_queue_ext import ExtUnit
 
 PropertiesMatcher = Callable[[Mapping[str, str]], bool]
 RecordMatcher = Callable[[memoryview], bool]
@@ -103,7 +104,7 @@ class _PropertiesTest:
 
 
 def _offset_in(record: memoryview) -> bytes:
-    return bytes(record[PHYSICAL_OFFSET_OFFSET : PHYSICAL_OFFSET_OFFSET + 8])
+    return bytes(record[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8])
 
 
 def _timed(matches: RecordMatcher, budget: WorkBudget) -> MeteredMatcher:

@@ -29,12 +29,12 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.ids import encode_offset_id, parse_offset_id
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.properties import decode_properties, find_property
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.record import StoredRecord
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -229,7 +229,7 @@ class Redrives:
             unit = await self._unit(queue, state.next_offset)
             record = None
             if unit is not None and unit.size != PLACEHOLDER_SIZE:
-                record = self._record_at(unit.physical_offset)
+                record = self._store.stored_record(unit.physical_offset)
             if record is not None:
                 self._deal_with(state, record)
             state.next_offset += 1
@@ -301,7 +301,7 @@ class Redrives:
             first = parse_offset_id(properties.get(p.ORIGIN_MESSAGE_ID, ""))
         except ProtocolError:
             return None
-        record = self._record_at(first.commit_log_offset)
+        record = self._store.stored_record(first.commit_log_offset)
         unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if record is None or record.topic != topic:
             return None
@@ -322,24 +322,16 @@ class Redrives:
                 continue
             # Anybody may send records that name another; each then costs two that are decoded.
             left -= 2 * _LETTER_COST
-            letter = self._record_at(origin)
+            letter = self._store.stored_record(origin)
             if letter is None or letter.topic != names.dlq_topic(state.group):
                 continue
-            record = self._record_at(offset)
+            record = self._store.stored_record(offset)
             if record is None:
                 continue
             if find_property(record.properties, REDRIVE_ID) != state.redrive_id:
                 continue
             state.next_offset = max(state.next_offset, letter.queue_offset + 1)
             state.sent_count += 1
-
-    def _record_at(self, offset: int) -> StoredRecord | None:
-        record = self._store.record_at(offset)
-        try:
-            found = decode_record(record) if record is not None else None
-        except ProtocolError:
-            return None
-        return found if found is not None and found.physical_offset == offset else None
 
     async def _save(self) -> None:
         try:

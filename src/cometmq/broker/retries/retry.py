@@ -18,7 +18,6 @@ from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.limits import RetryLimits
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
@@ -29,7 +28,7 @@ from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.record import StoredRecord
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.store.store import MessageStore
@@ -148,18 +147,14 @@ class RetryHandler:
         return message
 
     def _record_at(self, offset: int) -> StoredRecord:
-        record = self._store.record_at(offset) if offset >= 0 else None
-        try:
-            found = decode_record(record) if record is not None else None
-        except ProtocolError:
-            found = None
-        if found is None or found.physical_offset != offset:
+        record = self._store.stored_record(offset)
+        if record is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"look message by offset failed, {offset}: no message begins there in the log, "
                 f"which holds {self._store.commit_log.min_offset} to {self._store.commit_log.end}",
             )
-        return found
+        return record
 
     def _once_more(self, record: StoredRecord) -> IncomingMessage:
         properties = decode_properties(record.properties)

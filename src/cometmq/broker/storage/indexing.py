@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.store.index_service import IndexAnswer
+from cometmq.store.index.index_service import IndexAnswer
 from cometmq.store.store import MessageStore
 
 # The longer the period, the larger the batches and the cheaper a key. Queries do not wait for it.

@@ -2,68 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
 
-import structlog
-
-from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.store.commit_log import CommitLog
-from cometmq.store.scan import find_record_in
-
-log = structlog.get_logger(__name__)
-
-# Of a record: total size, magic; physical offset at 28, sys flag; prepared transaction offset at 76 (IPv4 hosts).
-_GLANCE: Final = struct.Struct(">II20xqi36xq")
-assert _GLANCE.size == 84
-_PREPARED: Final = struct.Struct(">q")
-_PREPARED_AT_V4: Final = 76
-_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
-
-
-class Glance(NamedTuple):
-    """`origin` is the commit-log offset of the record that this one was made from, else 0; negative
-    in a delivery note.
-    """
-
-    offset: int
-    sys_flag: int
-    origin: int
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.following import Glance, LogFollower
 
 
 def glances(commit_log: CommitLog, start: int) -> Iterator[Glance]:
     """The records from `start` on, which must be the offset of one or of a file."""
-    offset = max(start, commit_log.min_offset)
-    while offset < commit_log.end:
-        base, end, view = commit_log.window(offset)
-        if end < 0:
-            return
-        position, limit = offset - base, end - base
-        while position + _GLANCE.size <= limit:
-            size, magic, place, sys_flag, origin = _GLANCE.unpack_from(view, position)
-            if magic == MAGIC_BLANK:
-                break
-            if (
-                magic not in (MAGIC_V1, MAGIC_V2)
-                or size < MIN_RECORD_SIZE
-                or place != base + position
-            ):
-                file = commit_log.files.find(base)
-                following = find_record_in(file, position + 1) if file is not None else None
-                log.error(
-                    "a record of the log is damaged, it is passed over",
-                    offset=base + position,
-                    next_record=None if following is None else following.offset,
-                )
-                if following is None:
-                    break
-                position = following.offset - base
-                continue
-            if sys_flag & _HOST_V6:
-                wider = 12 * (sys_flag & _HOST_V6).bit_count()
-                (origin,) = _PREPARED.unpack_from(view, position + _PREPARED_AT_V4 + wider)
-            yield Glance(base + position, sys_flag, origin)
-            position += size
-        offset = commit_log.next_file_start(base)
+    return iter(LogFollower(commit_log, start))

@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.record import StoredRecord
 from cometmq.store.store import MessageStore
 
 # Java puts every half message into one queue.
@@ -100,15 +99,9 @@ def read_half(store: MessageStore, queue_offset: int) -> HalfMessage | None:
     unit = store.mender.unit(queue, queue_offset) if queue is not None else None
     if unit is None:
         return None
-    data = store.record_at(unit.physical_offset)
-    if data is None:
-        return None
-    try:
-        record = decode_record(data)
-    except ProtocolError:
-        return None
+    record = store.stored_record(unit.physical_offset)
     # The unit may point at a record that the log has dropped; another one may lie there now.
-    if record.physical_offset != unit.physical_offset or record.topic != names.TRANS_HALF_TOPIC:
+    if record is None or record.topic != names.TRANS_HALF_TOPIC:
         return None
     return half_message(record)
 

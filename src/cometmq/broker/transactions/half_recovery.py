@@ -22,13 +22,12 @@ from cometmq.broker.transactions.half_message import (
 )
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.op_queue import REMOVE_TAG, OpQueue, may_be_part, named_offsets
-from cometmq.errors import ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import StoredRecord, decode_record
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.protocol.record import StoredRecord
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -118,10 +117,10 @@ class HalfRecovery:
 
     def _origin(self, offset: int, origin: int) -> HalfMessage | None:
         """The half message that the record at `offset` was made from."""
-        half = _record_at(self._store, origin)
+        half = self._store.stored_record(origin)
         if half is None or half.topic != names.TRANS_HALF_TOPIC:
             return None
-        ended = _record_at(self._store, offset)
+        ended = self._store.stored_record(offset)
         if ended is None:
             return None
         for name in (p.UNIQ_CLIENT_MESSAGE_ID, p.PRODUCER_GROUP):
@@ -145,15 +144,4 @@ def _record_of_unit(store: MessageStore, queue: ConsumeQueue, offset: int) -> St
     unit = store.mender.unit(queue, offset)
     if unit is None or unit.size == PLACEHOLDER_SIZE:
         return None
-    return _record_at(store, unit.physical_offset)
-
-
-def _record_at(store: MessageStore, physical_offset: int) -> StoredRecord | None:
-    data = store.record_at(physical_offset)
-    if data is None:
-        return None
-    try:
-        record = decode_record(data)
-    except ProtocolError:  # no record begins there
-        return None
-    return record if record.physical_offset == physical_offset else None
+    return store.stored_record(unit.physical_offset)

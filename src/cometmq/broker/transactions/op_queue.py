@@ -19,7 +19,7 @@ from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.properties import encode_properties
 from cometmq.runtime.clock import Clock
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)

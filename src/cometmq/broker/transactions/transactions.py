@@ -49,7 +49,6 @@ from cometmq.protocol.headers import (
     ResumeCheckHalfMessageRequestHeader,
 )
 from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.record import decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock, ahead_ms
@@ -404,10 +403,9 @@ class Transactions:
     def _resumable(self, offset_msg_id: str) -> HalfMessage:
         try:
             place = parse_offset_id(offset_msg_id).commit_log_offset
-            data = self._store.record_at(place) if place >= 0 else None
-            record = decode_record(data) if data is not None else None
         except ProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        record = self._store.stored_record(place)
         allowed = (names.TRANS_HALF_TOPIC, names.TRANS_CHECK_MAX_TIME_TOPIC)
         if record is not None and record.topic in allowed:
             queue = self._store.queues.find(record.topic, record.queue_id)

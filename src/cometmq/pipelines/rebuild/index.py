@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from cometmq.pipelines.rebuild.scan import KEY, Part
 from cometmq.pipelines.rebuild.work import INDEX, Work
-from cometmq.store.disk import Disk
-from cometmq.store.index_file import ENTRY_SIZE, HEADER_SIZE, IndexFile, file_size
-from cometmq.store.index_keys import IndexKeys
+from cometmq.store.files.disk import Disk
+from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, IndexFile, file_size
+from cometmq.store.index.index_keys import IndexKeys
 
 _ENTRY: Final = np.dtype(
     [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]

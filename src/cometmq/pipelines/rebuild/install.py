@@ -14,9 +14,9 @@ from cometmq.errors import ConfigError, StoreError
 from cometmq.pipelines.rebuild.index import last_offset
 from cometmq.pipelines.rebuild.work import BUILT, EXTENSIONS, INDEX, QUEUES, State, Work
 from cometmq.runtime.durable import exchange_names
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
-from cometmq.store.queue_ledger import QueueLedger
+from cometmq.store.queues.queue_ledger import QueueLedger
 
 
 def check_installable(work: Work) -> None:

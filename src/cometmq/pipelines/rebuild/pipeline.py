@@ -54,7 +54,7 @@ from cometmq.pipelines.rebuild.work import (
     work_on,
 )
 from cometmq.pipelines.report import now
-from cometmq.store.offline import open_offline
+from cometmq.store.offline.store import open_offline
 from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
 __all__ = ["Config", "Report", "run"]

@@ -17,11 +17,11 @@ import numpy as np
 
 from cometmq.pipelines.rebuild.scan import ROW, QueueKey, Rows
 from cometmq.pipelines.rebuild.work import EXTENSIONS, QUEUES, Work, put_in_place
-from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
-from cometmq.store.dispatch import Dispatcher
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.log.scan import ScannedRecord, read_record
+from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from cometmq.store.queues.dispatch import Dispatcher
 from cometmq.store.reading.units import UNIT_DTYPE
-from cometmq.store.scan import ScannedRecord, check_record
 
 
 def build_queues(
@@ -80,10 +80,8 @@ class QueueBuilder:
 
     def _record(self, row: Any) -> ScannedRecord:
         offset = int(row["unit"]["physical_offset"])
-        file = self._log.find(offset)
-        assert file is not None
-        record = check_record(file.view, offset - file.base, offset, check_crc=False)
-        assert isinstance(record, ScannedRecord)
+        record = read_record(self._log, offset, check_crc=False)
+        assert record is not None
         return record
 
     def _put(self, rows: Rows) -> None:

@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from cometmq.pipelines.rebuild.work import Work, put_in_place
 from cometmq.protocol.record_columns import Ints
-from cometmq.store.batch_dispatch import TIMED_TOPICS, queued_records, units_of
-from cometmq.store.batch_scan import BatchScan, RecordBatch
-from cometmq.store.dispatch import tags_code_of
-from cometmq.store.index_keys import keys_of
+from cometmq.store.index.index_keys import keys_of
+from cometmq.store.log.batch_scan import BatchScan, RecordBatch
+from cometmq.store.log.scan import find_record_in
+from cometmq.store.queues.batch_dispatch import TIMED_TOPICS, queued_records, units_of
+from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.reading.units import UNIT_DTYPE
-from cometmq.store.scan import find_record_in
 
 Rows = npt.NDArray[Any]
 QueueKey = tuple[str, int]

@@ -27,12 +27,12 @@ from cometmq.errors import ConfigError, StoreUnusableError
 from cometmq.runtime.config import from_properties, load_properties
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.offline import OfflineStore
-from cometmq.store.queue_ledger import QueueLedger
-from cometmq.store.queue_table import Extensions, QueueTable
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.offline.store import OfflineStore
+from cometmq.store.queues.queue_ledger import QueueLedger
+from cometmq.store.queues.queue_table import Extensions, QueueTable
 
 QUEUES: Final = "consumequeue"
 EXTENSIONS: Final = "consumequeue_ext"

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import mmap
-from typing import Final
 
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.protocol.record import CRC_MASK, MAGIC
-from cometmq.protocol.record_columns import Bools, RecordColumns, gather
-
-# Places in a record, from its start.
-MAGIC_AT: Final = 4
-BODY_CRC_AT: Final = 8
-QUEUE_ID_AT: Final = 12
-QUEUE_OFFSET_AT: Final = 20
+from cometmq.protocol.record_columns import Bools, RecordColumns, field
 
 
 def crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
     """Whether the CRC of each record is that of its body; of an empty body nothing is asked."""
-    expected = gather(view, ">u4", columns.starts + BODY_CRC_AT)
+    expected = field(view, "body_crc", columns.starts)
     places = zip(
         columns.body_starts.tolist(), columns.body_ends.tolist(), columns.fit.tolist(), strict=True
     )

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from cometmq.model.names import LMQ_PREFIX
-from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
+from cometmq.protocol.record_layout import BODY_AT, HOSTS_V6, record_struct, wider_by
 from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE, PAGE_SIZE
-from cometmq.store.disk import NO_MAPPING
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.disk import NO_MAPPING
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.reading.units import (
     PLACEHOLDER_SIZE as PLACEHOLDER_SIZE,  # noqa: PLC0414 - whoever reads a ConsumeQueue needs it
 )
@@ -41,14 +41,11 @@ assert _RESERVE_BYTES % UNIT_SIZE == 0
 # The first step is the page that a new file has already: most of many topics get no further.
 _FIRST_BYTES: Final = PAGE_SIZE // UNIT_SIZE * UNIT_SIZE
 # Of a record with two IPv4 hosts: fixed fields up to the body, and the length of the properties.
-_FIXED_RECORD_BYTES: Final = 88 + 2
-# Of a record: total size, magic, queue id at 12, queue offset, physical offset, sys flag, and the
-# length of the body at 84 (IPv4 hosts).
-_HEAD: Final = struct.Struct(">II4xi4xqqi44xi")
-_BODY_AT: Final = 88
-assert _HEAD.size == _BODY_AT
-_INT32: Final = struct.Struct(">i")
-_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+_FIXED_RECORD_BYTES: Final = BODY_AT + 2
+_HEAD: Final = record_struct(
+    "size", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "body_length"
+)
+_BODY_LENGTH: Final = record_struct("body_length")
 # A damaged unit among those of messages that have left the log, or the other way round, is told by
 # so many neighbours.
 _WITNESSES: Final = 8
@@ -221,10 +218,10 @@ class ConsumeQueue:
             return magic in (MAGIC_V1, MAGIC_V2)
         if own_offset != queue_offset or queue_id != self.queue_id:
             return False
-        topic_at = position + _BODY_AT
-        if sys_flag & _HOST_V6:
-            topic_at += 12 * (sys_flag & _HOST_V6).bit_count()
-            (body_length,) = _INT32.unpack_from(view, topic_at - 4)
+        topic_at = position + BODY_AT
+        if sys_flag & HOSTS_V6:
+            topic_at += wider_by(sys_flag)
+            (body_length,) = _BODY_LENGTH.unpack_from(view, topic_at - _BODY_LENGTH.size)
         if body_length < 0:
             return False
         topic_at += body_length

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from cometmq.model.properties import TAGS
 from cometmq.protocol.properties import find_property
-from cometmq.store.offline import Damage, OfflineStore, Progress
-from cometmq.store.scan import ScannedRecord
+from cometmq.store.log.scan import ScannedRecord
+from cometmq.store.offline.store import Damage, OfflineStore, Progress
 
 
 @dataclass

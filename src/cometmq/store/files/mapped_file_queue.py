@@ -15,8 +15,8 @@ import structlog
 
 from cometmq.errors import StoreCorruptError, StoreError
 from cometmq.store.config import PAGE_SIZE
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file import MappedFile
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
 
 log = structlog.get_logger(__name__)
 

@@ -18,8 +18,8 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import MIN_RECORD_SIZE
 from cometmq.store.append import Arrival
-from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
-from cometmq.store.scan import ScannedRecord
+from cometmq.store.log.scan import ScannedRecord
+from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 
 # A slot with more digits may not fit the 8 bytes of a tags code; no broker writes one.
 _MAX_SLOT_DIGITS: Final = 18

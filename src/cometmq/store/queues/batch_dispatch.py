@@ -18,11 +18,11 @@ from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.record_columns import Bools, Ints
-from cometmq.store.batch_scan import RecordBatch
-from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
-from cometmq.store.dispatch import Dispatcher
+from cometmq.store.log.batch_scan import RecordBatch
+from cometmq.store.log.record_texts import RecordTexts
+from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from cometmq.store.queues.dispatch import Dispatcher
 from cometmq.store.reading.units import UNIT_DTYPE
-from cometmq.store.record_texts import RecordTexts
 
 # Their tags codes are times.
 TIMED_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)

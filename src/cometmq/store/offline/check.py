@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 from cometmq.model.names import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
-from cometmq.store.dispatch import tags_code_of
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.offline import Damage, OfflineStore, Progress
-from cometmq.store.queue_ledger import QueueLedger
-from cometmq.store.scan import ScannedRecord
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.log.scan import ScannedRecord
+from cometmq.store.offline.store import Damage, OfflineStore, Progress
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.queues.dispatch import tags_code_of
+from cometmq.store.queues.queue_ledger import QueueLedger
 
 # Tags codes below are addresses of ConsumeQueueExt units.
 _LEAST_TAGS_CODE: Final = -(2**31)

@@ -26,8 +26,8 @@ from cometmq.errors import (
     StoreStarvedError,
     StoreUnusableError,
 )
-from cometmq.store import memory
-from cometmq.store.descriptors import SPARE
+from cometmq.store.files import memory
+from cometmq.store.files.descriptors import SPARE
 from cometmq.store.reading.lock import EXCLUSIVE, SHARED, take_lock
 
 # SERVICE_NOT_AVAILABLE: clients then try another broker.

@@ -11,10 +11,10 @@ from pathlib import Path
 import structlog
 
 from cometmq.errors import MessageIllegalError, StoreCorruptError
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.consume_queue_ext import BitMapOf, ConsumeQueueExt, ExtendedConsumeQueue
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue_ext import BitMapOf, ConsumeQueueExt, ExtendedConsumeQueue
 
 log = structlog.get_logger(__name__)
 

@@ -12,9 +12,9 @@ from cometmq.model.properties import KEYS, TAGS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.protocol.ids import encode_offset_id, unpack_host
 from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.record import StoredRecord, decode_record
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.offline import LOST_TOPIC, Damage, OfflineStore, Progress
-from cometmq.store.scan import ScannedRecord, check_record
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.log.scan import ScannedRecord, check_record
+from cometmq.store.offline.store import LOST_TOPIC, Damage, OfflineStore, Progress
 
 # Returns the body of a record as a consumer would see it; may raise ProtocolError.
 BodyDecoder = Callable[[StoredRecord], bytes]

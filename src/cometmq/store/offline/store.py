@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
-from cometmq.store.index_file import file_size as index_file_size
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.index.index_file import file_size as index_file_size
 from cometmq.store.layout import check_readable
-from cometmq.store.mapped_file import MappedFile
+from cometmq.store.log.scan import BLANK, ScannedRecord, check_record, find_record_in
 from cometmq.store.reading.files import is_file_name
-from cometmq.store.scan import BLANK, ScannedRecord, check_record, find_record_in
 
 # Of records that a repair has put where bytes were lost; a topic of the system, so that no user's
 # topic appears from nowhere.

@@ -17,14 +17,14 @@ from typing import Final
 from cometmq.errors import StoreUnusableError
 from cometmq.model.sysflag import TRANSACTION_ROLLBACK
 from cometmq.protocol.record import MAGIC_BLANK, MIN_RECORD_SIZE, encode_record
+from cometmq.protocol.record_layout import HEAD
 from cometmq.store.append import Clock
-from cometmq.store.check import Area, Checker, Report
-from cometmq.store.check_index import check_index
-from cometmq.store.commit_log import BLANK
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
-from cometmq.store.offline import LOST_TOPIC, Damage, OfflineStore, Progress, open_offline
+from cometmq.store.offline.check import Area, Checker, Report
+from cometmq.store.offline.check_index import check_index
+from cometmq.store.offline.store import LOST_TOPIC, Damage, OfflineStore, Progress, open_offline
 from cometmq.store.store import MessageStore
 
 _LOST: Final = LOST_TOPIC.encode()
@@ -148,7 +148,7 @@ def repair(
 
 def _make_blank(disk: Disk, path: Path, size: int) -> None:
     disk.allocate(path, size)
-    disk.write_at(path, 0, memoryview(BLANK.pack(size, MAGIC_BLANK)))
+    disk.write_at(path, 0, memoryview(HEAD.pack(size, MAGIC_BLANK)))
     disk.sync(path)
     disk.sync_directory(path.parent)
 
@@ -178,7 +178,7 @@ def _give_up(store: OfflineStore, damage: Damage, kept: Path, timestamp: int) ->
     at_end = damage.end_position == file.size
     if at_end or size < MIN_RECORD_SIZE + len(_LOST):
         # Where no record fits, give up the rest of the file.
-        filler = BLANK.pack(file.size - damage.position, MAGIC_BLANK)
+        filler = HEAD.pack(file.size - damage.position, MAGIC_BLANK)
     else:
         filler = encode_record(
             topic=_LOST,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -16,13 +15,23 @@ from cometmq.protocol.record import (
     MAGIC_V2,
     MIN_RECORD_SIZE,
 )
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.reading.records import MAGIC_AT, next_magic
+from cometmq.protocol.record_layout import (
+    BODY_AT,
+    HEAD_SIZE,
+    MAGIC_AT,
+    STORE_TIMESTAMP_AT,
+    V6_WIDER,
+    record_struct,
+)
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.reading.records import next_magic
 
-_HEAD: Final = struct.Struct(">IIIiiqqiq")
-_INT64: Final = struct.Struct(">q")
-_INT32: Final = struct.Struct(">i")
+_HEAD: Final = record_struct(
+    "size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag"
+)
+_STORE_TIMESTAMP: Final = record_struct("store_timestamp")
+_BODY_LENGTH: Final = record_struct("body_length")
 _INT64_MAX: Final = 2**63 - 1
 _SECTOR: Final = 512
 
@@ -58,15 +67,15 @@ def check_record(
     must be `offset`: this tells old bytes that survived a truncation from records.
     """
     left = len(view) - position
-    if left < 8:
+    if left < HEAD_SIZE:
         return BadRecord("too few bytes are left in the file")
-    if int.from_bytes(view[position + 4 : position + 8], "big") == MAGIC_BLANK:
+    if int.from_bytes(view[position + MAGIC_AT : position + HEAD_SIZE], "big") == MAGIC_BLANK:
         return BLANK
     if left < MIN_RECORD_SIZE:
         unwritten = not any(view[position:])
         return BadRecord("" if unwritten else "too few bytes are left in the file")
     (
-        size, magic, body_crc, queue_id, _flag, queue_offset, physical_offset, sys_flag, _born,
+        size, magic, body_crc, queue_id, queue_offset, physical_offset, sys_flag,
     ) = _HEAD.unpack_from(view, position)  # fmt: skip
     if magic not in (MAGIC_V1, MAGIC_V2):
         return BadRecord("" if size == 0 and magic == 0 else f"magic {magic:#010x}")
@@ -74,14 +83,14 @@ def check_record(
         return BadRecord(f"a size of {size} where {left} bytes are left")
     if physical_offset != offset:
         return BadRecord(f"a record that says it belongs at {physical_offset}")
-    at = position + 48 + (20 if sys_flag & BORN_HOST_V6 else 8)
-    (store_timestamp,) = _INT64.unpack_from(view, at)
-    at += 8 + (20 if sys_flag & STORE_HOST_V6 else 8) + 12
+    wider = V6_WIDER if sys_flag & BORN_HOST_V6 else 0
+    (store_timestamp,) = _STORE_TIMESTAMP.unpack_from(view, position + STORE_TIMESTAMP_AT + wider)
+    wider += V6_WIDER if sys_flag & STORE_HOST_V6 else 0
+    at = position + BODY_AT + wider
     end = position + size
-    if at + 4 > end:
+    if at > end:
         return BadRecord(f"a size of {size}, less than the fixed fields take")
-    (body_length,) = _INT32.unpack_from(view, at)
-    at += 4
+    (body_length,) = _BODY_LENGTH.unpack_from(view, at - _BODY_LENGTH.size)
     body_end = at + body_length
     width = 1 if magic == MAGIC_V1 else 2
     if body_length < 0 or body_end + width + 2 > end:
@@ -101,6 +110,20 @@ def check_record(
         offset, size, queue_id, queue_offset, sys_flag, store_timestamp, topic,
         bytes(view[properties_start:end]),
     )  # fmt: skip
+
+
+def read_record(
+    files: MappedFileQueue, offset: int, *, check_crc: bool, end: int = _INT64_MAX
+) -> ScannedRecord | None:
+    """Return the record that begins at `offset` of the log and ends at `end` or before, if there is
+    one.
+    """
+    file = files.find(offset)
+    if file is None:
+        return None
+    view = file.view if file.end <= end else file.view[: max(end - file.base, 0)]
+    found = check_record(view, offset - file.base, offset, check_crc=check_crc)
+    return found if isinstance(found, ScannedRecord) else None
 
 
 def _topic_text(encoded: memoryview) -> str | None:

@@ -15,7 +15,7 @@ import structlog
 
 from cometmq.errors import StoreError
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 
 log = structlog.get_logger(__name__)
 

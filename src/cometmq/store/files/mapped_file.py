@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cometmq.store.config import PAGE_SIZE
-from cometmq.store.disk import Disk
+from cometmq.store.files.disk import Disk
 
 
 class MappedFile:

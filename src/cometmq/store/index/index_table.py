@@ -1,5 +1,5 @@
 """Write many entries of an index file, and their slots, at once (layout:
-`cometmq.store.index_file`).
+`cometmq.store.index.index_file`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from cometmq.protocol.record_columns import Ints
-from cometmq.store.index_keys import IndexKeys
+from cometmq.store.index.index_keys import IndexKeys
 
 _COLUMNS: Final = np.dtype(
     [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]

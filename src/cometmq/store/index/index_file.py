@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.model.hashing import java_hash
 from cometmq.model.work import WorkBudget
-from cometmq.store.disk import Disk
-from cometmq.store.mapped_file import MappedFile
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
 
 if TYPE_CHECKING:
-    from cometmq.store.index_keys import IndexKeys
-    from cometmq.store.index_table import IndexTable
+    from cometmq.store.index.index_keys import IndexKeys
+    from cometmq.store.index.index_table import IndexTable
 
 _HEADER: Final = struct.Struct(">qqqqii")
 HEADER_SIZE: Final = 40
@@ -189,7 +189,7 @@ class IndexFile:
 
     def _open_table(self) -> IndexTable:
         # IndexTable needs numpy, which a broker does not load before it is ready.
-        from cometmq.store.index_table import IndexTable
+        from cometmq.store.index.index_table import IndexTable
 
         return IndexTable(
             self._file.map, HEADER_SIZE, self._slot_count, self._entries_at, self._entry_count

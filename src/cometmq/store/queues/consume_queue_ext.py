@@ -28,8 +28,8 @@ import structlog
 
 from cometmq.errors import StoreCorruptError, StoreError
 from cometmq.store.config import PAGE_SIZE
-from cometmq.store.consume_queue import UNIT_SIZE, ConsumeQueue, Unit
-from cometmq.store.mapped_file_queue import MappedFileQueue
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, Unit
 
 log = structlog.get_logger(__name__)
 

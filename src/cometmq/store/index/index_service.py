@@ -19,16 +19,17 @@ import structlog
 from cometmq.errors import StoreError
 from cometmq.model.work import WorkBudget
 from cometmq.protocol.record import MAGIC_BLANK
+from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk import Disk
-from cometmq.store.index_file import IndexFile, file_size, hash_of
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.scan import ScannedRecord, check_record, find_record
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.index.index_file import IndexFile, file_size, hash_of
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.scan import ScannedRecord, find_record, read_record
 
 if TYPE_CHECKING:
-    from cometmq.store.index_keys import IndexKeys
+    from cometmq.store.index.index_keys import IndexKeys
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +38,6 @@ log = structlog.get_logger(__name__)
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _NAME_LENGTH: Final = 17
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
-_BLANK_HEAD_SIZE: Final = 8
 # Entries that one query looks at: a second or so. Chains grow with the messages of a key, or of keys
 # that somebody chose for their hashes.
 MAX_ENTRIES_LOOKED_AT: Final = 1_000_000
@@ -191,19 +191,8 @@ class IndexService:
             if file.count - 1 > count:
                 break
 
-    def _is_record(self, offset: int) -> bool:
-        file = self._log.files.find(offset)
-        if file is None:
-            return False
-        found = check_record(file.view, offset - file.base, offset, check_crc=False)
-        return isinstance(found, ScannedRecord)
-
     def _record_at(self, offset: int) -> ScannedRecord | None:
-        file = self._log.files.find(offset)
-        if file is None:
-            return None
-        found = check_record(file.view, offset - file.base, offset, check_crc=False)
-        return found if isinstance(found, ScannedRecord) else None
+        return read_record(self._log.files, offset, check_crc=False)
 
     def finish(self, limit_s: float) -> None:
         """Index what is left, for `limit_s` at most, and sync. Raises StoreError."""
@@ -278,7 +267,7 @@ class IndexService:
         if file is None or start >= end:
             return
         # Loads numpy: in the builder's thread, and not before the broker is ready.
-        from cometmq.store.index_keys import find_keys
+        from cometmq.store.index.index_keys import find_keys
 
         limit = min(file.end, end)
         window = self._read(file, start, min(limit, start + _WINDOW_BYTES))
@@ -290,7 +279,7 @@ class IndexService:
         self._put(batch.keys)
         if batch.consumed:
             self.position = start + batch.consumed
-        elif int.from_bytes(window[4:_BLANK_HEAD_SIZE], "big") == MAGIC_BLANK:
+        elif int.from_bytes(window[MAGIC_AT:HEAD_SIZE], "big") == MAGIC_BLANK:
             self.position = limit
         else:
             self._pass_damage(start, end)

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, gather, read_columns
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.reading.records import QUEUE_ID_AT, QUEUE_OFFSET_AT, crc_holds, up_to_first
-from cometmq.store.record_texts import Hashes, RecordTexts
-from cometmq.store.scan import BLANK, ScannedRecord, check_record, is_torn
+from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, field, read_columns
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.log.record_texts import Hashes, RecordTexts
+from cometmq.store.log.scan import BLANK, ScannedRecord, check_record, is_torn
+from cometmq.store.reading.records import crc_holds, up_to_first
 
 # Large enough to make numpy's fixed costs small, small enough for the processor's cache.
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
@@ -50,11 +50,11 @@ class RecordBatch:
 
     @property
     def queue_ids(self) -> Ints:
-        return gather(self.view, ">i4", self.columns.starts + QUEUE_ID_AT)
+        return field(self.view, "queue_id", self.columns.starts)
 
     @property
     def queue_offsets(self) -> Ints:
-        return gather(self.view, ">i8", self.columns.starts + QUEUE_OFFSET_AT)
+        return field(self.view, "queue_offset", self.columns.starts)
 
     def record(self, index: int) -> ScannedRecord:
         start = int(self.columns.starts[index])

@@ -13,7 +13,6 @@ together take at most a fifth of the thread's time. What was found out is rememb
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -26,12 +25,13 @@ from cometmq.errors import StoreBusyError
 from cometmq.model.names import SCHEDULE_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.store.commit_log import CommitLog
-from cometmq.store.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
-from cometmq.store.consume_queue_ext import ExtendedConsumeQueue
-from cometmq.store.dispatch import tags_code_of
+from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT, record_struct
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.scan import ScannedRecord, read_record
+from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
+from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue
+from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.reading.records import next_magic
-from cometmq.store.scan import ScannedRecord, check_record
 
 log = structlog.get_logger(__name__)
 
@@ -52,8 +52,7 @@ _LINES_PER_MINUTE: Final = 20
 _MINUTE_S: Final = 60.0
 _UNIT_BITS: Final = 63
 
-# Total size, magic, queue id at 12, queue offset at 20, physical offset.
-_GLANCE: Final = struct.Struct(">II4xi4xqq")
+_GLANCE: Final = record_struct("size", "magic", "queue_id", "queue_offset", "physical_offset")
 
 
 class Verdict(Enum):
@@ -244,11 +243,8 @@ class QueueMender:
     def _take(self, search: _Search, place: int, queue_offset: int) -> bool:
         """Repair a unit if the record at `place` is its message."""
         queue = search.queue
-        base, end, view = self._log.window(place)
-        if not base <= place < end:
-            return False
-        record = check_record(view[: end - base], place - base, place, check_crc=False)
-        if not isinstance(record, ScannedRecord) or queue.is_light:
+        record = self._record_at(place, check_crc=False)
+        if record is None or queue.is_light:
             return False
         if (record.topic, record.queue_id, record.queue_offset) != (
             queue.topic,
@@ -265,6 +261,10 @@ class QueueMender:
         search.found.append(queue_offset)
         self.mended_count += 1
         return True
+
+    def _record_at(self, place: int, *, check_crc: bool) -> ScannedRecord | None:
+        log = self._log
+        return read_record(log.files, place, end=log.readable_end, check_crc=check_crc)
 
     def _tags_code(self, queue: ConsumeQueue, queue_offset: int, record: ScannedRecord) -> int:
         """What a unit says beside the place: kept where it may be right and the record cannot tell."""
@@ -317,9 +317,9 @@ class QueueMender:
                 size, magic, own_queue_id, queue_offset, own_place = _GLANCE.unpack_from(
                     view, position
                 )
-            elif place + 8 <= end:
-                magic = int.from_bytes(view[position + 4 : position + 8], "big")
-            if magic == MAGIC_BLANK or place + 8 > end:
+            elif place + HEAD_SIZE <= end:
+                magic = int.from_bytes(view[position + MAGIC_AT : position + HEAD_SIZE], "big")
+            if magic == MAGIC_BLANK or place + HEAD_SIZE > end:
                 search.at = self._log.next_file_start(place)
                 return
             if (
@@ -328,7 +328,7 @@ class QueueMender:
                 or size < MIN_RECORD_SIZE
                 or place + size > end
             ):
-                self._pass_damage(search, base, end, view)
+                self._pass_damage(search, base, end)
                 return
             if own_queue_id == queue_id and queue_offset in search.missing:
                 self._take(search, place, queue_offset)
@@ -336,22 +336,23 @@ class QueueMender:
                     return
             search.at = place + size
 
-    def _pass_damage(self, search: _Search, base: int, end: int, view: memoryview) -> None:
+    def _pass_damage(self, search: _Search, base: int, end: int) -> None:
         """Move on to the next record of a file behind bytes that are none, or a step nearer to it."""
         file = self._log.files.find(search.at)
         if file is None:
             search.at = search.end
             return
         limit = min(search.at + _STEP_BYTES, end)
-        position = next_magic(file.map, search.at - base + 5, limit - base)
+        position = next_magic(file.map, search.at - base + 1 + MAGIC_AT, limit - base)
         if position < 0:
             # A magic may lie across the end of what was looked at.
-            search.at = limit - 7 if limit < end else self._log.next_file_start(search.at)
+            search.at = (
+                limit - HEAD_SIZE + 1 if limit < end else self._log.next_file_start(search.at)
+            )
             return
-        start = position - 4
+        start = position - MAGIC_AT
         search.at = base + start
-        found = check_record(view[: end - base], start, base + start, check_crc=True)
-        if not isinstance(found, ScannedRecord):
+        if self._record_at(base + start, check_crc=True) is None:
             # Not the place itself: `_scan` would take it for damage again.
             search.at = base + start + 1
 

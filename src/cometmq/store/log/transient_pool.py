@@ -14,21 +14,19 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
 from cometmq.errors import StoreBusyError
-from cometmq.store import memory
-from cometmq.store.append import Arrival
-from cometmq.store.commit_log import BLANK_SIZE, CommitLog
+from cometmq.protocol.record_layout import HEAD_SIZE
 from cometmq.store.config import PAGE_SIZE, StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.dispatch import Dispatcher
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
-from cometmq.store.scan import LogScan
+from cometmq.store.files import memory
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
 log = structlog.get_logger(__name__)
 
@@ -158,7 +156,7 @@ class PooledCommitLog(CommitLog):
     def _write_to(self, file: MappedFile, offset: int) -> None:
         if self._filling:
             # The blank record stands behind the last record.
-            self._filling[-1].end = self.end + BLANK_SIZE
+            self._filling[-1].end = self.end + HEAD_SIZE
         filling = _Filling(file, self._pool.take())
         self._filling.append(filling)
         super()._write_to(file, offset)
@@ -228,35 +226,3 @@ class PendingQueue(ConsumeQueue):
         self.next_offset += 1
         if self._make_readable is not None:
             self._make_readable()
-
-
-class Publisher:
-    """Puts committed records into their queues and announces them. For the store's thread."""
-
-    def __init__(
-        self,
-        commit_log: PooledCommitLog,
-        queue_of: Callable[[str, int], ConsumeQueue],
-        delay_levels_ms: Sequence[int],
-        on_arrival: Arrival | None,
-    ) -> None:
-        self._log = commit_log
-        self._dispatcher = Dispatcher(
-            queue_of, delay_levels_ms, fill_gaps=True, on_arrival=on_arrival
-        )
-
-    def publish(self, limit: int) -> bool:
-        """Publish up to `limit` records; return whether more wait.
-
-        Raises StoreFullError when a queue gets no room; the next call goes on with that record.
-        """
-        committed = self._log.readable_end
-        scan = LogScan(self._log.files, self._log.dispatched_end, check_crc=False)
-        for record in scan:
-            end = record.offset + record.size
-            if limit == 0 or end > committed:
-                break
-            self._dispatcher.dispatch(record)
-            self._log.dispatched(end, record.store_timestamp)
-            limit -= 1
-        return limit == 0 and self._log.dispatched_end < committed

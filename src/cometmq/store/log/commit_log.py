@@ -7,31 +7,30 @@ included), int32 magic 0xCBD43194.
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 from cometmq.errors import StoreError
 from cometmq.model.sysflag import BORN_HOST_V6
-from cometmq.protocol.record import (
-    MAGIC_BLANK,
-    MIN_RECORD_SIZE,
-    STORE_TIMESTAMP_OFFSET_V4,
-    SYS_FLAG_OFFSET,
+from cometmq.protocol.record import MAGIC_BLANK, MIN_RECORD_SIZE
+from cometmq.protocol.record_layout import (
+    HEAD,
+    HEAD_SIZE,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
+    V6_WIDER,
+    record_struct,
 )
-from cometmq.store.disk import NO_MAPPING
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.mapped_file_queue import MappedFileQueue
-
-BLANK: Final = struct.Struct(">iI")
-BLANK_SIZE: Final = BLANK.size
-assert BLANK_SIZE == 8
+from cometmq.store.files.disk import NO_MAPPING
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.files.mapped_file_queue import MappedFileQueue
 
 _NOTHING: Final = memoryview(b"")
 # How many bytes ahead pages are made writable at once. A page fault of its own costs three times as
 # much as an append. If more pages were made writable, sync flush would write some of them twice.
 _POPULATE_BYTES: Final = 256 * 1024
-_INT32: Final = struct.Struct(">i")
-_INT64: Final = struct.Struct(">q")
+_SIZE: Final = record_struct("size")
+_SYS_FLAG: Final = record_struct("sys_flag")
+_STORE_TIMESTAMP: Final = record_struct("store_timestamp")
 
 
 class CommitLog:
@@ -110,7 +109,7 @@ class CommitLog:
     def _write_to(self, file: MappedFile, offset: int) -> None:
         self.map = file.map
         self.base = file.base
-        self._file_limit = file.end - BLANK_SIZE
+        self._file_limit = file.end - HEAD_SIZE
         self._populate(offset)
 
     def _populate(self, offset: int) -> None:
@@ -126,10 +125,10 @@ class CommitLog:
         Raises StoreError when `size` is too large for any file, StoreFullError when the disk is
         full, StoreStarvedError when no descriptor is free. An error leaves the cursor as it was.
         """
-        if size + BLANK_SIZE > self.file_size:
+        if size + HEAD_SIZE > self.file_size:
             raise StoreError(
                 f"{size} bytes must lie in one file: set mappedFileSizeCommitLog to at least "
-                f"{size + BLANK_SIZE}, it is {self.file_size}"
+                f"{size + HEAD_SIZE}, it is {self.file_size}"
             )
         if self.end + size <= self.limit:
             return
@@ -140,9 +139,39 @@ class CommitLog:
         file = self.files.append_file()
         left = file.base - self.end
         if left > 0:
-            BLANK.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)
+            HEAD.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)
         self._write_to(file, file.base)
         self.end = file.base
+
+    def append_bytes(self, offset: int, data: bytes | memoryview) -> None:
+        """Append bytes of another broker's log, which lie at `offset` there.
+
+        They may be parts of records, and blank records, but all of one file. An empty log begins at
+        any file. Raises StoreError if the bytes do not continue this log, StoreFullError or
+        StoreStarvedError as `make_room`; nothing is then appended.
+        """
+        begins = not self.files.files and offset % self.file_size == 0
+        if offset != self.end and not begins:
+            raise StoreError(
+                f"bytes of the commit-log offset {offset} do not continue this log, which ends at "
+                f"{self.end}"
+            )
+        left = self.file_size - offset % self.file_size
+        if len(data) > left:
+            raise StoreError(
+                f"{len(data)} bytes from commit-log offset {offset} on leave their file, which has "
+                f"{left} left: mappedFileSizeCommitLog must be the same as their broker's, it is "
+                f"{self.file_size} here"
+            )
+        if self.files.find(offset) is None:
+            self._write_to(self.files.append_file(first_base=offset), offset)
+        position = offset - self.base
+        self.map[position : position + len(data)] = data
+        self.end = offset + len(data)
+
+    def dispatched(self, end: int, timestamp: int) -> None:  # noqa: ARG002 - `end` is noted where it is not that of the log
+        """Note that the consume queues have units for the records below `end`."""
+        self.last_store_timestamp = max(self.last_store_timestamp, timestamp)
 
     def release(self) -> None:
         """Let go of all mappings. Views of them stay readable; nothing can be appended any more."""
@@ -176,10 +205,10 @@ class CommitLog:
 
         None when that size is smaller than any record's, or the bytes cannot be read.
         """
-        size = self.read(offset, 4)
+        size = self.read(offset, _SIZE.size)
         if size is None:
             return None
-        (declared,) = _INT32.unpack(size)
+        (declared,) = _SIZE.unpack(size)
         return self.read(offset, declared) if declared >= MIN_RECORD_SIZE else None
 
     def store_timestamp_at(self, offset: int) -> int:
@@ -187,9 +216,9 @@ class CommitLog:
         record = self.read(offset, MIN_RECORD_SIZE)
         if record is None:
             return -1
-        (sys_flag,) = _INT32.unpack_from(record, SYS_FLAG_OFFSET)
-        wider = 12 if sys_flag & BORN_HOST_V6 else 0
-        (timestamp,) = _INT64.unpack_from(record, STORE_TIMESTAMP_OFFSET_V4 + wider)
+        (sys_flag,) = _SYS_FLAG.unpack_from(record, SYS_FLAG_AT)
+        wider = V6_WIDER if sys_flag & BORN_HOST_V6 else 0
+        (timestamp,) = _STORE_TIMESTAMP.unpack_from(record, STORE_TIMESTAMP_AT + wider)
         return int(timestamp)
 
     def next_file_start(self, offset: int) -> int:

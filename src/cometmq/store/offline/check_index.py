@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cometmq.store.check import Area, Finding, Report
-from cometmq.store.index_file import ENTRY_SIZE, HEADER_SIZE
-from cometmq.store.index_keys import find_keys
-from cometmq.store.mapped_file import MappedFile
-from cometmq.store.offline import OfflineStore, Progress
-from cometmq.store.scan import find_record_in
+from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
+from cometmq.store.index.index_keys import find_keys
+from cometmq.store.log.scan import find_record_in
+from cometmq.store.offline.check import Area, Finding, Report
+from cometmq.store.offline.store import OfflineStore, Progress
 
 _HEADER: Final = struct.Struct(">qqqqii")
 _SLOT_SIZE: Final = 4

@@ -27,9 +27,9 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from cometmq.errors import StoreError
-from cometmq.store.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
-from cometmq.store.disk import Disk
-from cometmq.store.queue_table import QueueTable
+from cometmq.store.files.disk import Disk
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.queues.queue_table import QueueTable
 
 log = structlog.get_logger(__name__)
 

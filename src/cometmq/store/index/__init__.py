@@ -1,0 +1,1 @@
+"""The index: which messages have a key."""

@@ -1,0 +1,1 @@
+"""The commit log: where records are written, and the ways to read them in their order."""

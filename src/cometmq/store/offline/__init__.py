@@ -1,0 +1,1 @@
+"""Look into a store that no broker has open, check it, count it, and repair it."""
