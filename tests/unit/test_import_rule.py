@@ -28,16 +28,19 @@ RULES: dict[str, frozenset[str]] = {
     "replication": frozenset({"store", "protocol", "runtime", "model"}),
     "namesrv": frozenset({"remoting", "protocol", "runtime", "model"}),
     "client": frozenset({"remoting", "protocol", "filtering", "runtime", "model"}),
+    "bulk": frozenset({"client", "protocol", "filtering", "runtime", "model"}),
     "broker": frozenset(
         {"store", "replication", "remoting", "filtering", "protocol", "runtime", "model"}
     ),
     "admin": frozenset({"client.instance", "remoting", "protocol", "runtime", "model"}),
     "idempotent": frozenset({"client", "runtime", "model"}),
     # Of the store only what is made to be light: workers import it for each task.
-    "spark": frozenset({"client", "model", "protocol.compression", *RECORDS, "store.reading"}),
+    "spark": frozenset(
+        {"bulk", "client", "model", "protocol.compression", *RECORDS, "store.reading"}
+    ),
     # `rebuild` makes the store's own files; `audit` and `redrive` ask brokers what is theirs.
     "pipelines": frozenset(
-        {"spark", "admin", "client", "store", "protocol", "filtering", "runtime", "model"}
+        {"spark", "bulk", "admin", "client", "store", "protocol", "filtering", "runtime", "model"}
     ),
     "console": frozenset({"admin", "runtime", "model"}),
 }

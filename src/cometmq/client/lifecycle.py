@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypedDict
 
 from cometmq.client.access import PLAIN, access_of
 from cometmq.client.hooks import Hook, HookList
@@ -36,6 +36,17 @@ class _State(Enum):
     CLOSED = "is closed; create a new one"
 
 
+class ConnectionOptions(TypedDict, total=False):
+    """How every client gets to its cluster; see AsyncClient."""
+
+    namesrv: str | Sequence[str] | None
+    instance_name: str
+    unit_name: str | None
+    namespace: str | None
+    credentials: Credentials | None
+    tls: bool | Tls | None
+
+
 class AsyncClient(NamesOptions, ABC):
     """Base of the asyncio producers and consumers.
 
@@ -61,7 +72,7 @@ class AsyncClient(NamesOptions, ABC):
         self,
         group: str,
         *,
-        namesrv: str | Sequence[str] | None,
+        namesrv: str | Sequence[str] | None = None,
         instance_name: str = DEFAULT_INSTANCE_NAME,
         unit_name: str | None = None,
         namespace: str | None = None,

@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
 
@@ -32,11 +32,15 @@ def _options(cls: type) -> tuple[set[str], set[str]]:
     for base in cls.__mro__:
         if "__init__" not in base.__dict__:
             continue
-        parameters = inspect.signature(base.__dict__["__init__"]).parameters.values()
-        named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        handed_on = {p.name for p in parameters if p.kind is p.VAR_KEYWORD}
-        known |= {p.name for p in parameters} - handed_on - {"self"}
-        keyword_only |= named
+        signature = inspect.signature(base.__dict__["__init__"], eval_str=True)
+        parameters = signature.parameters.values()
+        handed_on = [p for p in parameters if p.kind is p.VAR_KEYWORD]
+        known |= {p.name for p in parameters if p not in handed_on} - {"self"}
+        keyword_only |= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        for parameter in handed_on:  # Unpack[…], of a TypedDict
+            listed = set(get_args(parameter.annotation)[0].__annotations__)
+            known |= listed
+            keyword_only |= listed
         if not handed_on:
             break
     return known, keyword_only

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from cometmq.client.range_reader import RangeReader
+from cometmq.bulk.range_reader import RangeReader
 from cometmq.errors import CometMQError, ConfigError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.configuration import ClusterConfig
@@ -26,29 +26,18 @@ def connecting_to(cluster: ClusterConfig) -> Connecting:
         raise ConfigError(f"[cluster]: {error}") from error
 
 
-class TargetReader(RangeReader):
-    """Also tells the queues that may be written to."""
-
-    async def writable(self, topic: str) -> list[MessageQueue]:
-        """Those of `topic`, sorted. Raises RouteNotFoundError when no name server knows it."""
-        routes = self._running().routes
-        wire = self._namespace.wrap(topic)
-        await routes.refresh(wire)
-        found = routes.publish_route(wire)
-        queues = found.queues if found is not None else []
-        return sorted(self._namespace.unwrap_queue(queue) for queue in queues)
-
-    async def first_offsets(
-        self, queues: Sequence[MessageQueue], since_ms: int | None
-    ) -> list[int]:
-        """Of each queue an offset in front of which there is nothing of `since_ms` or later; without
-        a time, the end."""
-        if since_ms is None:
-            found = await self.offsets(queues)
-            return [found[queue][1] for queue in queues]
-        # The moment before: of several messages of one millisecond brokers name any.
-        offsets = await self.offsets_for_timestamp(queues, max(0, since_ms - 1))
-        return [offsets[queue] for queue in queues]
+async def first_offsets(
+    reader: RangeReader, queues: Sequence[MessageQueue], since_ms: int | None
+) -> list[int]:
+    """Ask of each queue for an offset in front of which there is nothing of `since_ms` or later;
+    without a time, for its end. Raises CometMQError.
+    """
+    if since_ms is None:
+        found = await reader.offsets(queues)
+        return [found[queue][1] for queue in queues]
+    # The moment before: of several messages of one millisecond brokers name any.
+    offsets = await reader.offsets_for_timestamp(queues, max(0, since_ms - 1))
+    return [offsets[queue] for queue in queues]
 
 
 def writable_queues(connecting: Connecting, topics: Iterable[str]) -> dict[str, list[MessageQueue]]:
@@ -59,10 +48,10 @@ def writable_queues(connecting: Connecting, topics: Iterable[str]) -> dict[str, 
 
     async def ask() -> dict[str, list[MessageQueue]]:
         queues: dict[str, list[MessageQueue]] = {}
-        async with TargetReader(**connecting.parameters()) as reader:
+        async with RangeReader(**connecting.parameters()) as reader:
             for topic in sorted(set(topics)):
                 try:
-                    queues[topic] = await reader.writable(topic)
+                    queues[topic] = await reader.writable_queues(topic)
                 except RouteNotFoundError:
                     queues[topic] = []
                 except RemotingError as error:
@@ -78,11 +67,11 @@ def writable_queues(connecting: Connecting, topics: Iterable[str]) -> dict[str, 
 def ends_of(
     connecting: Connecting, queues: Sequence[MessageQueue], since_ms: int | None = None
 ) -> list[int]:
-    """See `TargetReader.first_offsets`. Raises CometMQError."""
+    """See `first_offsets`. Raises CometMQError."""
 
     async def ask() -> list[int]:
-        async with TargetReader(**connecting.parameters()) as reader:
-            return await reader.first_offsets(queues, since_ms)
+        async with RangeReader(**connecting.parameters()) as reader:
+            return await first_offsets(reader, queues, since_ms)
 
     return _run(ask())
 

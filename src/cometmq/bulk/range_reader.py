@@ -11,25 +11,22 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
+from cometmq.bulk.range_pulls import Chunk, RangePulls, address_of
 from cometmq.client.blocking import BlockingClient
 from cometmq.client.expressions import check_expression
 from cometmq.client.first_commits import FirstCommits
-from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
-from cometmq.client.lifecycle import AsyncClient
+from cometmq.client.lifecycle import AsyncClient, ConnectionOptions
 from cometmq.client.limits import check_range
-from cometmq.client.range_pulls import Chunk, RangePulls, address_of
+from cometmq.client.namespaces import Namespace
 from cometmq.client.subscribing import message_selector
 from cometmq.errors import CometMQError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
-from cometmq.remoting.credentials import Credentials
-from cometmq.remoting.tls import Tls
 from cometmq.runtime.back_off import BackOff
 
 T = TypeVar("T")
@@ -56,23 +53,17 @@ class RangeReader(AsyncClient):
         self,
         group: str = TOOLS_GROUP,
         *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
         patience_ms: int = PATIENCE_MS,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
-        super().__init__(
-            group,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-        )
+        super().__init__(group, **options)
         check_range("patience_ms", patience_ms, 0, 24 * 3600 * 1000)
         self._patience_s = patience_ms / 1000
+
+    @property
+    def namespace(self) -> Namespace:
+        """How topics, groups and queues are named on the wire, for what works beside the reader."""
+        return self._namespace
 
     async def topics(self) -> list[str]:
         """All topics that name servers know, the brokers' own too. Raises RemotingError."""
@@ -87,6 +78,18 @@ class RangeReader(AsyncClient):
         route = routes.route(wire)
         queues = route.subscribe_queues(wire) if route is not None else []
         return [self._namespace.unwrap_queue(queue) for queue in queues]
+
+    async def writable_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` that may be written to, sorted; none when its brokers take nothing.
+
+        Raises RouteNotFoundError when no name server knows the topic, RemotingError.
+        """
+        routes = self._running().routes
+        wire = self._namespace.wrap(topic)
+        await routes.refresh(wire)
+        found = routes.publish_route(wire)
+        queues = found.queues if found is not None else []
+        return sorted(self._namespace.unwrap_queue(queue) for queue in queues)
 
     async def check_selection(
         self, topic: str, tags: str = SUB_ALL, *, sql: str | None = None
@@ -253,22 +256,10 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
         self,
         group: str = TOOLS_GROUP,
         *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
         patience_ms: int = PATIENCE_MS,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
-        self._async = RangeReader(
-            group,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-            patience_ms=patience_ms,
-        )
+        self._async = RangeReader(group, patience_ms=patience_ms, **options)
         super().__init__(self._async)
 
     def topics(self) -> list[str]:
@@ -276,6 +267,13 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
 
     def queues(self, topic: str) -> list[MessageQueue]:
         return self._call(self._async.queues(topic))
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._async.namespace
+
+    def writable_queues(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._async.writable_queues(topic))
 
     def check_selection(self, topic: str, tags: str = SUB_ALL, *, sql: str | None = None) -> None:
         self._call(self._async.check_selection(topic, tags, sql=sql))

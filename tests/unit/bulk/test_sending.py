@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from cometmq.client.bulk_sending import BulkSending, Parcel
+from cometmq.bulk.sending import BulkSending, Parcel
 from cometmq.errors import (
     CometMQError,
     ConnectError,

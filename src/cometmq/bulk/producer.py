@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, Unpack
 
+from cometmq.bulk.sending import BulkSending, Parcel
 from cometmq.client.blocking import BlockingClient
-from cometmq.client.bulk_sending import BulkSending, Parcel
+from cometmq.client.encoding import MessageEncoder, Outgoing
+from cometmq.client.instance import ClientInstance
+from cometmq.client.lifecycle import AsyncClient, ConnectionOptions
 from cometmq.client.limits import check_range
-from cometmq.client.producer import Producer, ProducerOptions
-from cometmq.client.sync import Producer as BlockingProducer
+from cometmq.client.sending import Sender, SendLimits
 from cometmq.errors import CometMQError, RemotingError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.queue import MessageQueue
@@ -19,13 +21,13 @@ from cometmq.model.queue import MessageQueue
 IN_FLIGHT: Final = 32
 PATIENCE_MS: Final = 60_000
 # A request of many messages may wait for a disk.
-_SEND_TIMEOUT_MS: Final = 15_000
+_SEND_TIMEOUT_S: Final = 15.0
 # Parcels that go to the loop's thread together.
 _AT_ONCE: Final = 16
 
 
-class BulkProducer(Producer):
-    """A `Producer` that also sends parcels, see `cometmq.client.bulk_sending`.
+class BulkProducer(AsyncClient):
+    """Sends parcels, see `cometmq.bulk.sending`, as a member of the producer group `group`.
 
     At most `in_flight` of a sending's parcels are under way; what fails is sent again for
     `patience_ms`. Topics are not created on demand. Hooks do not see parcels.
@@ -37,14 +39,15 @@ class BulkProducer(Producer):
         *,
         in_flight: int = IN_FLIGHT,
         patience_ms: int = PATIENCE_MS,
-        **options: Unpack[ProducerOptions],
+        **options: Unpack[ConnectionOptions],
     ) -> None:
-        options.setdefault("send_timeout_ms", _SEND_TIMEOUT_MS)
         super().__init__(group, **options)
         check_range("in_flight", in_flight, 1, 10_000)
         check_range("patience_ms", patience_ms, 0, 24 * 3600 * 1000)
         self._in_flight = in_flight
         self._patience_s = patience_ms / 1000
+        self._sender: Sender | None = None
+        self._encoder: MessageEncoder | None = None
 
     async def write_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic among which keys choose, in their order.
@@ -130,19 +133,30 @@ class BulkProducer(Producer):
         return self._namespace.unwrap_queue(route.choose(queue.broker_name))
 
     async def _send_parcel(self, parcel: Parcel, queue: MessageQueue) -> None:
-        sender, encoder = self._ready()
-        deadline = asyncio.get_running_loop().time() + self._send_timeout_ms / 1000
-        wire = self._namespace.wrap_queue(queue)
+        self._running()
+        assert self._sender is not None, "set by start"
+        deadline = asyncio.get_running_loop().time() + _SEND_TIMEOUT_S
+        outgoing = self._encoded(parcel, queue.topic)
+        await self._sender.send_to(outgoing, self._namespace.wrap_queue(queue), deadline)
+
+    def _encoded(self, parcel: Parcel, topic: str) -> Outgoing:
+        assert self._encoder is not None, "set by start"
         if parcel.properties is None:
-            outgoing = encoder.encode_packed(queue.topic, parcel.body)
-        else:
-            outgoing = encoder.encode_ready(
-                queue.topic, parcel.body, parcel.properties, parcel.flag, parcel.sys_flag
-            )
-        await sender.send_to(outgoing, wire, deadline)
+            return self._encoder.encode_packed(topic, parcel.body)
+        return self._encoder.encode_ready(
+            topic, parcel.body, parcel.properties, parcel.flag, parcel.sys_flag
+        )
+
+    async def _open(self, instance: ClientInstance) -> None:
+        instance.add_producer(self._group)
+        self._sender = Sender(instance, SendLimits(), group=self.group, namespace=self._namespace)
+        self._encoder = MessageEncoder(self._group, instance.unique_ids, namespace=self._namespace)
+
+    async def _shut(self, instance: ClientInstance) -> None:
+        await instance.remove_producer(self._group)
 
 
-class BlockingBulkProducer(BlockingProducer, of=BulkProducer):
+class BlockingBulkProducer(BlockingClient, of=BulkProducer):
     """As BulkProducer, for threads without a loop."""
 
     def __init__(
@@ -151,29 +165,28 @@ class BlockingBulkProducer(BlockingProducer, of=BulkProducer):
         *,
         in_flight: int = IN_FLIGHT,
         patience_ms: int = PATIENCE_MS,
-        **options: Unpack[ProducerOptions],
+        **options: Unpack[ConnectionOptions],
     ) -> None:
-        self._bulk = BulkProducer(group, in_flight=in_flight, patience_ms=patience_ms, **options)
-        self._async = self._bulk
-        BlockingClient.__init__(self, self._bulk)
+        self._async = BulkProducer(group, in_flight=in_flight, patience_ms=patience_ms, **options)
+        super().__init__(self._async)
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        return self._call(self._bulk.write_queues(topic))
+        return self._call(self._async.write_queues(topic))
 
     def join(self) -> None:
-        self._call(self._bulk.join())
+        self._call(self._async.join())
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
-        return self._call(self._bulk.bounds(queues))
+        return self._call(self._async.bounds(queues))
 
     def common_properties(self) -> dict[str, str]:
-        return self._bulk.common_properties()
+        return self._async.common_properties()
 
     def new_ids(self, count: int) -> list[str]:
-        return self._apply(self._bulk.new_ids, count)
+        return self._apply(self._async.new_ids, count)
 
     def sending(self, *, once: bool = False) -> BlockingBulkSending:
-        return BlockingBulkSending(self, self._bulk.sending(once=once))
+        return BlockingBulkSending(self, self._async.sending(once=once))
 
     def put(self, sending: BulkSending, parcels: Iterable[Parcel]) -> None:
         """See BulkSending.put; the parcels are made on the caller's thread."""

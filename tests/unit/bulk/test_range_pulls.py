@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cometmq.bulk.range_pulls import Chunk, Missing, RangePulls
 from cometmq.client.broker_api import PullAnswer
-from cometmq.client.range_pulls import Chunk, Missing, RangePulls
 from cometmq.errors import ConnectionLostError, RemoteError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
