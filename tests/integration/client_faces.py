@@ -20,7 +20,8 @@ from tests.integration.raw_client import RawClient, wait_until_readable
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, MessageExt, SendResult
-from cometmq.client import lite_pull_member, member
+from cometmq.client.consuming import lite_pull_member
+from cometmq.client.consuming import push_member as member
 from cometmq.runtime.portal import LoopThread
 
 # What must come has all the time that a busy machine may need.

@@ -161,7 +161,7 @@ def test_the_rooms_imports_run_one_way() -> None:
         ("store.store", "from cometmq.filtering.tags import tag_matcher"),
         ("store.store", "from asyncio import Future"),
         ("filtering.tags", "from cometmq.protocol.json_dialect import decode_body"),
-        ("broker.send", "from cometmq.client.producer import Producer"),
+        ("broker.send", "from cometmq.client.producing.producer import Producer"),
         ("broker.send", "def f():\n    import cometmq.testing"),
         ("client.producer", "if TYPE_CHECKING:\n    from cometmq.broker import server"),
         ("client.producer", "from cometmq import Producer"),
@@ -203,7 +203,7 @@ def test_the_checker_finds_what_breaks_a_rule(module: str, code: str) -> None:
         ("cli.dev", "from cometmq.broker.server import Broker"),
         ("testing.cluster", "from cometmq.broker.server import Broker"),
         ("__init__", "from cometmq.client.sync import Producer"),
-        ("aio", "from cometmq.client.producer import Producer"),
+        ("aio", "from cometmq.client.producing.producer import Producer"),
     ],
 )
 def test_the_checker_lets_pass_what_keeps_the_rules(module: str, code: str) -> None:

@@ -9,11 +9,11 @@ from typing import Final, Unpack
 
 from cometmq.bulk.sending import BulkSending, Parcel
 from cometmq.client.blocking import BlockingClient
-from cometmq.client.encoding import MessageEncoder, Outgoing
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient, ConnectionOptions
 from cometmq.client.limits import check_range
-from cometmq.client.sending import Sender, SendLimits
+from cometmq.client.producing.encoding import MessageEncoder, Outgoing
+from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import CometMQError, RemotingError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.queue import MessageQueue

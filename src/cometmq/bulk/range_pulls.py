@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.client.broker_api import PullAnswer
+from cometmq.client.cluster.broker_api import PullAnswer
 from cometmq.client.instance import ClientInstance
-from cometmq.client.pulling import PULL_TIMEOUT_S, lite_header
+from cometmq.client.pulling.puller import PULL_TIMEOUT_S, lite_header
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.filtering.tags import selects_all
 from cometmq.model.queue import MessageQueue

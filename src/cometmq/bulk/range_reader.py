@@ -16,13 +16,13 @@ from typing import Final, TypeVar, Unpack
 
 from cometmq.bulk.range_pulls import Chunk, RangePulls, address_of
 from cometmq.client.blocking import BlockingClient
-from cometmq.client.expressions import check_expression
-from cometmq.client.first_commits import FirstCommits
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient, ConnectionOptions
 from cometmq.client.limits import check_range
+from cometmq.client.membership.expressions import check_expression
+from cometmq.client.membership.first_commits import FirstCommits
+from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.namespaces import Namespace
-from cometmq.client.subscribing import message_selector
 from cometmq.errors import CometMQError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue

@@ -18,7 +18,7 @@ from cometmq.client.limits import check_client_group, check_flag, check_name, pa
 from cometmq.client.logs import use_standard_logging
 from cometmq.client.namespaces import Namespace, namespace_of
 from cometmq.client.options import NamesOptions
-from cometmq.client.trace_dispatcher import TraceDispatcher, trace_instance_name
+from cometmq.client.tracing.dispatcher import TraceDispatcher, trace_instance_name
 from cometmq.errors import ClientStateError, ForkedClientError, IllegalArgumentError
 from cometmq.model.names import check_group, check_topic
 from cometmq.remoting.credentials import Credentials

@@ -1,7 +1,7 @@
 """The blocking clients: the asyncio ones, run on one background loop thread.
 
 No rule of RocketMQ lives here. Parameters, results and errors are those of the asyncio classes
-(`cometmq.client.producer`, `cometmq.client.push_consumer`), which say what they mean; a test keeps
+(`cometmq.client.producing.producer`, `cometmq.client.consuming.push_consumer`), which say what they mean; a test keeps
 the signatures equal. Any thread may call any method, except from a coroutine listener, which runs
 on the loop thread itself and uses `cometmq.aio`.
 
@@ -15,21 +15,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Unpack
 
-from cometmq.client.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.blocking import BlockingClient, awaited
-from cometmq.client.encoding import COMPRESS_OVER_BYTES
-from cometmq.client.identity import DEFAULT_INSTANCE_NAME
-from cometmq.client.latency_faults import LatencyTables
-from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
-from cometmq.client.listening import Listener
-from cometmq.client.lite_pull_consumer import (
+from cometmq.client.cluster.latency_faults import LatencyTables
+from cometmq.client.consuming.listening import Listener
+from cometmq.client.consuming.lite_pull_consumer import (
     AUTO_COMMIT_INTERVAL_MS,
     POLL_TIMEOUT_MS,
     PULL_THRESHOLD_SIZE_BYTES,
 )
-from cometmq.client.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
-from cometmq.client.orderly import SUSPEND_MS
-from cometmq.client.producer import (
+from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
+from cometmq.client.consuming.orderly import SUSPEND_MS
+from cometmq.client.consuming.push_consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, ListenerT
+from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushConsumer
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
+from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.producing.encoding import COMPRESS_OVER_BYTES
+from cometmq.client.producing.producer import (
     LATENCY_TABLES,
     MAX_PENDING_BYTES,
     MAX_PENDING_SENDS,
@@ -38,12 +40,12 @@ from cometmq.client.producer import (
     RequestCallback,
     SendCallback,
 )
-from cometmq.client.producer import Producer as AsyncProducer
-from cometmq.client.push_consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, ListenerT
-from cometmq.client.push_consumer import PushConsumer as AsyncPushConsumer
-from cometmq.client.selectors import QueueSelector
-from cometmq.client.transaction_producer import MAX_PENDING_CHECKS, TransactionListener
-from cometmq.client.transaction_producer import TransactionProducer as AsyncTransactionProducer
+from cometmq.client.producing.producer import Producer as AsyncProducer
+from cometmq.client.producing.selectors import QueueSelector
+from cometmq.client.producing.transaction_producer import MAX_PENDING_CHECKS, TransactionListener
+from cometmq.client.producing.transaction_producer import (
+    TransactionProducer as AsyncTransactionProducer,
+)
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.bulk.range_pulls import Chunk, Missing, RangePulls
-from cometmq.client.broker_api import PullAnswer
+from cometmq.client.cluster.broker_api import PullAnswer
 from cometmq.errors import ConnectionLostError, RemoteError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue

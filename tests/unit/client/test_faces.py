@@ -18,7 +18,7 @@ import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, Message
 from cometmq.client import sync
-from cometmq.client.producer import ProducerOptions
+from cometmq.client.producing.producer import ProducerOptions
 from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
 from cometmq.runtime.loop import run
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok, until
 from tests.unit.client.test_pulling import answer, record
 
-from cometmq.client.member import ConsumerOptions, GroupMember
+from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
@@ -202,7 +202,9 @@ async def test_a_selection_changed_after_the_clock_was_set_back_is_the_newer_one
     await box.member.start()
     _, first = told()
     now_ns = time.time_ns()
-    monkeypatch.setattr("cometmq.client.member.time.time_ns", lambda: now_ns - 3 * 3600 * 10**9)
+    monkeypatch.setattr(
+        "cometmq.client.consuming.push_member.time.time_ns", lambda: now_ns - 3 * 3600 * 10**9
+    )
     box.member.subscribe("t", MessageSelector("z"))
     await until(lambda: told()[0] == {"z"})
     assert told()[1] > first

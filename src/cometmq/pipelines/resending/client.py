@@ -22,10 +22,10 @@ import structlog
 
 from cometmq.bulk.range_pulls import Missing
 from cometmq.bulk.range_reader import RangeReader
-from cometmq.client.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
 from cometmq.client.instance import ClientInstance
-from cometmq.client.queue_locks import QueueLock, QueueLocks
-from cometmq.client.sending import Sender, SendLimits
+from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
+from cometmq.client.producing.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import (
     CometMQError,
     DataLossError,

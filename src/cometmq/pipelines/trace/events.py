@@ -1,7 +1,7 @@
 """The events of message traces as a DataFrame, decoded in Spark's workers.
 
 One row per message of an event, of the columns below. Which of them count depends on `kind`, as
-`cometmq.client.trace_codec` says; times and costs are ms. A trace message whose text is none of
+`cometmq.client.tracing.codec` says; times and costs are ms. A trace message whose text is none of
 traces gives one row of the kind `malformed`, whose `msg_id` is the trace message's own.
 """
 
@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cometmq.client.trace_codec import ContextCode, TraceContext, TraceType, decode_traces
+from cometmq.client.tracing.codec import ContextCode, TraceContext, TraceType, decode_traces
 from cometmq.errors import ProtocolError
 from cometmq.pipelines.small_tables import arrow_schema_of, arrow_table
 

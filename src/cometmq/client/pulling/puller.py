@@ -10,13 +10,13 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.broker_api import PullAnswer
-from cometmq.client.consume_hooks import Admission
-from cometmq.client.damage import DamageControl
+from cometmq.client.cluster.broker_api import PullAnswer
+from cometmq.client.consuming.consume_hooks import Admission
 from cometmq.client.instance import ClientInstance
-from cometmq.client.offset_store import OffsetStore
-from cometmq.client.process_queue import FlowLimits, ProcessQueue
-from cometmq.client.received import DamagedRecord, wanted_messages
+from cometmq.client.membership.offset_store import OffsetStore
+from cometmq.client.pulling.damage import DamageControl
+from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
+from cometmq.client.pulling.received import DamagedRecord, wanted_messages
 from cometmq.errors import (
     CometMQError,
     DamagedMessageError,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.client.broker_api import PullAnswer
+from cometmq.client.cluster.broker_api import PullAnswer
 from cometmq.errors import ProtocolError
 from cometmq.filtering.tags import accepts, selects_all
 from cometmq.model import properties as p

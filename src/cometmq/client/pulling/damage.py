@@ -10,10 +10,10 @@ from typing import Final
 
 import structlog
 
+from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
-from cometmq.client.offset_store import OffsetStore
-from cometmq.client.process_queue import ProcessQueue
-from cometmq.client.received import DamagedRecord
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import CometMQError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import DamageCounts, DamagedMessage

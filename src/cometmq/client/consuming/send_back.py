@@ -6,12 +6,12 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.encoding import MessageEncoder
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
-from cometmq.client.received import DamagedRecord
-from cometmq.client.sending import Sender, SendLimits
+from cometmq.client.producing.encoding import MessageEncoder
+from cometmq.client.producing.sending import Sender, SendLimits
+from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import CometMQError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt

@@ -19,9 +19,9 @@ from typing import Final, Protocol, cast
 
 import structlog
 
-from cometmq.client.consume_hooks import ConsumeHooks
+from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.hooks import ConsumeContext
-from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeReport, ConsumeResult

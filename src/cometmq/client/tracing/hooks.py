@@ -18,7 +18,7 @@ from cometmq.client.hooks import (
     SendContext,
     SendMessageHook,
 )
-from cometmq.client.trace_codec import (
+from cometmq.client.tracing.codec import (
     DEFAULT_REGION,
     ContextCode,
     MessageType,
@@ -26,7 +26,7 @@ from cometmq.client.trace_codec import (
     TraceContext,
     TraceType,
 )
-from cometmq.client.trace_dispatcher import TraceDispatcher, now_ms
+from cometmq.client.tracing.dispatcher import TraceDispatcher, now_ms
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.results import SendStatus

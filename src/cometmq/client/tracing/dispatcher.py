@@ -16,11 +16,11 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.encoding import MessageEncoder
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import MessageChecks
-from cometmq.client.sending import Sender, SendLimits
-from cometmq.client.trace_codec import TraceContext, encode_trace
+from cometmq.client.producing.encoding import MessageEncoder
+from cometmq.client.producing.sending import Sender, SendLimits
+from cometmq.client.tracing.codec import TraceContext, encode_trace
 from cometmq.errors import CometMQError
 from cometmq.model import properties as p
 from cometmq.model.message import Message

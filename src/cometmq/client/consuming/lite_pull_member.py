@@ -15,24 +15,24 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.allocation import AllocationStrategy, allocate_averagely
-from cometmq.client.consume_hooks import Admission
-from cometmq.client.damage import DamageControl
-from cometmq.client.expressions import check_expression
+from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.consuming.inspected import process_queue_info
 from cometmq.client.hooks import HookList
-from cometmq.client.inspected import process_queue_info
 from cometmq.client.instance import ClientInstance
-from cometmq.client.namespaces import NO_NAMESPACE, Namespace
-from cometmq.client.offset_store import (
+from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.membership.expressions import check_expression
+from cometmq.client.membership.offset_store import (
     LocalOffsetStore,
     OffsetStore,
     RemoteOffsetStore,
     persist_periodically,
 )
-from cometmq.client.process_queue import ProcessQueue
-from cometmq.client.pulling import PullOptions, QueuePuller, damaged_error
-from cometmq.client.rebalance import Rebalancer, first_offset
-from cometmq.client.received import DamagedRecord
+from cometmq.client.membership.rebalance import Rebalancer, first_offset
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.pulling.damage import DamageControl
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.pulling.puller import PullOptions, QueuePuller, damaged_error
+from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import (
     ClientStateError,
     CometMQError,

@@ -9,21 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cometmq.client.allocation import AllocationStrategy, allocate_averagely
-from cometmq.client.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import check_callable, check_flag, check_queue, check_range
-from cometmq.client.lite_pull_member import LitePullMember, LitePullOptions
-from cometmq.client.offset_store import local_directory
+from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.membership.offset_store import local_directory
+from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import choice
-from cometmq.client.process_queue import FlowLimits
-from cometmq.client.pulling import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
-from cometmq.client.subscribing import message_selector
-from cometmq.client.trace_dispatcher import TraceDispatcher
-from cometmq.client.trace_hooks import ConsumeTrace
+from cometmq.client.pulling.process_queue import FlowLimits
+from cometmq.client.pulling.puller import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
+from cometmq.client.tracing.dispatcher import TraceDispatcher
+from cometmq.client.tracing.hooks import ConsumeTrace
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt

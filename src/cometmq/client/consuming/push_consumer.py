@@ -8,22 +8,22 @@ import time
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from cometmq.client.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.consuming.listening import Listener
+from cometmq.client.consuming.orderly import SUSPEND_MS
+from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import check_callable, check_flag, check_range
-from cometmq.client.listening import Listener
-from cometmq.client.member import ConsumerOptions, GroupMember
-from cometmq.client.offset_store import local_directory
+from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.membership.offset_store import local_directory
+from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import choice
-from cometmq.client.orderly import SUSPEND_MS
-from cometmq.client.process_queue import FlowLimits
-from cometmq.client.pulling import PullOptions
-from cometmq.client.subscribing import message_selector
-from cometmq.client.trace_dispatcher import TraceDispatcher
-from cometmq.client.trace_hooks import ConsumeTrace
+from cometmq.client.pulling.process_queue import FlowLimits
+from cometmq.client.pulling.puller import PullOptions
+from cometmq.client.tracing.dispatcher import TraceDispatcher
+from cometmq.client.tracing.hooks import ConsumeTrace
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (

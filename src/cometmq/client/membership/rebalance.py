@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from cometmq.client.allocation import AllocationStrategy
 from cometmq.client.instance import ClientInstance
-from cometmq.client.offset_store import OffsetStore
+from cometmq.client.membership.allocation import AllocationStrategy
+from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue

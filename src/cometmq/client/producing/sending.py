@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cometmq.client.encoding import Outgoing
+from cometmq.client.cluster.latency_faults import LatencyFaults
+from cometmq.client.cluster.routes import PublishRoute
 from cometmq.client.hooks import CommunicationMode, HookList, SendContext
 from cometmq.client.instance import ClientInstance
-from cometmq.client.latency_faults import LatencyFaults
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
-from cometmq.client.routes import PublishRoute
+from cometmq.client.producing.encoding import Outgoing
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,

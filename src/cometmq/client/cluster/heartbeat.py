@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.broker_api import BrokerApi
-from cometmq.client.routes import RouteCache
+from cometmq.client.cluster.broker_api import BrokerApi
+from cometmq.client.cluster.routes import RouteCache
 from cometmq.errors import AccessDeniedError, CometMQError, RemotingError
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.remoting.connection import Connection

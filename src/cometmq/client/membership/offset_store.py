@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from cometmq.client.first_commits import FirstCommits
 from cometmq.client.instance import ClientInstance
+from cometmq.client.membership.first_commits import FirstCommits
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table

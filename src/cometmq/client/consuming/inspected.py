@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cometmq.client.listening import ConsumeJob
-from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.consuming.listening import ConsumeJob
+from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model.results import ConsumeResult
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ProcessQueueInfo
 

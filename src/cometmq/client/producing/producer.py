@@ -11,7 +11,7 @@ from typing import Any, Final, TypedDict, TypeVar
 
 import structlog
 
-from cometmq.client.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.client.cluster.latency_faults import LatencyFaults, LatencyTables
 from cometmq.client.hooks import (
     CheckForbiddenHook,
     CommunicationMode,
@@ -21,7 +21,6 @@ from cometmq.client.hooks import (
 )
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
-from cometmq.client.latency_faults import LatencyFaults, LatencyTables
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import (
     MAX_MESSAGE_SIZE_BYTES,
@@ -33,14 +32,15 @@ from cometmq.client.limits import (
     check_range,
     check_recall_handle,
 )
-from cometmq.client.oneways import Oneways
 from cometmq.client.options import choice
-from cometmq.client.pending import Callback, Pending
-from cometmq.client.requesting import request
-from cometmq.client.selectors import QueueSelector, select_queue
-from cometmq.client.sending import Sender, SendLimits
-from cometmq.client.trace_dispatcher import TraceDispatcher
-from cometmq.client.trace_hooks import SendTrace
+from cometmq.client.producing.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.client.producing.oneways import Oneways
+from cometmq.client.producing.pending import Callback, Pending
+from cometmq.client.producing.requesting import request
+from cometmq.client.producing.selectors import QueueSelector, select_queue
+from cometmq.client.producing.sending import Sender, SendLimits
+from cometmq.client.tracing.dispatcher import TraceDispatcher
+from cometmq.client.tracing.hooks import SendTrace
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import check_topic
@@ -210,7 +210,7 @@ class Producer(AsyncClient):
         `selector(queues, message, key)` to the one it returns, `key` alone to the one its hash gives:
         then there is one attempt, since another queue would break the order that was asked for.
         The queues that a key or a selector chooses from stay the same while brokers come and go: see
-        `cometmq.client.keyed_queues`.
+        `cometmq.client.cluster.keyed_queues`.
         """
         self._ready()
         timeout_s = self._timeout_s(timeout_ms)

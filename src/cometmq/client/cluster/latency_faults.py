@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.routes import PublishRoute
+from cometmq.client.cluster.routes import PublishRoute
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 

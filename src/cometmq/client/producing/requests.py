@@ -13,8 +13,8 @@ import uuid
 
 import structlog
 
-from cometmq.client.encoding import REPLY
-from cometmq.client.received import decompress_body
+from cometmq.client.producing.encoding import REPLY
+from cometmq.client.pulling.received import decompress_body
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt

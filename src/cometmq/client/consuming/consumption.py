@@ -9,11 +9,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from cometmq.client.consume_hooks import ConsumeHooks
-from cometmq.client.consume_stats import ConsumeStats
-from cometmq.client.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
-from cometmq.client.offset_store import OffsetStore
-from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.consuming.consume_hooks import ConsumeHooks
+from cometmq.client.consuming.consume_stats import ConsumeStats
+from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
+from cometmq.client.membership.offset_store import OffsetStore
+from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

@@ -16,12 +16,12 @@ from typing import Any, Final, Protocol, Unpack
 
 import structlog
 
+from cometmq.client.cluster.routes import REFRESH_INTERVAL_S
 from cometmq.client.hooks import EndTransactionContext
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_range
-from cometmq.client.producer import Producer, ProducerOptions
-from cometmq.client.received import decompress_body
-from cometmq.client.routes import REFRESH_INTERVAL_S
+from cometmq.client.producing.producer import Producer, ProducerOptions
+from cometmq.client.pulling.received import decompress_body
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt

@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.keyed_queues import KeyedQueues
-from cometmq.client.namesrv_api import NamesrvApi
+from cometmq.client.cluster.keyed_queues import KeyedQueues
+from cometmq.client.cluster.namesrv_api import NamesrvApi
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.queue import MessageQueue

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from cometmq.client.received import received_message
+from cometmq.client.pulling.received import received_message
 from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

@@ -14,34 +14,38 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.allocation import AllocationStrategy, allocate_averagely
-from cometmq.client.consume_hooks import Admission, ConsumeHooks
-from cometmq.client.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
-from cometmq.client.consumption import (
+from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
+from cometmq.client.consuming.consumption import (
     CONSUME_TIMEOUT_S,
     LOCAL_RETRY_S,
     Consumption,
     QueueConsumption,
 )
-from cometmq.client.damage import DamageControl
-from cometmq.client.expressions import check_expression
+from cometmq.client.consuming.inspected import direct_result, process_queue_info
+from cometmq.client.consuming.listening import ConsumeJob, Listener
+from cometmq.client.consuming.orderly import (
+    SUSPEND_MS,
+    UNLIMITED_RECONSUME_TIMES,
+    OrderlyConsumption,
+)
+from cometmq.client.consuming.send_back import Returns
 from cometmq.client.hooks import HookList
-from cometmq.client.inspected import direct_result, process_queue_info
 from cometmq.client.instance import ClientInstance
-from cometmq.client.listening import ConsumeJob, Listener
-from cometmq.client.namespaces import NO_NAMESPACE, Namespace
-from cometmq.client.offset_store import (
+from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.membership.expressions import check_expression
+from cometmq.client.membership.offset_store import (
     LocalOffsetStore,
     OffsetStore,
     RemoteOffsetStore,
     persist_periodically,
 )
-from cometmq.client.orderly import SUSPEND_MS, UNLIMITED_RECONSUME_TIMES, OrderlyConsumption
-from cometmq.client.process_queue import ProcessQueue
-from cometmq.client.pulling import PullOptions, QueuePuller
-from cometmq.client.queue_locks import QueueLock, QueueLocks
-from cometmq.client.rebalance import Rebalancer, first_offset
-from cometmq.client.send_back import Returns
+from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
+from cometmq.client.membership.rebalance import Rebalancer, first_offset
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.pulling.damage import DamageControl
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.pulling.puller import PullOptions, QueuePuller
 from cometmq.errors import ClientStateError, CometMQError, RemoteError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
