@@ -1,28 +1,10 @@
-"""A consumer's state in the shapes in which brokers ask for it."""
+"""What a listener said, in the shape in which brokers ask for it."""
 
 from __future__ import annotations
 
 from cometmq.client.consuming.listening import ConsumeJob
-from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model.results import ConsumeResult
-from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ProcessQueueInfo
-
-_MIB = 1024 * 1024
-
-
-def process_queue_info(process_queue: ProcessQueue, commit_offset: int | None) -> ProcessQueueInfo:
-    lock = process_queue.lock
-    return ProcessQueueInfo(
-        cached_msg_count=len(process_queue),
-        cached_msg_max_offset=process_queue.highest,
-        cached_msg_min_offset=process_queue.lowest,
-        cached_msg_size_in_mi_b=process_queue.size_bytes // _MIB,
-        commit_offset=-1 if commit_offset is None else commit_offset,
-        droped=process_queue.dropped,
-        last_consume_timestamp=process_queue.last_consume_ms,
-        last_pull_timestamp=process_queue.last_pull_ms,
-        locked=lock is not None and lock.valid,
-    )
+from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult
 
 
 def direct_result(job: ConsumeJob, *, orderly: bool) -> ConsumeMessageDirectlyResult:

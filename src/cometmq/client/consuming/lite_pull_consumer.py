@@ -14,7 +14,6 @@ from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOp
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
-from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import check_callable, check_flag, check_queue, check_range
 from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.membership.offset_store import local_directory
@@ -24,6 +23,7 @@ from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
 from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.hooks import ConsumeTrace
+from cometmq.client.tracing.traced_client import TracedClient
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
@@ -46,7 +46,7 @@ AUTO_COMMIT_INTERVAL_MS: Final = 5000
 PULL_THRESHOLD_SIZE_BYTES: Final = 100 * 1024 * 1024
 
 
-class LitePullConsumer(AsyncClient):
+class LitePullConsumer(TracedClient):
     """Gives out messages when it is asked for them, from queues that it pulls ahead.
 
         consumer = LitePullConsumer("billing", namesrv="127.0.0.1:9876")
@@ -171,14 +171,14 @@ class LitePullConsumer(AsyncClient):
         selector = message_selector(topic, tags, sql, predicate)
         topic = self._namespace.wrap(topic)
         if not self._unstarted:
-            self._running_member().subscribe(topic, selector)
+            self._running_member().membership.subscribe(topic, selector)
         self._subscriptions[topic] = selector
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic`; without one, nothing happens."""
         topic = self._namespace.wrap(topic)
         if not self._unstarted:
-            self._running_member().unsubscribe(topic)
+            self._running_member().membership.unsubscribe(topic)
         self._subscriptions.pop(topic, None)
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:

@@ -1,81 +1,49 @@
-"""A group's member that is asked for messages (Java: DefaultLitePullConsumerImpl, AssignedMessageQueue).
-
-Longer than 500 lines: the calls of a user and the pulls of each queue change the same few tables.
-"""
+"""A group's member that is asked for messages (Java: DefaultLitePullConsumerImpl, AssignedMessageQueue)."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from cometmq.client.consuming.consume_hooks import Admission
-from cometmq.client.consuming.inspected import process_queue_info
-from cometmq.client.hooks import HookList
 from cometmq.client.instance import ClientInstance
-from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
-from cometmq.client.membership.expressions import check_expression
-from cometmq.client.membership.offset_store import (
-    LocalOffsetStore,
-    OffsetStore,
-    RemoteOffsetStore,
-    persist_periodically,
-)
-from cometmq.client.membership.rebalance import Rebalancer, first_offset
-from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import ProcessQueue
-from cometmq.client.pulling.puller import PullOptions, QueuePuller, damaged_error
+from cometmq.client.pulling.puller import QueuePuller, damaged_error
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import (
     ClientStateError,
     CometMQError,
     DamagedMessageError,
     IllegalArgumentError,
-    RemoteError,
 )
-from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
-    ConsumeFromWhere,
     DamageCounts,
-    DamagedMessage,
-    MessageModel,
 )
-from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
+from cometmq.model.subscription import MessageSelector
 from cometmq.protocol.consumer_bodies import ConsumerRunningInfo
-from cometmq.protocol.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-START_TIMEOUT_S: Final = 3.0
 BEGIN_RETRY_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class LitePullOptions:
-    """See LitePullConsumer for the meaning of each; `offset_directory` is for broadcasting."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullOptions(MemberOptions):
+    """See LitePullConsumer for the meaning of each."""
 
-    message_model: MessageModel = MessageModel.CLUSTERING
-    offset_directory: Path | None = None
-    consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    consume_timestamp_ms: int = 0
     auto_commit: bool = True
     auto_commit_interval_s: float = 5.0
-    allocation: AllocationStrategy = allocate_averagely
-    pull: PullOptions = field(default_factory=PullOptions)
     pull_threshold_for_all: int = 10_000
-    on_damaged: DamagedMessage = DamagedMessage.SKIP
-    namespace: Namespace = NO_NAMESPACE
-    hooks: HookList = field(default_factory=HookList)
 
 
 @dataclass(slots=True)
@@ -105,12 +73,18 @@ class LitePullMember:
         self._instance = instance
         self._group = group
         self._options = options
-        self._started_ms = time.time_ns() // 1_000_000
-        self._manual = assigned is not None
         self._wanted = set(assigned or ())
         self._owner = TaskOwner(f"lite-pull-{group}")
-        self._offsets = self._offset_store()
-        self._subscriptions: dict[str, SubscriptionData] = {}
+        self.membership = Membership(
+            instance,
+            group,
+            self,
+            options,
+            self._owner,
+            consume_type="CONSUME_ACTIVELY",
+            begin_assigned=self._begin_wanted if assigned is not None else None,
+        )
+        self._offsets = self.membership.offsets
         self._assignments: dict[MessageQueue, _Assignment] = {}
         self._gates: dict[MessageQueue, asyncio.Event] = {}
         self._ready: deque[tuple[ProcessQueue, list[MessageExt]]] = deque()
@@ -121,33 +95,8 @@ class LitePullMember:
         self._arrived = asyncio.Event()
         visible_group = options.namespace.unwrap(group)
         self._admit = Admission(options.hooks, visible_group, options.namespace)
-        self._rebalancer = Rebalancer(
-            instance,
-            group,
-            options.allocation if self._clustering else None,
-            self._subscriptions.keys,
-            self,
-        )
         for topic, selector in subscriptions.items():
-            self._set_subscription(topic, selector)
-
-    # What the instance asks for
-
-    @property
-    def group(self) -> str:
-        return self._group
-
-    def consumer_data(self) -> ConsumerData:
-        return ConsumerData(
-            self._group,
-            consume_type="CONSUME_ACTIVELY",
-            message_model=self._options.message_model.value,
-            consume_from_where=self._options.consume_from.value,
-            subscription_data_set=[] if self._manual else list(self._subscriptions.values()),
-        )
-
-    def rebalance_soon(self) -> None:
-        self._rebalancer.soon()
+            self.membership.set_subscription(topic, selector)
 
     # Life
 
@@ -156,46 +105,31 @@ class LitePullMember:
 
         Raises AccessDeniedError when a broker does not let this client in.
         """
-        self._instance.add_consumer(self, self)
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await self._join()
-        except TimeoutError:
-            log.warning("the cluster does not answer, joining goes on", group=self._group)
-        except BaseException:
-            await self.close()
-            raise
-        if not self._manual:
-            self._owner.spawn(self._rebalancer.run(), "rebalance")
-        self._owner.every(
-            self._options.auto_commit_interval_s, self._persist_periodically, "persist"
+        topics = {subscription.topic for subscription in self.membership.subscriptions()}
+        await self.membership.start(
+            topics | {queue.topic for queue in self._wanted},
+            self._options.auto_commit_interval_s,
+            self.close,
         )
 
     async def close(self) -> None:
         """Stop pulling, store the offsets that are committed, leave the group."""
         await self._owner.close()
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await self._offsets.persist(list(self._assignments))
-        except TimeoutError:
-            log.warning("offsets not committed in time", group=self._group)
+        await self.membership.finish(
+            self._offsets.persist(list(self._assignments)), "offsets not committed in time"
+        )
         for assignment in self._assignments.values():
             assignment.process_queue.dropped = True
         self._assignments.clear()
         self._arrived.set()
-        await self._instance.remove_consumer(self._group)
-
-    def subscribe(self, topic: str, selector: MessageSelector) -> None:
-        self._set_subscription(topic, selector)
-        self._owner.spawn(self._tell_subscriptions(topic), f"subscribe-{topic}")
-
-    def unsubscribe(self, topic: str) -> None:
-        if self._subscriptions.pop(topic, None) is not None:
-            self._owner.spawn(self._tell_subscriptions(None), f"unsubscribe-{topic}")
+        await self.membership.leave()
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Consume these queues and no others from now on; those kept go on where they are."""
         self._wanted = set(queues)
+        self._begin_wanted()
+
+    def _begin_wanted(self) -> None:
         for queue in [queue for queue in self._assignments if queue not in self._wanted]:
             self._drop(queue)
         for queue in sorted(self._wanted - self._assignments.keys()):
@@ -269,7 +203,7 @@ class LitePullMember:
         known = self._offsets.get(queue)
         if known is not None and queue in self._assignments:
             return known
-        if not self._clustering:
+        if not self._options.clustering:
             return known
         address = await self._address(queue)
         return await self._instance.brokers.query_consumer_offset(address, self._group, queue)
@@ -302,7 +236,7 @@ class LitePullMember:
 
     async def take(self, queue: MessageQueue) -> None:
         self._offsets.remove(queue)
-        self._begin(queue, await self._first_offset(queue))
+        self._begin(queue, await self.membership.first_offset(queue))
 
     async def give_up(self, queue: MessageQueue) -> None:
         self._drop(queue)
@@ -320,100 +254,21 @@ class LitePullMember:
         await self._offsets.persist(queues)
 
     def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        offsets = {q: self._offsets.get(q) for q in self._assignments if q.topic == topic}
-        return {queue: offset for queue, offset in offsets.items() if offset is not None}
+        return self.membership.known_offsets(topic)
 
     def running_info(self) -> ConsumerRunningInfo:
-        queues = {
-            queue: process_queue_info(assignment.process_queue, self._offsets.get(queue))
-            for queue, assignment in self._assignments.items()
-        }
-        return ConsumerRunningInfo(
-            mq_table=queue_table(queues),
-            properties={
-                "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
-                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-                "consumerGroup": self._group,
-                "messageModel": self._options.message_model.value,
-                "consumeFromWhere": self._options.consume_from.value,
-                "pullBatchSize": str(self._options.pull.batch_size),
-                **self._damage.properties(),
-            },
-            subscription_set=list(self._subscriptions.values()),
-        )
+        queues = [assignment.process_queue for assignment in self._assignments.values()]
+        return self.membership.running_info(queues, self._damage.properties())
 
     async def consume_directly(self, _message: MessageExt) -> None:
         """Nobody listens here."""
 
     # Inside
 
-    @property
-    def _clustering(self) -> bool:
-        return self._options.message_model is MessageModel.CLUSTERING
-
-    def _offset_store(self) -> OffsetStore:
-        if self._clustering:
-            return RemoteOffsetStore(self._instance, self._group)
-        directory = self._options.offset_directory
-        assert directory is not None, "given with broadcasting"
-        return LocalOffsetStore(directory, self._instance.client_id, self._group)
-
-    async def _join(self) -> None:
-        for topic in {*self._subscriptions, *(queue.topic for queue in self._wanted)}:
-            try:
-                await self._instance.routes.refresh(topic)
-            except CometMQError as error:
-                if self._manual:  # else the rebalance below says it
-                    log.warning("no route yet", group=self._group, topic=topic, reason=str(error))
-                self._instance.routes.refresh_soon(topic)
-        await self._check_expressions()
-        await self._instance.heartbeats.join()
-        if self._manual:
-            self.assign(self._wanted)
-        else:
-            await self._rebalancer.round()
-
-    def _set_subscription(self, topic: str, selector: MessageSelector) -> None:
-        known = self._subscriptions.get(topic)
-        # Brokers take the newer of two, which this one is even if the clock was set back.
-        version_ms = max(time.time_ns() // 1_000_000, known.sub_version + 1 if known else 0)
-        self._subscriptions[topic] = build_subscription(topic, *selector, sub_version=version_ms)
-
-    def _subscription(self, topic: str) -> SubscriptionData | None:
-        known = self._subscriptions.get(topic)
-        if known is None and self._manual:
-            return build_subscription(topic, None)
-        return known
-
-    async def _tell_subscriptions(self, topic: str | None) -> None:
-        if topic is not None and self._instance.routes.route(topic) is None:
-            self._instance.routes.refresh_soon(topic)
-        try:
-            await self._check_expressions()
-        except RemoteError as error:
-            # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
-            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400 - the reason says it all
-        await self._instance.heartbeats.beat_all()
-        self._rebalancer.soon()
-
-    async def _check_expressions(self) -> None:
-        for subscription in list(self._subscriptions.values()):
-            await check_expression(self._instance, self._group, subscription)
-
     async def _address(self, queue: MessageQueue) -> str:
         if self._instance.routes.master_address(queue.broker_name) is None:
             await self._instance.routes.refresh(queue.topic)
         return self._instance.need_master(queue.broker_name, queue.topic)
-
-    async def _first_offset(self, queue: MessageQueue) -> int:
-        options = self._options
-        return await first_offset(
-            self._instance,
-            self._offsets,
-            queue,
-            options.consume_from,
-            options.consume_timestamp_ms,
-        )
 
     def _begin(self, queue: MessageQueue, offset: int | None) -> None:
         process_queue = ProcessQueue(queue)
@@ -424,7 +279,7 @@ class LitePullMember:
         queue = process_queue.queue
         while offset is None:
             try:
-                offset = await self._first_offset(queue)
+                offset = await self.membership.first_offset(queue)
             except CometMQError as error:
                 log.info("a queue cannot be begun yet", queue=str(queue), reason=str(error))
                 self._instance.routes.refresh_soon(queue.topic)
@@ -437,7 +292,7 @@ class LitePullMember:
             offset,
             options=self._options.pull,
             offsets=self._offsets,
-            subscription=self._subscription,
+            subscription=self.membership.subscription,
             deliver=self._deliver,
             on_offset_moved=self._offset_moved,
             gate=self._gate(queue),
@@ -471,7 +326,7 @@ class LitePullMember:
         if queue not in self._assignments:
             raise ClientStateError(
                 f"{queue} is not assigned to this consumer of group {self._group}"
-                + ("" if self._manual else "; another member may have it")
+                + ("" if self.membership.manual else "; another member may have it")
             )
         return queue
 
@@ -499,6 +354,3 @@ class LitePullMember:
             position = self._assignments[queue].position
             if position is not None:
                 self._offsets.update(queue, position, increase_only=False)
-
-    async def _persist_periodically(self) -> None:
-        await persist_periodically(self._offsets, list(self._assignments))

@@ -14,7 +14,6 @@ from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
-from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import check_callable, check_flag, check_range
 from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.membership.offset_store import local_directory
@@ -24,6 +23,7 @@ from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PullOptions
 from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.hooks import ConsumeTrace
+from cometmq.client.tracing.traced_client import TracedClient
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
@@ -44,7 +44,7 @@ DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
 ListenerT = TypeVar("ListenerT", bound=Listener)
 
 
-class PushConsumer(AsyncClient):
+class PushConsumer(TracedClient):
     """Hands the messages of its topics to a listener, sharing them with the rest of its group.
 
         consumer = PushConsumer("billing", listener, namesrv="127.0.0.1:9876")
@@ -84,8 +84,8 @@ class PushConsumer(AsyncClient):
     than a message may have the first ones. In broadcasting, where there are no dead letters,
     the message is skipped. Each is logged as an error, and `damage_counts` counts them.
 
-    `namespace`, `credentials`, `tls` and the options of traces are those of AsyncClient. `start`
-    raises AccessDeniedError when a broker does not let the consumer in.
+    `namespace`, `credentials` and `tls` are those of AsyncClient, the options of traces those of
+    TracedClient. `start` raises AccessDeniedError when a broker does not let the consumer in.
     """
 
     _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
@@ -223,14 +223,14 @@ class PushConsumer(AsyncClient):
         selector = message_selector(topic, tags, sql, predicate)
         topic = self._namespace.wrap(topic)
         if not self._unstarted:
-            self._running_member().subscribe(topic, selector)
+            self._running_member().membership.subscribe(topic, selector)
         self._subscriptions[topic] = selector
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic`; without one, nothing happens."""
         topic = self._namespace.wrap(topic)
         if not self._unstarted:
-            self._running_member().unsubscribe(topic)
+            self._running_member().membership.unsubscribe(topic)
         self._subscriptions.pop(topic, None)
 
     def assigned_queues(self) -> list[MessageQueue]:

@@ -1,15 +1,10 @@
-"""One membership in a consumer group: subscriptions, queues, offsets (Java: DefaultMQPushConsumerImpl).
-
-Longer than 500 lines: start, rebalance, reset and leaving change the same table of queues.
-"""
+"""A group's member that calls a listener (Java: DefaultMQPushConsumerImpl)."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -22,7 +17,7 @@ from cometmq.client.consuming.consumption import (
     Consumption,
     QueueConsumption,
 )
-from cometmq.client.consuming.inspected import direct_result, process_queue_info
+from cometmq.client.consuming.inspected import direct_result
 from cometmq.client.consuming.listening import ConsumeJob, Listener
 from cometmq.client.consuming.orderly import (
     SUSPEND_MS,
@@ -30,66 +25,43 @@ from cometmq.client.consuming.orderly import (
     OrderlyConsumption,
 )
 from cometmq.client.consuming.send_back import Returns
-from cometmq.client.hooks import HookList
 from cometmq.client.instance import ClientInstance
-from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
-from cometmq.client.membership.expressions import check_expression
-from cometmq.client.membership.offset_store import (
-    LocalOffsetStore,
-    OffsetStore,
-    RemoteOffsetStore,
-    persist_periodically,
-)
+from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
-from cometmq.client.membership.rebalance import Rebalancer, first_offset
-from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import ProcessQueue
-from cometmq.client.pulling.puller import PullOptions, QueuePuller
-from cometmq.errors import ClientStateError, CometMQError, RemoteError
-from cometmq.filtering.tags import build_subscription
+from cometmq.client.pulling.puller import QueuePuller
+from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
-    ConsumeFromWhere,
     DamageCounts,
     DamagedMessage,
-    MessageModel,
 )
-from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
+from cometmq.model.subscription import MessageSelector
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from cometmq.protocol.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
-START_TIMEOUT_S: Final = 3.0
 # Java: DefaultMQPushConsumerImpl.getMaxReconsumeTimes, where -1 means 16.
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
-    """See PushConsumer for the meaning of each; `offset_directory` is for broadcasting."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions(MemberOptions):
+    """See PushConsumer for the meaning of each."""
 
     orderly: bool = False
-    message_model: MessageModel = MessageModel.CLUSTERING
-    offset_directory: Path | None = None
     suspend_ms: int = SUSPEND_MS
     consume_timeout_s: float = CONSUME_TIMEOUT_S
-    consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    consume_timestamp_ms: int = 0
     concurrency: int = 20
     batch_max_size: int = 1
     max_reconsume_times: int = -1
-    allocation: AllocationStrategy = allocate_averagely
-    pull: PullOptions = field(default_factory=PullOptions)
     local_retry_s: float = LOCAL_RETRY_S
     on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
-    namespace: Namespace = NO_NAMESPACE
-    hooks: HookList = field(default_factory=HookList)
 
 
 @dataclass(slots=True)
@@ -113,19 +85,28 @@ class GroupMember:
         self._instance = instance
         self._group = group
         self._options = options
-        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._clustering = options.clustering
         self._assignments: dict[MessageQueue, _Assignment] = {}
         self._owner = TaskOwner(f"consumer-{group}")
-        self._offsets = self._offset_store()
-        self._gate = asyncio.Event()
-        self._gate.set()
-        self._stats = ConsumeStats()
-        self._started_ms = time.time_ns() // 1_000_000
-        # Dropped queues whose last listener still runs here.
-        self._leaving: dict[MessageQueue, ProcessQueue] = {}
         self._locks: QueueLocks | None = None
         if options.orderly and self._clustering:
             self._locks = QueueLocks(instance, group, self._lock_lost, self._still_current)
+        self.membership = Membership(
+            instance,
+            group,
+            self,
+            options,
+            self._owner,
+            consume_type="CONSUME_PASSIVELY",
+            # A broker that came back has forgotten the locks.
+            on_rebalance=self._locks.renew_soon if self._locks is not None else None,
+        )
+        self._offsets = self.membership.offsets
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self._stats = ConsumeStats()
+        # Dropped queues whose last listener still runs here.
+        self._leaving: dict[MessageQueue, ProcessQueue] = {}
         visible_group = options.namespace.unwrap(group)
         self._admit = Admission(options.hooks, visible_group, options.namespace)
         self._consume_hooks = ConsumeHooks(
@@ -141,36 +122,10 @@ class GroupMember:
             tasks=self._owner,
         )
         self._consumption = self._new_consumption(listener)
-        self._rebalancer = Rebalancer(
-            instance,
-            group,
-            options.allocation if self._clustering else None,
-            self._subscriptions.keys,
-            self,
-        )
         for topic, selector in subscriptions.items():
-            self._set_subscription(topic, selector)
+            self.membership.set_subscription(topic, selector)
         if self._clustering:  # in broadcasting nothing is delivered again
-            self._set_subscription(retry_topic(group), MessageSelector())
-
-    # What the instance asks for
-
-    @property
-    def group(self) -> str:
-        return self._group
-
-    def consumer_data(self) -> ConsumerData:
-        return ConsumerData(
-            self._group,
-            message_model=self._options.message_model.value,
-            consume_from_where=self._options.consume_from.value,
-            subscription_data_set=list(self._subscriptions.values()),
-        )
-
-    def rebalance_soon(self) -> None:
-        self._rebalancer.soon()
-        if self._locks is not None:
-            self._locks.renew_soon()  # a broker that came back has forgotten them
+            self.membership.set_subscription(retry_topic(group), MessageSelector())
 
     # Life
 
@@ -179,17 +134,10 @@ class GroupMember:
 
         Raises AccessDeniedError when a broker does not let this client in.
         """
-        self._instance.add_consumer(self, self)
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await self._join()
-        except TimeoutError:
-            log.warning("the cluster does not answer, joining goes on", group=self._group)
-        except BaseException:
-            await self.close(0)
-            raise
-        self._owner.spawn(self._rebalancer.run(), "rebalance")
-        self._owner.every(PERSIST_INTERVAL_S, self._persist_periodically, "persist")
+        topics = [subscription.topic for subscription in self.membership.subscriptions()]
+        # Brokers create retry topics when they hear of the group.
+        ready = [topic for topic in topics if not is_retry_topic(topic)]
+        await self.membership.start(ready, PERSIST_INTERVAL_S, lambda: self.close(0))
         self._owner.every(SAMPLE_INTERVAL_S, self._stats.sample, "stats")
         if self._locks is not None:
             self._owner.spawn(self._locks.run(), "renew-locks")
@@ -204,17 +152,15 @@ class GroupMember:
             await assignment.puller.end(assignment.task)
         await self._owner.close()
         await self._consumption.close(timeout_s)
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await self._hand_over_all()
-        except TimeoutError:
-            log.warning("offsets not committed or queues not unlocked in time", group=self._group)
+        await self.membership.finish(
+            self._hand_over_all(), "offsets not committed or queues not unlocked in time"
+        )
         if self._locks is not None:
             await self._locks.close()
         for assignment in self._assignments.values():
             assignment.process_queue.dropped = True
         self._assignments.clear()
-        await self._instance.remove_consumer(self._group)
+        await self.membership.leave()
 
     def pause(self) -> None:
         """Begin no more pulls; what was pulled already is consumed."""
@@ -233,16 +179,6 @@ class GroupMember:
     def set_concurrency(self, concurrency: int) -> None:
         self._consumption.runner.concurrency = concurrency
 
-    def subscribe(self, topic: str, selector: MessageSelector) -> None:
-        """Add or change a subscription while running."""
-        self._set_subscription(topic, selector)
-        self._owner.spawn(self._tell_subscriptions(topic), f"subscribe-{topic}")
-
-    def unsubscribe(self, topic: str) -> None:
-        """End a subscription while running: its queues are given up."""
-        if self._subscriptions.pop(topic, None) is not None:
-            self._owner.spawn(self._tell_subscriptions(None), f"unsubscribe-{topic}")
-
     # What the rebalancer changes
 
     def assigned(self) -> Collection[MessageQueue]:
@@ -253,7 +189,8 @@ class GroupMember:
             raise ClientStateError(f"a listener still has messages of {queue} from before")
         lock = await self._locks.lock(queue) if self._locks is not None else None
         try:
-            offset = await self._first_offset(queue)
+            self._offsets.remove(queue)
+            offset = await self.membership.first_offset(queue)
         except BaseException:
             if self._locks is not None:
                 await self._locks.unlock([queue])
@@ -286,23 +223,16 @@ class GroupMember:
                 await self._offsets.persist([queue])
             finally:
                 self._leaving.pop(queue, None)
-        self._rebalancer.soon()
+        self.membership.look_soon()
 
     def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        offsets = {q: self._offsets.get(q) for q in self._assignments if q.topic == topic}
-        return {queue: offset for queue, offset in offsets.items() if offset is not None}
+        return self.membership.known_offsets(topic)
 
     def running_info(self) -> ConsumerRunningInfo:
-        queues = {
-            queue: process_queue_info(assignment.process_queue, self._offsets.get(queue))
-            for queue, assignment in self._assignments.items()
-        }
-        return ConsumerRunningInfo(
-            mq_table=queue_table(queues),
-            properties=self._properties(),
-            status_table={topic: self._stats.status(topic) for topic in self._subscriptions},
-            subscription_set=list(self._subscriptions.values()),
-        )
+        queues = [assignment.process_queue for assignment in self._assignments.values()]
+        info = self.membership.running_info(queues, self._properties())
+        info.status_table = {s.topic: self._stats.status(s.topic) for s in info.subscription_set}
+        return info
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
@@ -318,33 +248,16 @@ class GroupMember:
         options = self._options
         concurrency = str(self._consumption.runner.concurrency)
         return {
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
             "PROP_CONSUMEORDERLY": "true" if options.orderly else "false",
             "PROP_THREADPOOL_CORE_SIZE": concurrency,
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            "consumerGroup": self._group,
-            "messageModel": options.message_model.value,
-            "consumeFromWhere": options.consume_from.value,
             "consumeThreadMin": concurrency,
             "consumeThreadMax": concurrency,
             "consumeMessageBatchMaxSize": str(options.batch_max_size),
             "maxReconsumeTimes": str(options.max_reconsume_times),
-            "pullBatchSize": str(options.pull.batch_size),
             "pullInterval": str(options.pull.interval_ms),
             "pullThresholdForQueue": str(options.pull.flow.messages),
             **self._damage.properties(),
         }
-
-    @property
-    def _clustering(self) -> bool:
-        return self._options.message_model is MessageModel.CLUSTERING
-
-    def _offset_store(self) -> OffsetStore:
-        if self._clustering:
-            return RemoteOffsetStore(self._instance, self._group)
-        directory = self._options.offset_directory
-        assert directory is not None, "given with broadcasting"
-        return LocalOffsetStore(directory, self._instance.client_id, self._group)
 
     @property
     def _max_times(self) -> int:
@@ -385,16 +298,6 @@ class GroupMember:
             hooks=self._consume_hooks,
         )
 
-    async def _first_offset(self, queue: MessageQueue) -> int:
-        self._offsets.remove(queue)
-        return await first_offset(
-            self._instance,
-            self._offsets,
-            queue,
-            self._options.consume_from,
-            self._options.consume_timestamp_ms,
-        )
-
     def _begin(self, queue: MessageQueue, offset: int, lock: QueueLock | None) -> None:
         process_queue = ProcessQueue(queue, lock)
         puller = QueuePuller(
@@ -404,7 +307,7 @@ class GroupMember:
             offset,
             options=self._options.pull,
             offsets=self._offsets,
-            subscription=self._subscriptions.get,
+            subscription=self.membership.subscription,
             deliver=self._deliver,
             on_offset_moved=self._offset_moved,
             queue_count=self._queue_count,
@@ -462,40 +365,7 @@ class GroupMember:
 
     async def _begin_lost_again(self, assignment: _Assignment) -> None:
         await self._consumption.release(assignment.process_queue)
-        self._rebalancer.soon()
-
-    async def _join(self) -> None:
-        for topic in list(self._subscriptions):
-            if is_retry_topic(topic):
-                continue  # brokers create it when they hear of the group
-            try:
-                await self._instance.routes.refresh(topic)
-            except CometMQError:  # the rebalance below says it
-                self._instance.routes.refresh_soon(topic)
-        await self._check_expressions()
-        await self._instance.heartbeats.join()
-        await self._rebalancer.round()
-
-    def _set_subscription(self, topic: str, selector: MessageSelector) -> None:
-        known = self._subscriptions.get(topic)
-        # Brokers take the newer of two, which this one is even if the clock was set back.
-        version_ms = max(time.time_ns() // 1_000_000, known.sub_version + 1 if known else 0)
-        self._subscriptions[topic] = build_subscription(topic, *selector, sub_version=version_ms)
-
-    async def _check_expressions(self) -> None:
-        for subscription in list(self._subscriptions.values()):
-            await check_expression(self._instance, self._group, subscription)
-
-    async def _tell_subscriptions(self, topic: str | None) -> None:
-        if topic is not None and self._instance.routes.route(topic) is None:
-            self._instance.routes.refresh_soon(topic)
-        try:
-            await self._check_expressions()
-        except RemoteError as error:
-            # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
-            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400 - the reason says it all
-        await self._instance.heartbeats.beat_all()
-        self._rebalancer.soon()
+        self.membership.look_soon()
 
     def _drop(self, queue: MessageQueue) -> _Assignment:
         assignment = self._assignments.pop(queue)
@@ -517,7 +387,4 @@ class GroupMember:
         if self._assignments.get(queue) is assignment:
             del self._assignments[queue]
             self._offsets.remove(queue)
-            self._rebalancer.soon()
-
-    async def _persist_periodically(self) -> None:
-        await persist_periodically(self._offsets, list(self._assignments))
+            self.membership.look_soon()

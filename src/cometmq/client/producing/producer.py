@@ -21,7 +21,6 @@ from cometmq.client.hooks import (
 )
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
-from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.limits import (
     MAX_MESSAGE_SIZE_BYTES,
     MessageChecks,
@@ -41,6 +40,7 @@ from cometmq.client.producing.selectors import QueueSelector, select_queue
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.hooks import SendTrace
+from cometmq.client.tracing.traced_client import TracedClient
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import check_topic
@@ -93,7 +93,7 @@ class ProducerOptions(TypedDict, total=False):
     trace_topic: str | None
 
 
-class Producer(AsyncClient):
+class Producer(TracedClient):
     """Sends messages. Use it in an `async with` statement, or call `start` and `close`.
 
     `group` names the producers that do the same work. `namesrv` is `host:port`, several joined by
@@ -112,7 +112,8 @@ class Producer(AsyncClient):
     as `latency_tables` say. With `vip_channel_enabled`, messages go to the brokers' second port.
 
     `max_pending_sends` and `max_pending_bytes` of bodies bound what `send_async` has under way.
-    `namespace`, `credentials`, `tls` and the options of traces are those of AsyncClient.
+    `namespace`, `credentials` and `tls` are those of AsyncClient, the options of traces those of
+    TracedClient.
     """
 
     _hook_kinds = (SendMessageHook, CheckForbiddenHook, EndTransactionHook)

@@ -11,6 +11,9 @@ from typing import Protocol
 
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
+from cometmq.protocol.consumer_bodies import ProcessQueueInfo
+
+_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +134,19 @@ class ProcessQueue:
             await asyncio.wait((self._removed,), timeout=timeout_s)
         finally:
             self._removed = None
+
+
+def process_queue_info(process_queue: ProcessQueue, commit_offset: int | None) -> ProcessQueueInfo:
+    """Describe a queue for who asks about its consumer."""
+    lock = process_queue.lock
+    return ProcessQueueInfo(
+        cached_msg_count=len(process_queue),
+        cached_msg_max_offset=process_queue.highest,
+        cached_msg_min_offset=process_queue.lowest,
+        cached_msg_size_in_mi_b=process_queue.size_bytes // _MIB,
+        commit_offset=-1 if commit_offset is None else commit_offset,
+        droped=process_queue.dropped,
+        last_consume_timestamp=process_queue.last_consume_ms,
+        last_pull_timestamp=process_queue.last_pull_ms,
+        locked=lock is not None and lock.valid,
+    )
