@@ -165,6 +165,8 @@ def test_the_rooms_imports_run_one_way() -> None:
         ("broker.send", "def f():\n    import cometmq.testing"),
         ("client.producer", "if TYPE_CHECKING:\n    from cometmq.broker import server"),
         ("client.producer", "from cometmq import Producer"),
+        ("client.producer", "from cometmq.bulk.sending import Parcel"),
+        ("bulk.producer", "from cometmq.spark.options import Options"),
         ("spark.store_source", "from cometmq.store.offline import open_offline"),
         ("store.reading.files", "from cometmq.store.disk import Disk"),
         ("store.reading.files", "from ..disk import Disk"),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Unpack
+from typing import Final
 
 from cometmq.bulk.sending import BulkSending, Parcel
 from cometmq.client.blocking import BlockingClient
 from cometmq.client.instance import ClientInstance
-from cometmq.client.lifecycle import AsyncClient, ConnectionOptions
+from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_range
+from cometmq.client.options import takes
 from cometmq.client.producing.encoding import MessageEncoder, Outgoing
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import CometMQError, RemotingError, RouteNotFoundError
@@ -26,6 +28,19 @@ _SEND_TIMEOUT_S: Final = 15.0
 _AT_ONCE: Final = 16
 
 
+@dataclass(repr=False, kw_only=True)
+class BulkProducerOptions(ClientOptions):
+    """What a bulk producer takes; see BulkProducer."""
+
+    in_flight: int = IN_FLIGHT
+    patience_ms: int = PATIENCE_MS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("in_flight", self.in_flight, 1, 10_000)
+        check_range("patience_ms", self.patience_ms, 0, 24 * 3600 * 1000)
+
+
 class BulkProducer(AsyncClient):
     """Sends parcels, see `cometmq.bulk.sending`, as a member of the producer group `group`.
 
@@ -33,19 +48,11 @@ class BulkProducer(AsyncClient):
     `patience_ms`. Topics are not created on demand. Hooks do not see parcels.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        in_flight: int = IN_FLIGHT,
-        patience_ms: int = PATIENCE_MS,
-        **options: Unpack[ConnectionOptions],
-    ) -> None:
-        super().__init__(group, **options)
-        check_range("in_flight", in_flight, 1, 10_000)
-        check_range("patience_ms", patience_ms, 0, 24 * 3600 * 1000)
-        self._in_flight = in_flight
-        self._patience_s = patience_ms / 1000
+    @takes(BulkProducerOptions)
+    def __init__(self, options: BulkProducerOptions) -> None:
+        super().__init__(options)
+        self._in_flight = options.in_flight
+        self._patience_s = options.patience_ms / 1000
         self._sender: Sender | None = None
         self._encoder: MessageEncoder | None = None
 
@@ -159,16 +166,10 @@ class BulkProducer(AsyncClient):
 class BlockingBulkProducer(BlockingClient, of=BulkProducer):
     """As BulkProducer, for threads without a loop."""
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        in_flight: int = IN_FLIGHT,
-        patience_ms: int = PATIENCE_MS,
-        **options: Unpack[ConnectionOptions],
-    ) -> None:
-        self._async = BulkProducer(group, in_flight=in_flight, patience_ms=patience_ms, **options)
-        super().__init__(self._async)
+    @takes(BulkProducer)
+    def __init__(self, asynchronous: BulkProducer) -> None:
+        self._async = asynchronous
+        super().__init__(asynchronous)
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
         return self._call(self._async.write_queues(topic))

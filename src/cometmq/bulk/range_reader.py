@@ -12,17 +12,19 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import Final, TypeVar, Unpack
+from dataclasses import KW_ONLY, dataclass
+from typing import Final, TypeVar
 
 from cometmq.bulk.range_pulls import Chunk, RangePulls, address_of
 from cometmq.client.blocking import BlockingClient
 from cometmq.client.instance import ClientInstance
-from cometmq.client.lifecycle import AsyncClient, ConnectionOptions
+from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_range
 from cometmq.client.membership.expressions import check_expression
 from cometmq.client.membership.first_commits import FirstCommits
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.namespaces import Namespace
+from cometmq.client.options import takes
 from cometmq.errors import CometMQError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
@@ -38,6 +40,19 @@ PATIENCE_MS: Final = 60_000
 _AT_ONCE: Final = 64
 
 
+@dataclass(repr=False)
+class RangeReaderOptions(ClientOptions):
+    """What a range reader takes; see RangeReader."""
+
+    group: str = TOOLS_GROUP
+    _: KW_ONLY
+    patience_ms: int = PATIENCE_MS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("patience_ms", self.patience_ms, 0, 24 * 3600 * 1000)
+
+
 class RangeReader(AsyncClient):
     """Reads ranges of queues, without regard to who consumes them.
 
@@ -49,16 +64,10 @@ class RangeReader(AsyncClient):
     `group` is the one that brokers see reading. It commits nothing but what `commit` is told to.
     """
 
-    def __init__(
-        self,
-        group: str = TOOLS_GROUP,
-        *,
-        patience_ms: int = PATIENCE_MS,
-        **options: Unpack[ConnectionOptions],
-    ) -> None:
-        super().__init__(group, **options)
-        check_range("patience_ms", patience_ms, 0, 24 * 3600 * 1000)
-        self._patience_s = patience_ms / 1000
+    @takes(RangeReaderOptions)
+    def __init__(self, options: RangeReaderOptions) -> None:
+        super().__init__(options)
+        self._patience_s = options.patience_ms / 1000
 
     @property
     def namespace(self) -> Namespace:
@@ -252,15 +261,10 @@ class RangeReader(AsyncClient):
 class BlockingRangeReader(BlockingClient, of=RangeReader):
     """As RangeReader, for threads without a loop."""
 
-    def __init__(
-        self,
-        group: str = TOOLS_GROUP,
-        *,
-        patience_ms: int = PATIENCE_MS,
-        **options: Unpack[ConnectionOptions],
-    ) -> None:
-        self._async = RangeReader(group, patience_ms=patience_ms, **options)
-        super().__init__(self._async)
+    @takes(RangeReader)
+    def __init__(self, asynchronous: RangeReader) -> None:
+        self._async = asynchronous
+        super().__init__(asynchronous)
 
     def topics(self) -> list[str]:
         return self._call(self._async.topics())

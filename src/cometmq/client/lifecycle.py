@@ -7,8 +7,9 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
-from typing import ClassVar, Self, TypedDict
+from typing import ClassVar, Self
 
 from cometmq.client.access import access_of
 from cometmq.client.hooks import Hook, HookList
@@ -35,15 +36,34 @@ class _State(Enum):
     CLOSED = "is closed; create a new one"
 
 
-class ConnectionOptions(TypedDict, total=False):
-    """How every client gets to its cluster; see AsyncClient."""
+@dataclass(repr=False)
+class ClientOptions:
+    """What every client takes; see AsyncClient. Raises IllegalArgumentError for what it cannot be."""
 
-    namesrv: str | Sequence[str] | None
-    instance_name: str
-    unit_name: str | None
-    namespace: str | None
-    credentials: Credentials | None
-    tls: bool | Tls | None
+    group: str
+    _: KW_ONLY
+    namesrv: str | Sequence[str] | None = None
+    instance_name: str = DEFAULT_INSTANCE_NAME
+    unit_name: str | None = None
+    namespace: str | None = None
+    credentials: Credentials | None = None
+    tls: bool | Tls | None = None
+
+    def __post_init__(self) -> None:
+        check_client_group(self.group)
+        check_name("instance_name", self.instance_name)
+        if self.unit_name:
+            check_name("unit_name", self.unit_name)
+
+    def addresses(self) -> list[str]:
+        """Return the name servers as given, else as the environment says."""
+        given = self.namesrv if self.namesrv is not None else os.environ.get(NAMESRV_VARIABLE)
+        if given is None:
+            raise IllegalArgumentError(
+                "no name-server address given; pass namesrv='host:9876' or set the environment "
+                f"variable {NAMESRV_VARIABLE}"
+            )
+        return parse_addresses(given)
 
 
 class AsyncClient(NamesOptions, ABC):
@@ -65,41 +85,21 @@ class AsyncClient(NamesOptions, ABC):
     _hook_kinds: ClassVar[tuple[type, ...]] = ()
     _state = _State.NEW  # here, for __del__ of an object whose arguments are refused
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-    ) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         self._unique_client_id = True
         self._generation = PROCESS.generation
         self._loop: asyncio.AbstractEventLoop | None = None
         self._instance: ClientInstance | None = None
-        check_client_group(group)
-        self._visible_group = group
-        addresses = namesrv if namesrv is not None else os.environ.get(NAMESRV_VARIABLE)
-        if addresses is None:
-            raise IllegalArgumentError(
-                "no name-server address given; pass namesrv='host:9876' or set the environment "
-                f"variable {NAMESRV_VARIABLE}"
-            )
-        self._namesrv = parse_addresses(addresses)
-        self._namespace = Namespace(namespace or namespace_of(self._namesrv))
-        self._visible_group = self._namespace.unwrap(group)
-        self._group = self._namespace.wrap(group)  # as brokers know it
+        self._visible_group = options.group
+        self._namesrv = options.addresses()
+        self._namespace = Namespace(options.namespace or namespace_of(self._namesrv))
+        self._visible_group = self._namespace.unwrap(options.group)
+        self._group = self._namespace.wrap(options.group)  # as brokers know it
         check_group(self._group)
-        self._access = access_of(credentials, tls)
+        self._access = access_of(options.credentials, options.tls)
         self._hooks = HookList(*self._hook_kinds)
-        check_name("instance_name", instance_name)
-        if unit_name:
-            check_name("unit_name", unit_name)
-        self._instance_name = instance_name
-        self._unit_name = unit_name
+        self._instance_name = options.instance_name
+        self._unit_name = options.unit_name
 
     @property
     def group(self) -> str:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
-from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
-from cometmq.client.limits import check_callable, check_flag, check_queue, check_range
-from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
-from cometmq.client.membership.offset_store import local_directory
+from cometmq.client.limits import check_flag, check_queue, check_range
 from cometmq.client.membership.subscribing import message_selector
-from cometmq.client.options import choice
+from cometmq.client.options import choice, takes
 from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
 from cometmq.client.tracing.dispatcher import TraceDispatcher
@@ -30,20 +26,42 @@ from cometmq.model.message import MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
-    ConsumeFromWhere,
     DamageCounts,
     DamagedMessage,
     MessageModel,
     PullResult,
 )
 from cometmq.model.subscription import MessageSelector
-from cometmq.remoting.credentials import Credentials
-from cometmq.remoting.tls import Tls
 
-DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
 POLL_TIMEOUT_MS: Final = 5000
 AUTO_COMMIT_INTERVAL_MS: Final = 5000
-PULL_THRESHOLD_SIZE_BYTES: Final = 100 * 1024 * 1024
+
+
+@dataclass(repr=False, kw_only=True)
+class LitePullConsumerOptions(GroupOptions):
+    """What a lite pull consumer takes; see LitePullConsumer."""
+
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS
+    poll_timeout_ms: int = POLL_TIMEOUT_MS
+    pull_batch_size: int = 10
+    pull_threshold_for_all: int = 10_000
+    on_damaged: DamagedMessage = DamagedMessage.SKIP
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Java refuses an autoCommitIntervalMillis below 1000.
+        check_range("auto_commit_interval_ms", self.auto_commit_interval_ms, 1000, 24 * 3600 * 1000)
+        check_range("poll_timeout_ms", self.poll_timeout_ms, 0, 24 * 3600 * 1000)
+        check_range("pull_batch_size", self.pull_batch_size, 1, 1024)
+        check_range("pull_threshold_for_all", self.pull_threshold_for_all, 1, 6_553_500)
+        check_flag("auto_commit", self.auto_commit)
+        self.on_damaged = choice("on_damaged", self.on_damaged, DamagedMessage)
+        if self.on_damaged is DamagedMessage.DEAD_LETTER:
+            raise IllegalArgumentError(
+                "on_damaged is DamagedMessage.DEAD_LETTER: a lite pull consumer has no dead letters; "
+                "choose SKIP, or STOP and take the bytes from the DamagedMessageError"
+            )
 
 
 class LitePullConsumer(TracedClient):
@@ -74,85 +92,34 @@ class LitePullConsumer(TracedClient):
     _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
     _trace_kind = "CONSUME"
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-        enable_trace: bool = False,
-        trace_topic: str | None = None,
-        consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
-        consume_timestamp_ms: int | None = None,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        local_offset_dir: str | os.PathLike[str] | None = None,
-        auto_commit: bool = True,
-        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
-        poll_timeout_ms: int = POLL_TIMEOUT_MS,
-        allocation: AllocationStrategy = allocate_averagely,
-        pull_batch_size: int = 10,
-        pull_threshold_for_queue: int = 1000,
-        pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES,
-        pull_threshold_for_all: int = 10_000,
-        consume_max_span: int = 2000,
-        on_damaged: DamagedMessage = DamagedMessage.SKIP,
-    ) -> None:
-        super().__init__(
-            group,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-            enable_trace=enable_trace,
-            trace_topic=trace_topic,
-        )
-        # Java refuses an autoCommitIntervalMillis below 1000.
-        check_range("auto_commit_interval_ms", auto_commit_interval_ms, 1000, 24 * 3600 * 1000)
-        check_range("poll_timeout_ms", poll_timeout_ms, 0, 24 * 3600 * 1000)
-        check_range("pull_batch_size", pull_batch_size, 1, 1024)
-        check_range("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535)
-        size_bytes = pull_threshold_size_for_queue_bytes
-        check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
-        check_range("pull_threshold_for_all", pull_threshold_for_all, 1, 6_553_500)
-        check_range("consume_max_span", consume_max_span, 1, 65535)
-        if consume_timestamp_ms is None:
-            consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
-        check_range("consume_timestamp_ms", consume_timestamp_ms, 0, 2**63 - 1)
-        check_flag("auto_commit", auto_commit)
-        self._on_damaged = choice("on_damaged", on_damaged, DamagedMessage)
-        if self._on_damaged is DamagedMessage.DEAD_LETTER:
-            raise IllegalArgumentError(
-                "on_damaged is DamagedMessage.DEAD_LETTER: a lite pull consumer has no dead letters; "
-                "choose SKIP, or STOP and take the bytes from the DamagedMessageError"
-            )
-        check_callable("allocation", allocation, "an allocation strategy, allocate_averagely say")
-        message_model = choice("message_model", message_model, MessageModel)
+    @takes(LitePullConsumerOptions)
+    def __init__(self, options: LitePullConsumerOptions) -> None:
+        super().__init__(options)
+        self._on_damaged = options.on_damaged
         # The offset file of a broadcasting consumer is found again by its client id.
-        self._unique_client_id = message_model is MessageModel.CLUSTERING
-        flow = FlowLimits(pull_threshold_for_queue, size_bytes, consume_max_span)
+        self._unique_client_id = options.message_model is MessageModel.CLUSTERING
+        flow = FlowLimits(
+            options.pull_threshold_for_queue,
+            options.pull_threshold_size_for_queue_bytes,
+            options.consume_max_span,
+        )
         self._options = LitePullOptions(
-            message_model=message_model,
-            offset_directory=local_directory(local_offset_dir),
-            consume_from=choice("consume_from", consume_from, ConsumeFromWhere),
-            consume_timestamp_ms=consume_timestamp_ms,
-            auto_commit=auto_commit,
-            auto_commit_interval_s=auto_commit_interval_ms / 1000,
-            allocation=allocation,
-            pull=PullOptions(pull_batch_size, flow=flow, lite=True),
-            pull_threshold_for_all=pull_threshold_for_all,
-            on_damaged=self._on_damaged,
+            message_model=options.message_model,
+            offset_directory=options.offset_directory,
+            consume_from=options.consume_from,
+            consume_timestamp_ms=options.timestamp_ms,
+            auto_commit=options.auto_commit,
+            auto_commit_interval_s=options.auto_commit_interval_ms / 1000,
+            allocation=options.allocation,
+            pull=PullOptions(options.pull_batch_size, flow=flow, lite=True),
+            pull_threshold_for_all=options.pull_threshold_for_all,
+            on_damaged=options.on_damaged,
             namespace=self._namespace,
             hooks=self._hooks,
         )
         self._admit = Admission(self._hooks, self.group, self._namespace)
         self._consume_hooks = ConsumeHooks(self._hooks, self.group, self._namespace, math.inf)
-        self._poll_timeout_ms = poll_timeout_ms
+        self._poll_timeout_ms = options.poll_timeout_ms
         self._subscriptions: dict[str, MessageSelector] = {}
         self._wanted: list[MessageQueue] | None = None
         self._member: LitePullMember | None = None

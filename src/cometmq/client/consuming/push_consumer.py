@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, TypeVar
 
+from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.listening import Listener
 from cometmq.client.consuming.orderly import SUSPEND_MS
 from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
-from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
-from cometmq.client.limits import check_callable, check_flag, check_range
-from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
-from cometmq.client.membership.offset_store import local_directory
+from cometmq.client.limits import check_flag, check_range
 from cometmq.client.membership.subscribing import message_selector
-from cometmq.client.options import choice
+from cometmq.client.options import choice, takes
 from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PullOptions
 from cometmq.client.tracing.dispatcher import TraceDispatcher
@@ -27,21 +23,55 @@ from cometmq.client.tracing.traced_client import TracedClient
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
-    ConsumeFromWhere,
     DamageCounts,
     DamagedMessage,
     MessageModel,
 )
 from cometmq.model.subscription import MessageSelector
-from cometmq.remoting.credentials import Credentials
-from cometmq.remoting.tls import Tls
 
 CLOSE_TIMEOUT_MS: Final = 10_000
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
-# Java: consumeTimestamp, half an hour before the consumer was made.
-DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
 
 ListenerT = TypeVar("ListenerT", bound=Listener)
+
+
+@dataclass(repr=False)
+class PushConsumerOptions(GroupOptions):
+    """What a push consumer takes; see PushConsumer."""
+
+    listener: Listener | None = None
+    _: KW_ONLY
+    orderly: bool = False
+    concurrency: int = 20
+    consume_message_batch_max_size: int = 1
+    max_reconsume_times: int = -1
+    suspend_current_queue_time_ms: int = SUSPEND_MS
+    consume_timeout_ms: int = CONSUME_TIMEOUT_MS
+    pull_batch_size: int = 32
+    pull_interval_ms: int = 0
+    pull_threshold_for_topic: int = -1
+    pull_threshold_size_for_topic_bytes: int = -1
+    on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
+    close_timeout_ms: int = CLOSE_TIMEOUT_MS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The ranges of DefaultMQPushConsumerImpl.checkConfig.
+        check_range("concurrency", self.concurrency, 1, 1000)
+        check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1024)
+        check_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
+        check_range("pull_batch_size", self.pull_batch_size, 1, 1024)
+        check_range("pull_interval_ms", self.pull_interval_ms, 0, 65535)
+        check_range("suspend_current_queue_time_ms", self.suspend_current_queue_time_ms, 10, 30_000)
+        check_range("consume_timeout_ms", self.consume_timeout_ms, 1, 24 * 3600 * 1000)
+        if self.pull_threshold_for_topic != -1:
+            check_range("pull_threshold_for_topic", self.pull_threshold_for_topic, 1, 6_553_500)
+        if self.pull_threshold_size_for_topic_bytes != -1:
+            topic_bytes = self.pull_threshold_size_for_topic_bytes
+            check_range("pull_threshold_size_for_topic_bytes", topic_bytes, 1, 100 * 1024**3)
+        check_range("close_timeout_ms", self.close_timeout_ms, 0, 24 * 3600 * 1000)
+        check_flag("orderly", self.orderly)
+        self.on_damaged = choice("on_damaged", self.on_damaged, DamagedMessage)
 
 
 class PushConsumer(TracedClient):
@@ -91,108 +121,46 @@ class PushConsumer(TracedClient):
     _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
     _trace_kind = "CONSUME"
 
-    def __init__(
-        self,
-        group: str,
-        listener: Listener | None = None,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-        enable_trace: bool = False,
-        trace_topic: str | None = None,
-        consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
-        consume_timestamp_ms: int | None = None,
-        orderly: bool = False,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        local_offset_dir: str | os.PathLike[str] | None = None,
-        concurrency: int = 20,
-        consume_message_batch_max_size: int = 1,
-        max_reconsume_times: int = -1,
-        suspend_current_queue_time_ms: int = SUSPEND_MS,
-        consume_timeout_ms: int = CONSUME_TIMEOUT_MS,
-        allocation: AllocationStrategy = allocate_averagely,
-        pull_batch_size: int = 32,
-        pull_interval_ms: int = 0,
-        pull_threshold_for_queue: int = 1000,
-        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
-        pull_threshold_for_topic: int = -1,
-        pull_threshold_size_for_topic_bytes: int = -1,
-        consume_max_span: int = 2000,
-        on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER,
-        close_timeout_ms: int = CLOSE_TIMEOUT_MS,
-    ) -> None:
-        super().__init__(
-            group,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-            enable_trace=enable_trace,
-            trace_topic=trace_topic,
-        )
-        # The ranges of DefaultMQPushConsumerImpl.checkConfig.
-        check_range("concurrency", concurrency, 1, 1000)
-        check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, 1024)
-        check_range("max_reconsume_times", max_reconsume_times, -1, 2**31 - 1)
-        check_range("pull_batch_size", pull_batch_size, 1, 1024)
-        check_range("pull_interval_ms", pull_interval_ms, 0, 65535)
-        check_range("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535)
-        size_bytes = pull_threshold_size_for_queue_bytes
-        check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
-        check_range("consume_max_span", consume_max_span, 1, 65535)
-        check_range("suspend_current_queue_time_ms", suspend_current_queue_time_ms, 10, 30_000)
-        check_range("consume_timeout_ms", consume_timeout_ms, 1, 24 * 3600 * 1000)
-        if pull_threshold_for_topic != -1:
-            check_range("pull_threshold_for_topic", pull_threshold_for_topic, 1, 6_553_500)
-        if pull_threshold_size_for_topic_bytes != -1:
-            topic_bytes = pull_threshold_size_for_topic_bytes
-            check_range("pull_threshold_size_for_topic_bytes", topic_bytes, 1, 100 * 1024**3)
-        check_range("close_timeout_ms", close_timeout_ms, 0, 24 * 3600 * 1000)
-        if consume_timestamp_ms is None:
-            consume_timestamp_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
-        check_range("consume_timestamp_ms", consume_timestamp_ms, 0, 2**63 - 1)
-        check_flag("orderly", orderly)
-        check_callable("allocation", allocation, "an allocation strategy, allocate_averagely say")
-        message_model = choice("message_model", message_model, MessageModel)
+    @takes(PushConsumerOptions)
+    def __init__(self, options: PushConsumerOptions) -> None:
+        super().__init__(options)
         # The offset file of a broadcasting consumer is found again by its client id.
-        self._unique_client_id = message_model is MessageModel.CLUSTERING
+        self._unique_client_id = options.message_model is MessageModel.CLUSTERING
         # In order nothing overtakes a slow message, so the span of what waits needs no bound.
-        span = sys.maxsize if orderly else consume_max_span
+        span = sys.maxsize if options.orderly else options.consume_max_span
         self._options = ConsumerOptions(
-            orderly=orderly,
-            message_model=message_model,
-            offset_directory=local_directory(local_offset_dir),
-            suspend_ms=suspend_current_queue_time_ms,
-            consume_timeout_s=consume_timeout_ms / 1000,
-            consume_from=choice("consume_from", consume_from, ConsumeFromWhere),
-            consume_timestamp_ms=consume_timestamp_ms,
-            concurrency=concurrency,
-            batch_max_size=consume_message_batch_max_size,
+            orderly=options.orderly,
+            message_model=options.message_model,
+            offset_directory=options.offset_directory,
+            suspend_ms=options.suspend_current_queue_time_ms,
+            consume_timeout_s=options.consume_timeout_ms / 1000,
+            consume_from=options.consume_from,
+            consume_timestamp_ms=options.timestamp_ms,
+            concurrency=options.concurrency,
+            batch_max_size=options.consume_message_batch_max_size,
             namespace=self._namespace,
             hooks=self._hooks,
-            max_reconsume_times=max_reconsume_times,
-            on_damaged=choice("on_damaged", on_damaged, DamagedMessage),
-            allocation=allocation,
+            max_reconsume_times=options.max_reconsume_times,
+            on_damaged=options.on_damaged,
+            allocation=options.allocation,
             pull=PullOptions(
-                pull_batch_size,
-                pull_interval_ms,
-                FlowLimits(pull_threshold_for_queue, size_bytes, span),
-                pull_threshold_for_topic,
-                pull_threshold_size_for_topic_bytes,
+                options.pull_batch_size,
+                options.pull_interval_ms,
+                FlowLimits(
+                    options.pull_threshold_for_queue,
+                    options.pull_threshold_size_for_queue_bytes,
+                    span,
+                ),
+                options.pull_threshold_for_topic,
+                options.pull_threshold_size_for_topic_bytes,
             ),
         )
-        self._close_timeout_ms = close_timeout_ms
+        self._close_timeout_ms = options.close_timeout_ms
         self._subscriptions: dict[str, MessageSelector] = {}
         self._listener: Listener | None = None
         self._member: GroupMember | None = None
-        if listener is not None:
-            self.listen(listener)
+        if options.listener is not None:
+            self.listen(options.listener)
 
     def listen(self, listener: ListenerT) -> ListenerT:
         """Set the listener, before the start; returns it, so it serves as a decorator."""

@@ -6,8 +6,9 @@ Longer than 500 lines: half of them say what each option and each way to send me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
-from typing import Any, Final, TypedDict, TypeVar
+from collections.abc import Awaitable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -19,7 +20,6 @@ from cometmq.client.hooks import (
     Hook,
     SendMessageHook,
 )
-from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import (
     MAX_MESSAGE_SIZE_BYTES,
@@ -31,7 +31,7 @@ from cometmq.client.limits import (
     check_range,
     check_recall_handle,
 )
-from cometmq.client.options import choice
+from cometmq.client.options import choice, takes
 from cometmq.client.producing.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
 from cometmq.client.producing.oneways import Oneways
 from cometmq.client.producing.pending import Callback, Pending
@@ -40,15 +40,13 @@ from cometmq.client.producing.selectors import QueueSelector, select_queue
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.hooks import SendTrace
-from cometmq.client.tracing.traced_client import TracedClient
+from cometmq.client.tracing.traced_client import TracedClient, TracedOptions
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult
 from cometmq.protocol.compression import CompressionType
-from cometmq.remoting.credentials import Credentials
-from cometmq.remoting.tls import Tls
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -67,30 +65,43 @@ SendCallback = Callback[SendResult]
 RequestCallback = Callback[MessageExt]
 
 
-class ProducerOptions(TypedDict, total=False):
-    """The options of Producer, for classes that hand them on."""
+@dataclass(repr=False, kw_only=True)
+class ProducerOptions(TracedOptions):
+    """What a producer takes; see Producer."""
 
-    namesrv: str | Sequence[str] | None
-    instance_name: str
-    unit_name: str | None
-    namespace: str | None
-    credentials: Credentials | None
-    tls: bool | Tls | None
-    vip_channel_enabled: bool
-    send_timeout_ms: int
-    retry_times: int
-    retry_times_async: int
-    retry_another_broker_when_not_store_ok: bool
-    send_latency_fault_enable: bool
-    latency_tables: LatencyTables
-    max_message_size_bytes: int
-    compress_over_bytes: int
-    compression: CompressionType
-    default_topic_queue_nums: int
-    max_pending_sends: int
-    max_pending_bytes: int
-    enable_trace: bool
-    trace_topic: str | None
+    vip_channel_enabled: bool = False
+    send_timeout_ms: int = SEND_TIMEOUT_MS
+    retry_times: int = 2
+    retry_times_async: int = 2
+    retry_another_broker_when_not_store_ok: bool = False
+    send_latency_fault_enable: bool = False
+    latency_tables: LatencyTables = LATENCY_TABLES
+    max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES
+    compress_over_bytes: int = COMPRESS_OVER_BYTES
+    compression: CompressionType = CompressionType.ZLIB
+    default_topic_queue_nums: int = 4
+    max_pending_sends: int = MAX_PENDING_SENDS
+    max_pending_bytes: int = MAX_PENDING_BYTES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("send_timeout_ms", self.send_timeout_ms, 1, MAX_TIMEOUT_MS)
+        check_range("retry_times", self.retry_times, 0, 100)
+        check_range("retry_times_async", self.retry_times_async, 0, 100)
+        check_range("compress_over_bytes", self.compress_over_bytes, 0, 2**31 - 1)
+        check_range("default_topic_queue_nums", self.default_topic_queue_nums, 1, 65536)
+        check_range("max_pending_sends", self.max_pending_sends, 1, 10_000_000)
+        check_range("max_pending_bytes", self.max_pending_bytes, 1, 2**40)
+        check_flag("vip_channel_enabled", self.vip_channel_enabled)
+        check_flag("send_latency_fault_enable", self.send_latency_fault_enable)
+        another = self.retry_another_broker_when_not_store_ok
+        check_flag("retry_another_broker_when_not_store_ok", another)
+        if not isinstance(self.latency_tables, LatencyTables):
+            raise IllegalArgumentError(
+                f"latency_tables is {self.latency_tables!r:.80}; pass LatencyTables(latency_max_ms, "
+                "not_available_duration_ms)"
+            )
+        self.compression = choice("compression", self.compression, CompressionType)
 
 
 class Producer(TracedClient):
@@ -119,81 +130,9 @@ class Producer(TracedClient):
     _hook_kinds = (SendMessageHook, CheckForbiddenHook, EndTransactionHook)
     _trace_kind = "PRODUCE"
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-        vip_channel_enabled: bool = False,
-        send_timeout_ms: int = SEND_TIMEOUT_MS,
-        retry_times: int = 2,
-        retry_times_async: int = 2,
-        retry_another_broker_when_not_store_ok: bool = False,
-        send_latency_fault_enable: bool = False,
-        latency_tables: LatencyTables = LATENCY_TABLES,
-        max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
-        compress_over_bytes: int = COMPRESS_OVER_BYTES,
-        compression: CompressionType = CompressionType.ZLIB,
-        default_topic_queue_nums: int = 4,
-        max_pending_sends: int = MAX_PENDING_SENDS,
-        max_pending_bytes: int = MAX_PENDING_BYTES,
-        enable_trace: bool = False,
-        trace_topic: str | None = None,
-    ) -> None:
-        super().__init__(
-            group,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-            enable_trace=enable_trace,
-            trace_topic=trace_topic,
-        )
-        check_range("send_timeout_ms", send_timeout_ms, 1, MAX_TIMEOUT_MS)
-        check_range("retry_times", retry_times, 0, 100)
-        check_range("retry_times_async", retry_times_async, 0, 100)
-        check_range("compress_over_bytes", compress_over_bytes, 0, 2**31 - 1)
-        check_range("default_topic_queue_nums", default_topic_queue_nums, 1, 65536)
-        check_range("max_pending_sends", max_pending_sends, 1, 10_000_000)
-        check_range("max_pending_bytes", max_pending_bytes, 1, 2**40)
-        check_flag("vip_channel_enabled", vip_channel_enabled)
-        check_flag("send_latency_fault_enable", send_latency_fault_enable)
-        another = retry_another_broker_when_not_store_ok
-        check_flag("retry_another_broker_when_not_store_ok", another)
-        if not isinstance(latency_tables, LatencyTables):
-            raise IllegalArgumentError(
-                f"latency_tables is {latency_tables!r:.80}; pass LatencyTables(latency_max_ms, "
-                "not_available_duration_ms)"
-            )
-        self._send_timeout_ms = send_timeout_ms
-        self._max_pending_sends = max_pending_sends
-        self._max_pending_bytes = max_pending_bytes
-        self._latency_tables = latency_tables if send_latency_fault_enable else None
-        self._checks = MessageChecks(max_message_size_bytes)
-        self._limits = SendLimits(
-            retry_times,
-            default_topic_queue_nums,
-            retry_times_async,
-            another,
-            vip_channel_enabled,
-        )
-        self._compress_over_bytes = compress_over_bytes
-        self._compression = choice("compression", compression, CompressionType)
-        self._encoder: MessageEncoder | None = None
-        self._sender: Sender | None = None
-        self._tasks: TaskOwner | None = None
-        self._pending: Pending | None = None
-        self._oneways: Oneways | None = None
-        self._opened: ClientInstance | None = None
-        self._unsent: list[Message] = []
-        self._send_trace: SendTrace | None = None
+    @takes(ProducerOptions)
+    def __init__(self, options: ProducerOptions) -> None:
+        self._set_up(options)
 
     async def send(
         self,
@@ -356,6 +295,31 @@ class Producer(TracedClient):
         return [self._namespace.unwrap_queue(queue) for queue in route.queues]
 
     # Inside
+
+    def _set_up(self, options: ProducerOptions) -> None:
+        TracedClient.__init__(self, options)
+        self._send_timeout_ms = options.send_timeout_ms
+        self._max_pending_sends = options.max_pending_sends
+        self._max_pending_bytes = options.max_pending_bytes
+        self._latency_tables = options.latency_tables if options.send_latency_fault_enable else None
+        self._checks = MessageChecks(options.max_message_size_bytes)
+        self._limits = SendLimits(
+            options.retry_times,
+            options.default_topic_queue_nums,
+            options.retry_times_async,
+            options.retry_another_broker_when_not_store_ok,
+            options.vip_channel_enabled,
+        )
+        self._compress_over_bytes = options.compress_over_bytes
+        self._compression = options.compression
+        self._encoder: MessageEncoder | None = None
+        self._sender: Sender | None = None
+        self._tasks: TaskOwner | None = None
+        self._pending: Pending | None = None
+        self._oneways: Oneways | None = None
+        self._opened: ClientInstance | None = None
+        self._unsent: list[Message] = []
+        self._send_trace: SendTrace | None = None
 
     def _ready(self) -> tuple[Sender, MessageEncoder]:
         self._running()

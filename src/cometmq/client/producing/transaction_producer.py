@@ -12,7 +12,8 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Protocol, Unpack
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -20,6 +21,7 @@ from cometmq.client.cluster.routes import REFRESH_INTERVAL_S
 from cometmq.client.hooks import EndTransactionContext
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_range
+from cometmq.client.options import takes
 from cometmq.client.producing.producer import Producer, ProducerOptions
 from cometmq.client.pulling.received import decompress_body
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
@@ -79,46 +81,53 @@ class TransactionListener(Protocol):
         """Tell what became of the local part, which another producer of the group may have done."""
 
 
+@dataclass(repr=False)
+class TransactionProducerOptions(ProducerOptions):
+    """What a transaction producer takes; see TransactionProducer."""
+
+    listener: TransactionListener
+    _: KW_ONLY
+    topics: Sequence[str] = ()
+    concurrency: int = 20
+    max_pending_checks: int = MAX_PENDING_CHECKS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("concurrency", self.concurrency, 1, 10_000)
+        check_range("max_pending_checks", self.max_pending_checks, 1, 1_000_000)
+        if inspect.isclass(self.listener):
+            raise IllegalArgumentError(
+                f"the listener {self.listener!r:.80} is a class; pass an object of it"
+            )
+        if isinstance(self.topics, str) or not isinstance(self.topics, Iterable):
+            raise IllegalArgumentError(f"topics is {self.topics!r:.80}; pass a list of topic names")
+        for name in ("execute", "check"):
+            if not callable(getattr(self.listener, name, None)):
+                raise IllegalArgumentError(
+                    f"the listener {self.listener!r:.80} has no method {name}; it needs "
+                    "execute(message, arg) and check(message)"
+                )
+        self.topics = tuple(self.topics)
+        for topic in self.topics:
+            check_topic(topic)
+
+
 class TransactionProducer(Producer):
     """A `Producer` that also sends transactional messages.
 
     `listener` has `execute(message, arg)` and `check(message)`; see TransactionListener. At most
     `concurrency` of its functions run at once, and `max_pending_checks` questions of brokers wait.
     Brokers ask the producers that are connected to them: those of the topics sent to, of `topics`,
-    and all that create topics on demand. `options` are those of Producer.
+    and all that create topics on demand. The other options are those of Producer.
     """
 
-    def __init__(
-        self,
-        group: str,
-        listener: TransactionListener,
-        *,
-        topics: Sequence[str] = (),
-        concurrency: int = 20,
-        max_pending_checks: int = MAX_PENDING_CHECKS,
-        **options: Unpack[ProducerOptions],
-    ) -> None:
-        super().__init__(group, **options)
-        check_range("concurrency", concurrency, 1, 10_000)
-        check_range("max_pending_checks", max_pending_checks, 1, 1_000_000)
-        if inspect.isclass(listener):
-            raise IllegalArgumentError(
-                f"the listener {listener!r:.80} is a class; pass an object of it"
-            )
-        if isinstance(topics, str) or not isinstance(topics, Iterable):
-            raise IllegalArgumentError(f"topics is {topics!r:.80}; pass a list of topic names")
-        for name in ("execute", "check"):
-            if not callable(getattr(listener, name, None)):
-                raise IllegalArgumentError(
-                    f"the listener {listener!r:.80} has no method {name}; it needs "
-                    "execute(message, arg) and check(message)"
-                )
-        self._listener = listener
-        self._topics = tuple(topics)
-        for topic in self._topics:
-            check_topic(topic)
-        self._concurrency = concurrency
-        self._max_pending_checks = max_pending_checks
+    @takes(TransactionProducerOptions)
+    def __init__(self, options: TransactionProducerOptions) -> None:
+        self._set_up(options)
+        self._listener = options.listener
+        self._topics = options.topics
+        self._concurrency = options.concurrency
+        self._max_pending_checks = options.max_pending_checks
         self._pending_checks = 0
         self._threads: DaemonThreads | None = None
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Unpack
+from dataclasses import dataclass
+from typing import ClassVar
 
 from cometmq.client.access import PLAIN
 from cometmq.client.hooks import Hook
 from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
-from cometmq.client.lifecycle import AsyncClient, ConnectionOptions
+from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_flag
 from cometmq.client.tracing.dispatcher import TraceDispatcher, trace_instance_name
 from cometmq.model.names import check_topic
 from cometmq.runtime.forks import PROCESS
+
+
+@dataclass(repr=False, kw_only=True)
+class TracedOptions(ClientOptions):
+    """What clients take that write traces; see TracedClient."""
+
+    enable_trace: bool = False
+    trace_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trace_topic is not None:
+            check_topic(self.trace_topic)
+        check_flag("enable_trace", self.enable_trace)
 
 
 class TracedClient(AsyncClient):
@@ -24,20 +39,10 @@ class TracedClient(AsyncClient):
 
     _trace_kind: ClassVar[str]
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        enable_trace: bool = False,
-        trace_topic: str | None = None,
-        **options: Unpack[ConnectionOptions],
-    ) -> None:
-        super().__init__(group, **options)
-        if trace_topic is not None:
-            check_topic(trace_topic)
-        check_flag("enable_trace", enable_trace)
-        self._enable_trace = enable_trace
-        self._trace_topic = trace_topic
+    def __init__(self, options: TracedOptions) -> None:
+        super().__init__(options)
+        self._enable_trace = options.enable_trace
+        self._trace_topic = options.trace_topic
         self._tracer: TraceDispatcher | None = None
         self._trace_instance: ClientInstance | None = None
         self._trace_hook: Hook | None = None
