@@ -86,7 +86,7 @@ def _registrations() -> None:
 
 
 def _rebalances() -> None:
-    from cometmq.client.rebalance import Rebalancer
+    from cometmq.client.membership.rebalance import Rebalancer
 
     _soon(Rebalancer, "soon", 0, 0.1, 0.6)
 

@@ -1,14 +1,6 @@
 from . import errors
 from ._version import __version__
-from .client.allocation import (
-    AllocateByConfig,
-    AllocateByMachineRoom,
-    AllocateConsistentHash,
-    AllocateMachineRoomNearby,
-    allocate_averagely,
-    allocate_averagely_by_circle,
-)
-from .client.encoding import split_batches
+from .client.cluster.latency_faults import LatencyTables
 from .client.hooks import (
     CheckForbiddenHook,
     ConsumeMessageHook,
@@ -16,11 +8,19 @@ from .client.hooks import (
     FilterMessageHook,
     SendMessageHook,
 )
-from .client.latency_faults import LatencyTables
-from .client.requests import create_reply_message
-from .client.selectors import select_by_hash
+from .client.membership.allocation import (
+    AllocateByConfig,
+    AllocateByMachineRoom,
+    AllocateConsistentHash,
+    AllocateMachineRoomNearby,
+    allocate_averagely,
+    allocate_averagely_by_circle,
+)
+from .client.producing.encoding import split_batches
+from .client.producing.requests import create_reply_message
+from .client.producing.selectors import select_by_hash
+from .client.producing.transaction_producer import TransactionListener
 from .client.sync import LitePullConsumer, Producer, PushConsumer, TransactionProducer
-from .client.transaction_producer import TransactionListener
 from .errors import CometMQError
 from .model.message import Message, MessageExt
 from .model.queue import MessageQueue

@@ -23,7 +23,7 @@ from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.peers import HOST
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
-from cometmq.client.producer import SEND_TIMEOUT_MS
+from cometmq.client.producing.producer import SEND_TIMEOUT_MS
 from cometmq.errors import CometMQError
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]

@@ -20,7 +20,7 @@ from tests.integration.raw_client import RawClient, wait_until_readable
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, MessageExt, SendResult
-from cometmq.client import lite_pull_member, member
+from cometmq.client.membership import membership
 from cometmq.runtime.portal import LoopThread
 
 # What must come has all the time that a busy machine may need.
@@ -37,8 +37,7 @@ def patient_starts() -> Iterator[None]:
     """Consumers have joined their group when `start` returns, and committed when `close` does: what
     takes longer than a few seconds would be done in the background, or given up."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (member, lite_pull_member):
-            patch.setattr(module, "START_TIMEOUT_S", WAIT_S)
+        patch.setattr(membership, "START_TIMEOUT_S", WAIT_S)
         yield
 
 

@@ -101,7 +101,7 @@ async def until(condition: Callable[[], Any], wait_s: float = 60.0) -> None:
 
 @pytest.fixture(autouse=True)
 def committing_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cometmq.client.member.PERSIST_INTERVAL_S", 0.05)
+    monkeypatch.setattr("cometmq.client.consuming.push_member.PERSIST_INTERVAL_S", 0.05)
 
 
 async def opened(**properties: str) -> AsyncIterator[Desk]:

@@ -45,7 +45,7 @@ def every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets how often offsets are committed."""
 
     def set_to(seconds: float) -> None:
-        monkeypatch.setattr("cometmq.client.member.PERSIST_INTERVAL_S", seconds)
+        monkeypatch.setattr("cometmq.client.consuming.push_member.PERSIST_INTERVAL_S", seconds)
 
     return set_to
 
@@ -72,7 +72,7 @@ def fill(face: Face, topic: str, count: int) -> None:
 
 
 def test_the_default_is_five_seconds() -> None:
-    from cometmq.client.member import PERSIST_INTERVAL_S
+    from cometmq.client.consuming.push_member import PERSIST_INTERVAL_S
 
     assert PERSIST_INTERVAL_S == 5.0
 

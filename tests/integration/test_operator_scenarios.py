@@ -14,7 +14,7 @@ import pytest
 from tests.integration.client_faces import Face, Received, eventually, open_face
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue
-from cometmq.client.namesrv_api import NamesrvApi
+from cometmq.client.cluster.namesrv_api import NamesrvApi
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.headers import (

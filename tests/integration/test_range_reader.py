@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cometmq import Message, MessageQueue, Producer
-from cometmq.client.range_pulls import Missing
-from cometmq.client.range_reader import BlockingRangeReader, RangeReader
+from cometmq.bulk.range_pulls import Missing
+from cometmq.bulk.range_reader import BlockingRangeReader, RangeReader
 from cometmq.errors import (
     ConnectError,
     FilterExpressionError,

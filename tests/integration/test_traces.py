@@ -12,7 +12,7 @@ from tests.integration.transaction_faces import Face as TransactionFace
 
 import cometmq
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, SendStatus
-from cometmq.client.trace_codec import (
+from cometmq.client.tracing.codec import (
     ContextCode,
     MessageType,
     TraceContext,

@@ -40,7 +40,7 @@ from cometmq import (
     create_reply_message,
 )
 from cometmq.admin.offsets import OffsetsAdmin
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import (
     AccessDeniedError,
     ClientStateError,

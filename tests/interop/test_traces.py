@@ -10,7 +10,7 @@ from tests.interop.clients import CometClient, JavaClient
 from tests.interop.conftest import need
 
 from cometmq import LitePullConsumer
-from cometmq.client.trace_codec import (
+from cometmq.client.tracing.codec import (
     ContextCode,
     MessageType,
     TraceContext,

@@ -11,7 +11,7 @@ from pyarrow import dataset
 from tests.spark.rows import pulled_rows, rows_of
 
 from cometmq import Message, MessageQueue, Producer
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.pipelines import archive
 from cometmq.pipelines.archive.layout import Layout
 from cometmq.pipelines.configuration import ClusterConfig

@@ -10,7 +10,7 @@ import msgspec
 from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
 
 from cometmq import ConsumeResult, PushConsumer
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.pipelines import audit
 from cometmq.pipelines.audit.report import Report
 from cometmq.pipelines.configuration import ClusterConfig

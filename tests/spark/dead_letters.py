@@ -9,7 +9,7 @@ from typing import Any
 from tests.spark.archives import sent_rows
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, Producer, PushConsumer
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import RouteNotFoundError
 
 DEADLINE_S = 600.0

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 from tests.spark.sink_rows import by_key, make_topic, messages_of
 
-from cometmq.client.bulk_producer import BlockingBulkProducer, BulkProducer
-from cometmq.client.bulk_sending import BulkSending, Parcel
+from cometmq.bulk.producer import BlockingBulkProducer, BulkProducer
+from cometmq.bulk.sending import BulkSending, Parcel
 from cometmq.spark.outbox import Outbox, batch_unit
 from cometmq.spark.outbox_sending import QUIET_S, KeptPart, OutboxSending, commit_unit, decide
 from cometmq.spark.sink_options import SinkOptions

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer, PullStatus
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 

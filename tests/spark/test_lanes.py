@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from cometmq.aio import LitePullConsumer, Producer
+from cometmq.bulk.range_reader import RangeReader
 from cometmq.errors import CometMQError, DataLossError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
@@ -17,7 +18,7 @@ from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.resending.client import LaneClient, Parcel, Tally
 from cometmq.pipelines.resending.marks import REPLAY, Marks, Place
 from cometmq.pipelines.resending.pacing import Pacer
-from cometmq.pipelines.targets import TargetReader, connecting_to
+from cometmq.pipelines.targets import connecting_to, first_offsets
 from cometmq.testing import Cluster
 
 TOPIC = "copy"
@@ -45,9 +46,9 @@ def parcels(count: int, size: int = 1) -> list[Parcel]:
 
 async def targets_of(cluster: Cluster) -> tuple[list[MessageQueue], list[int]]:
     connecting = connecting_to(ClusterConfig(namesrv=cluster.namesrv))
-    async with TargetReader(**connecting.parameters()) as reader:
-        queues = await reader.writable(TOPIC)
-        return queues, await reader.first_offsets(queues, None)
+    async with RangeReader(**connecting.parameters()) as reader:
+        queues = await reader.writable_queues(TOPIC)
+        return queues, await first_offsets(reader, queues, None)
 
 
 def lane(

@@ -20,7 +20,7 @@ import pytest
 from tests.spark.outbox_query import OutboxQuery
 from tests.spark.sink_rows import eventually, make_topic, messages_of, wait_for
 
-from cometmq.client.bulk_producer import BlockingBulkProducer
+from cometmq.bulk.producer import BlockingBulkProducer
 from cometmq.errors import ConfigError, DataLossError, IllegalArgumentError
 from cometmq.spark.outbox import Decision, Mark, Outbox, batch_unit
 from cometmq.spark.outbox_sending import commit_unit

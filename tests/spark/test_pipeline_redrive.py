@@ -26,7 +26,7 @@ from tests.spark.processes import QUICK_JAVA, below
 from tests.spark.standalone import HOST
 
 from cometmq import ConsumeResult, Message, Producer, PushConsumer
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import ConfigError
 from cometmq.pipelines import redrive
 from cometmq.pipelines.page import write_page

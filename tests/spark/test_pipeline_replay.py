@@ -20,7 +20,7 @@ from tests.spark.dead_letters import stored_count, wait_until
 from tests.spark.processes import below, kill
 
 from cometmq import Message, MessageQueue, Producer
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import ConfigError
 from cometmq.model.hashing import java_hash
 from cometmq.pipelines import replay

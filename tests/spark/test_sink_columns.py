@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cometmq.client.selectors import queue_of_key
+from cometmq.client.producing.selectors import queue_of_key
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.batch import decode_batch

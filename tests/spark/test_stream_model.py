@@ -20,7 +20,7 @@ from tests.spark.changing_cluster import ChangingCluster
 from tests.spark.micro_batches import CrashError, MicroBatches, Place
 
 from cometmq import Message, Producer
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.model.queue import MessageQueue
 from cometmq.spark import live_queues
 from cometmq.spark.live_options import offsets_of

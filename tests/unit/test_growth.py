@@ -18,7 +18,7 @@ import pytest
 import zstandard
 from tests.growth import check_growth, cpu_seconds
 
-from cometmq.client.trace_codec import decode_traces
+from cometmq.client.tracing.codec import decode_traces
 from cometmq.errors import CometMQError, ProtocolError
 from cometmq.filtering.sql92 import MAX_EXPRESSION_LENGTH, compile_sql
 from cometmq.filtering.tags import accepts, build_subscription, tag_matcher

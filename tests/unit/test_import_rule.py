@@ -30,16 +30,19 @@ RULES: dict[str, frozenset[str]] = {
     "replication": frozenset({"store", "protocol", "runtime", "model"}),
     "namesrv": frozenset({"remoting", "protocol", "runtime", "model"}),
     "client": frozenset({"remoting", "protocol", "filtering", "runtime", "model"}),
+    "bulk": frozenset({"client", "protocol", "filtering", "runtime", "model"}),
     "broker": frozenset(
         {"store", "replication", "remoting", "filtering", "protocol", "runtime", "model"}
     ),
     "admin": frozenset({"client.instance", "remoting", "protocol", "runtime", "model"}),
     "idempotent": frozenset({"client", "runtime", "model"}),
     # Of the store only what is made to be light: workers import it for each task.
-    "spark": frozenset({"client", "model", "protocol.compression", *RECORDS, "store.reading"}),
+    "spark": frozenset(
+        {"bulk", "client", "model", "protocol.compression", *RECORDS, "store.reading"}
+    ),
     # `rebuild` makes the store's own files; `audit` and `redrive` ask brokers what is theirs.
     "pipelines": frozenset(
-        {"spark", "admin", "client", "store", "protocol", "filtering", "runtime", "model"}
+        {"spark", "bulk", "admin", "client", "store", "protocol", "filtering", "runtime", "model"}
     ),
     "console": frozenset({"admin", "runtime", "model"}),
 }
@@ -180,10 +183,12 @@ def test_the_packages_of_the_broker_import_one_way() -> None:
         ("store.store", "from cometmq.filtering.tags import tag_matcher"),
         ("store.store", "from asyncio import Future"),
         ("filtering.tags", "from cometmq.protocol.json_dialect import decode_body"),
-        ("broker.send", "from cometmq.client.producer import Producer"),
+        ("broker.send", "from cometmq.client.producing.producer import Producer"),
         ("broker.send", "def f():\n    import cometmq.testing"),
         ("client.producer", "if TYPE_CHECKING:\n    from cometmq.broker import server"),
         ("client.producer", "from cometmq import Producer"),
+        ("client.producer", "from cometmq.bulk.sending import Parcel"),
+        ("bulk.producer", "from cometmq.spark.options import Options"),
         ("spark.store_source", "from cometmq.store.offline.store import open_offline"),
         ("store.reading.files", "from cometmq.store.files.disk import Disk"),
         ("store.reading.files", "from ..disk import Disk"),
@@ -222,7 +227,7 @@ def test_the_checker_finds_what_breaks_a_rule(module: str, code: str) -> None:
         ("cli.dev", "from cometmq.broker.server import Broker"),
         ("testing.cluster", "from cometmq.broker.server import Broker"),
         ("__init__", "from cometmq.client.sync import Producer"),
-        ("aio", "from cometmq.client.producer import Producer"),
+        ("aio", "from cometmq.client.producing.producer import Producer"),
     ],
 )
 def test_the_checker_lets_pass_what_keeps_the_rules(module: str, code: str) -> None:

@@ -23,7 +23,7 @@ SAID = re.compile(r'"""(?:.*?)"""|(?<!\S)# [^\n]*', re.DOTALL)
 NOQA = re.compile(r"# noqa(?!: [A-Z]+\d+(, [A-Z]+\d+)* - \S)")
 TYPE_IGNORE = re.compile(r"# type: ignore(?!\[[a-z-]+(,[a-z-]+)*\]  # \S)")
 DECISION = re.compile(r"\bdecisions? (\d+)(?:(?:,| and) (\d+))?\b", re.IGNORECASE)
-# `producer.py`, `client/producer.py`, `tests/unit`, and a function of a file: `store/get.py:read`.
+# `producer.py`, `client/producing/producer.py`, `tests/unit`, and a function of a file: `store/get.py:read`.
 PATH = re.compile(r"`([\w./-]+?\.(?:py|pyi|md|json|html|toml|txt|conf))(?::([\w.]+))?(?:\(\))?`")
 MODULE = re.compile(r"`(cometmq(?:\.\w+)+)(?:\(\))?`")
 # A snake_case word or `Class.attribute` in back-ticks: some code must know it.

@@ -12,8 +12,8 @@ from cometmq.admin.offsets import OffsetsAdmin, QueueOffsets
 from cometmq.cli.bench_run import BenchResult, RunLimits, bounded
 from cometmq.cli.bench_screen import BenchScreen, duration_text, time_text
 from cometmq.cli.bench_stats import LatencyHistogram, OffsetSet
+from cometmq.client.consuming.push_consumer import PushConsumer
 from cometmq.client.limits import parse_addresses
-from cometmq.client.push_consumer import PushConsumer
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

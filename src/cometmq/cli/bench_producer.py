@@ -15,7 +15,7 @@ from cometmq.cli.bench_run import BenchResult, RunLimits, bounded
 from cometmq.cli.bench_screen import BenchScreen, duration_text, time_text
 from cometmq.cli.bench_stats import LatencyHistogram
 from cometmq.client.limits import parse_addresses
-from cometmq.client.producer import MAX_PENDING_BYTES, Producer
+from cometmq.client.producing.producer import MAX_PENDING_BYTES, Producer
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model.message import Message
 from cometmq.model.results import SendResult

@@ -1,8 +1,7 @@
 """Producers and consumers on asyncio, and `sync`, the blocking classes over them.
 
 `instance` owns what the clients of one client id share: connections, routes, heartbeats, and what
-brokers ask (`inspection`). A producer is a shell around `sending.Sender`. A push consumer is one
-around `member.GroupMember`, which ties together rebalancing, pulling, offsets and the listener:
-`consumption` calls it concurrently, `orderly` queue by queue under `queue_locks`. A lite pull
-consumer is a shell around `lite_pull_member.LitePullMember`.
+brokers ask. `lifecycle` is the base of all clients. The rest lies in packages: `cluster` (routes,
+typed calls, heartbeats), `producing`, `consuming` (push and lite pull), `membership` (which queues of
+a group are this member's, and their offsets), `pulling` (one queue's messages) and `tracing`.
 """

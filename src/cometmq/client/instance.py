@@ -12,13 +12,13 @@ from typing import Any, Final, Protocol
 import structlog
 
 from cometmq.client.access import PLAIN, Access
-from cometmq.client.broker_api import BrokerApi
-from cometmq.client.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
+from cometmq.client.cluster.broker_api import BrokerApi
+from cometmq.client.cluster.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
+from cometmq.client.cluster.inspection import InspectedMember, Inspection
+from cometmq.client.cluster.namesrv_api import NamesrvApi
+from cometmq.client.cluster.routes import REFRESH_INTERVAL_S, RouteCache
 from cometmq.client.identity import client_id, local_address, unique_ids
-from cometmq.client.inspection import InspectedMember, Inspection
-from cometmq.client.namesrv_api import NamesrvApi
-from cometmq.client.requests import Replies, reply_topic
-from cometmq.client.routes import REFRESH_INTERVAL_S, RouteCache
+from cometmq.client.producing.requests import Replies, reply_topic
 from cometmq.errors import (
     ClientStateError,
     CometMQError,

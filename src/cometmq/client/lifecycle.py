@@ -7,20 +7,20 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import ClassVar, Self
 
-from cometmq.client.access import PLAIN, access_of
+from cometmq.client.access import access_of
 from cometmq.client.hooks import Hook, HookList
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
-from cometmq.client.limits import check_client_group, check_flag, check_name, parse_addresses
+from cometmq.client.limits import check_client_group, check_name, parse_addresses
 from cometmq.client.logs import use_standard_logging
 from cometmq.client.namespaces import Namespace, namespace_of
 from cometmq.client.options import NamesOptions
-from cometmq.client.trace_dispatcher import TraceDispatcher, trace_instance_name
 from cometmq.errors import ClientStateError, ForkedClientError, IllegalArgumentError
-from cometmq.model.names import check_group, check_topic
+from cometmq.model.names import check_group
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.hooks import RpcHook
 from cometmq.remoting.tls import Tls
@@ -36,6 +36,36 @@ class _State(Enum):
     CLOSED = "is closed; create a new one"
 
 
+@dataclass(repr=False)
+class ClientOptions:
+    """What every client takes; see AsyncClient. Raises IllegalArgumentError for what it cannot be."""
+
+    group: str
+    _: KW_ONLY
+    namesrv: str | Sequence[str] | None = None
+    instance_name: str = DEFAULT_INSTANCE_NAME
+    unit_name: str | None = None
+    namespace: str | None = None
+    credentials: Credentials | None = None
+    tls: bool | Tls | None = None
+
+    def __post_init__(self) -> None:
+        check_client_group(self.group)
+        check_name("instance_name", self.instance_name)
+        if self.unit_name:
+            check_name("unit_name", self.unit_name)
+
+    def addresses(self) -> list[str]:
+        """Return the name servers as given, else as the environment says."""
+        given = self.namesrv if self.namesrv is not None else os.environ.get(NAMESRV_VARIABLE)
+        if given is None:
+            raise IllegalArgumentError(
+                "no name-server address given; pass namesrv='host:9876' or set the environment "
+                f"variable {NAMESRV_VARIABLE}"
+            )
+        return parse_addresses(given)
+
+
 class AsyncClient(NamesOptions, ABC):
     """Base of the asyncio producers and consumers.
 
@@ -45,8 +75,7 @@ class AsyncClient(NamesOptions, ABC):
 
     With a `namespace`, topics and groups have other names on the wire than here; name-server
     addresses of hosted instances (`MQ_INST_….`) bring theirs along; allocation strategies see the
-    names on the wire, as in Java. `enable_trace` has what the
-    client does written to `trace_topic` (RMQ_SYS_TRACE_TOPIC), in the background.
+    names on the wire, as in Java.
 
     With `credentials`, a `Credentials(access_key, secret_key)`, every request to name servers and
     brokers is signed; what they refuse for the asker's sake raises AccessDeniedError. `tls` is True,
@@ -54,52 +83,23 @@ class AsyncClient(NamesOptions, ABC):
     """
 
     _hook_kinds: ClassVar[tuple[type, ...]] = ()
-    _trace_kind: ClassVar[str] = ""
     _state = _State.NEW  # here, for __del__ of an object whose arguments are refused
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | Sequence[str] | None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-        enable_trace: bool = False,
-        trace_topic: str | None = None,
-    ) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         self._unique_client_id = True
         self._generation = PROCESS.generation
         self._loop: asyncio.AbstractEventLoop | None = None
         self._instance: ClientInstance | None = None
-        check_client_group(group)
-        self._visible_group = group
-        addresses = namesrv if namesrv is not None else os.environ.get(NAMESRV_VARIABLE)
-        if addresses is None:
-            raise IllegalArgumentError(
-                "no name-server address given; pass namesrv='host:9876' or set the environment "
-                f"variable {NAMESRV_VARIABLE}"
-            )
-        self._namesrv = parse_addresses(addresses)
-        self._namespace = Namespace(namespace or namespace_of(self._namesrv))
-        self._visible_group = self._namespace.unwrap(group)
-        self._group = self._namespace.wrap(group)  # as brokers know it
+        self._visible_group = options.group
+        self._namesrv = options.addresses()
+        self._namespace = Namespace(options.namespace or namespace_of(self._namesrv))
+        self._visible_group = self._namespace.unwrap(options.group)
+        self._group = self._namespace.wrap(options.group)  # as brokers know it
         check_group(self._group)
-        self._access = access_of(credentials, tls)
-        if trace_topic is not None:
-            check_topic(trace_topic)
-        check_flag("enable_trace", enable_trace)
-        self._enable_trace = enable_trace
-        self._trace_topic = trace_topic
-        self._tracer: TraceDispatcher | None = None
+        self._access = access_of(options.credentials, options.tls)
         self._hooks = HookList(*self._hook_kinds)
-        check_name("instance_name", instance_name)
-        if unit_name:
-            check_name("unit_name", unit_name)
-        self._instance_name = instance_name
-        self._unit_name = unit_name
+        self._instance_name = options.instance_name
+        self._unit_name = options.unit_name
 
     @property
     def group(self) -> str:
@@ -179,7 +179,7 @@ class AsyncClient(NamesOptions, ABC):
 
     def _abandon(self) -> None:
         """Forget, in a child, what the parent goes on with."""
-        PROCESS.keep((self._instance, self._tracer, self._loop))
+        PROCESS.keep((self._instance, self._loop))
         self._instance = None
         self._state = _State.CLOSED
 
@@ -234,26 +234,11 @@ class AsyncClient(NamesOptions, ABC):
     async def _shut(self, instance: ClientInstance) -> None:
         """End what `_open` began; the instance is released afterwards."""
 
-    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
-        """The hook that traces what this client does."""
-        raise NotImplementedError
-
     def _begin_trace(self) -> None:
-        if not self._enable_trace:
-            return
-        # One for all clients that get in alike; secrets do not go into names.
-        name = trace_instance_name(self._namesrv, alone=self._access != PLAIN)
-        self._trace_instance = acquire_instance(self._namesrv, name, None, access=self._access)
-        self._tracer = TraceDispatcher(
-            self._trace_instance,
-            self._visible_group,
-            self._trace_kind,
-            topic=self._trace_topic,
-            rpc_hooks=self._hooks.rpc,
-        )
-        self._tracer.start()
-        self._trace_hook = self._trace(self._tracer)
-        self._hooks.add(self._trace_hook)
+        """Trace from now on; a plain client has no traces, see TracedClient."""
+
+    async def _end_trace(self) -> None:
+        """End what `_begin_trace` began."""
 
     def _add_rpc_hooks(self, instance: ClientInstance) -> None:
         for hook in self._hooks.rpc:
@@ -261,12 +246,8 @@ class AsyncClient(NamesOptions, ABC):
 
     async def _leave(self, instance: ClientInstance) -> None:
         """Undo what `start` did beside `_open`."""
-        tracer, self._tracer = self._tracer, None
         try:
-            if tracer is not None:
-                self._hooks.remove(self._trace_hook)
-                await tracer.close()
-                await release_instance(self._trace_instance)
+            await self._end_trace()
         finally:
             for hook in self._hooks.rpc:
                 instance.remoting.rpc_hooks.remove(hook)

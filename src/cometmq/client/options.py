@@ -7,11 +7,44 @@ import functools
 import inspect
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
 
 EnumT = TypeVar("EnumT", bound=Enum)
+P = ParamSpec("P")
+RecordT = TypeVar("RecordT")
+SelfT = TypeVar("SelfT")
+
+
+def takes(
+    record: Callable[P, RecordT],
+) -> Callable[[Callable[[SelfT, RecordT], None]], Callable[Concatenate[SelfT, P], None]]:
+    """Let a constructor be called with what `record` takes, and get what that makes of it.
+
+    So the options of a client are listed once, in the class that holds them, with their types and
+    defaults: type checkers, editors and `help` see them as parameters of the client. Decision 91.
+    """
+    signature = inspect.signature(record)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [itself, *signature.parameters.values()]
+    whole = signature.replace(parameters=parameters, return_annotation=None)
+
+    def decorate(
+        constructor: Callable[[SelfT, RecordT], None],
+    ) -> Callable[Concatenate[SelfT, P], None]:
+        @functools.wraps(constructor)
+        def construct(self: SelfT, /, *args: P.args, **options: P.kwargs) -> None:
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}: {error}") from None
+            constructor(self, record(*args, **options))
+
+        setattr(construct, "__signature__", whole)  # noqa: B010 - mypy minds it written out
+        return construct
+
+    return decorate
 
 
 class NamesOptions:

@@ -1,63 +1,39 @@
 """The blocking clients: the asyncio ones, run on one background loop thread.
 
 No rule of RocketMQ lives here. Parameters, results and errors are those of the asyncio classes
-(`cometmq.client.producer`, `cometmq.client.push_consumer`), which say what they mean; a test keeps
+(`cometmq.client.producing.producer`, `cometmq.client.consuming.push_consumer`), which say what they mean; a test keeps
 the signatures equal. Any thread may call any method, except from a coroutine listener, which runs
 on the loop thread itself and uses `cometmq.aio`.
-
-Longer than 500 lines: every class repeats the parameters of its twin, so that editors show them.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Unpack
+from typing import Any
 
-from cometmq.client.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.blocking import BlockingClient, awaited
-from cometmq.client.encoding import COMPRESS_OVER_BYTES
-from cometmq.client.identity import DEFAULT_INSTANCE_NAME
-from cometmq.client.latency_faults import LatencyTables
-from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
-from cometmq.client.listening import Listener
-from cometmq.client.lite_pull_consumer import (
-    AUTO_COMMIT_INTERVAL_MS,
-    POLL_TIMEOUT_MS,
-    PULL_THRESHOLD_SIZE_BYTES,
-)
-from cometmq.client.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
-from cometmq.client.orderly import SUSPEND_MS
-from cometmq.client.producer import (
-    LATENCY_TABLES,
-    MAX_PENDING_BYTES,
-    MAX_PENDING_SENDS,
-    SEND_TIMEOUT_MS,
-    ProducerOptions,
+from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
+from cometmq.client.consuming.push_consumer import ListenerT
+from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushConsumer
+from cometmq.client.options import takes
+from cometmq.client.producing.producer import Producer as AsyncProducer
+from cometmq.client.producing.producer import (
     RequestCallback,
     SendCallback,
 )
-from cometmq.client.producer import Producer as AsyncProducer
-from cometmq.client.push_consumer import CLOSE_TIMEOUT_MS, CONSUME_TIMEOUT_MS, ListenerT
-from cometmq.client.push_consumer import PushConsumer as AsyncPushConsumer
-from cometmq.client.selectors import QueueSelector
-from cometmq.client.transaction_producer import MAX_PENDING_CHECKS, TransactionListener
-from cometmq.client.transaction_producer import TransactionProducer as AsyncTransactionProducer
+from cometmq.client.producing.selectors import QueueSelector
+from cometmq.client.producing.transaction_producer import (
+    TransactionProducer as AsyncTransactionProducer,
+)
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
-    ConsumeFromWhere,
     DamageCounts,
-    DamagedMessage,
-    MessageModel,
     PullResult,
     SendResult,
     TransactionSendResult,
 )
-from cometmq.protocol.compression import CompressionType
-from cometmq.remoting.credentials import Credentials
-from cometmq.remoting.tls import Tls
 
 
 class Producer(BlockingClient, of=AsyncProducer):
@@ -67,57 +43,10 @@ class Producer(BlockingClient, of=AsyncProducer):
     concurrent.futures, and call their callbacks on the loop thread.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-        vip_channel_enabled: bool = False,
-        send_timeout_ms: int = SEND_TIMEOUT_MS,
-        retry_times: int = 2,
-        retry_times_async: int = 2,
-        retry_another_broker_when_not_store_ok: bool = False,
-        send_latency_fault_enable: bool = False,
-        latency_tables: LatencyTables = LATENCY_TABLES,
-        max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
-        compress_over_bytes: int = COMPRESS_OVER_BYTES,
-        compression: CompressionType = CompressionType.ZLIB,
-        default_topic_queue_nums: int = 4,
-        max_pending_sends: int = MAX_PENDING_SENDS,
-        max_pending_bytes: int = MAX_PENDING_BYTES,
-        enable_trace: bool = False,
-        trace_topic: str | None = None,
-    ) -> None:
-        self._async: AsyncProducer = AsyncProducer(
-            group,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-            vip_channel_enabled=vip_channel_enabled,
-            send_timeout_ms=send_timeout_ms,
-            retry_times=retry_times,
-            retry_times_async=retry_times_async,
-            retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
-            send_latency_fault_enable=send_latency_fault_enable,
-            latency_tables=latency_tables,
-            max_message_size_bytes=max_message_size_bytes,
-            compress_over_bytes=compress_over_bytes,
-            compression=compression,
-            default_topic_queue_nums=default_topic_queue_nums,
-            max_pending_sends=max_pending_sends,
-            max_pending_bytes=max_pending_bytes,
-            enable_trace=enable_trace,
-            trace_topic=trace_topic,
-        )
-        super().__init__(self._async)
+    @takes(AsyncProducer)
+    def __init__(self, asynchronous: AsyncProducer) -> None:
+        self._async: AsyncProducer = asynchronous
+        super().__init__(asynchronous)
 
     def send(
         self,
@@ -229,26 +158,10 @@ class TransactionProducer(Producer, of=AsyncTransactionProducer):
     Any thread may call its methods. Listeners that are functions run in its own threads.
     """
 
-    def __init__(
-        self,
-        group: str,
-        listener: TransactionListener,
-        *,
-        topics: Sequence[str] = (),
-        concurrency: int = 20,
-        max_pending_checks: int = MAX_PENDING_CHECKS,
-        **options: Unpack[ProducerOptions],
-    ) -> None:
-        self._transactional = AsyncTransactionProducer(
-            group,
-            listener,
-            topics=topics,
-            concurrency=concurrency,
-            max_pending_checks=max_pending_checks,
-            **options,
-        )
-        self._async = self._transactional
-        BlockingClient.__init__(self, self._transactional)
+    @takes(AsyncTransactionProducer)
+    def __init__(self, asynchronous: AsyncTransactionProducer) -> None:
+        self._async = self._transactional = asynchronous
+        BlockingClient.__init__(self, asynchronous)
 
     def send_in_transaction(
         self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
@@ -264,73 +177,10 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
     Any thread may call its methods.
     """
 
-    def __init__(
-        self,
-        group: str,
-        listener: Listener | None = None,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-        enable_trace: bool = False,
-        trace_topic: str | None = None,
-        consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
-        consume_timestamp_ms: int | None = None,
-        orderly: bool = False,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        local_offset_dir: str | os.PathLike[str] | None = None,
-        concurrency: int = 20,
-        consume_message_batch_max_size: int = 1,
-        max_reconsume_times: int = -1,
-        suspend_current_queue_time_ms: int = SUSPEND_MS,
-        consume_timeout_ms: int = CONSUME_TIMEOUT_MS,
-        allocation: AllocationStrategy = allocate_averagely,
-        pull_batch_size: int = 32,
-        pull_interval_ms: int = 0,
-        pull_threshold_for_queue: int = 1000,
-        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
-        pull_threshold_for_topic: int = -1,
-        pull_threshold_size_for_topic_bytes: int = -1,
-        consume_max_span: int = 2000,
-        on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER,
-        close_timeout_ms: int = CLOSE_TIMEOUT_MS,
-    ) -> None:
-        self._async = AsyncPushConsumer(
-            group,
-            listener,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-            enable_trace=enable_trace,
-            trace_topic=trace_topic,
-            consume_from=consume_from,
-            consume_timestamp_ms=consume_timestamp_ms,
-            orderly=orderly,
-            message_model=message_model,
-            local_offset_dir=local_offset_dir,
-            concurrency=concurrency,
-            consume_message_batch_max_size=consume_message_batch_max_size,
-            max_reconsume_times=max_reconsume_times,
-            suspend_current_queue_time_ms=suspend_current_queue_time_ms,
-            consume_timeout_ms=consume_timeout_ms,
-            allocation=allocation,
-            pull_batch_size=pull_batch_size,
-            pull_interval_ms=pull_interval_ms,
-            pull_threshold_for_queue=pull_threshold_for_queue,
-            pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
-            pull_threshold_for_topic=pull_threshold_for_topic,
-            pull_threshold_size_for_topic_bytes=pull_threshold_size_for_topic_bytes,
-            consume_max_span=consume_max_span,
-            on_damaged=on_damaged,
-            close_timeout_ms=close_timeout_ms,
-        )
-        super().__init__(self._async)
+    @takes(AsyncPushConsumer)
+    def __init__(self, asynchronous: AsyncPushConsumer) -> None:
+        self._async = asynchronous
+        super().__init__(asynchronous)
 
     def listen(self, listener: ListenerT) -> ListenerT:
         return self._async.listen(listener)
@@ -368,59 +218,10 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
     `await`. Any thread may call its methods.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        instance_name: str = DEFAULT_INSTANCE_NAME,
-        unit_name: str | None = None,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-        enable_trace: bool = False,
-        trace_topic: str | None = None,
-        consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET,
-        consume_timestamp_ms: int | None = None,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        local_offset_dir: str | os.PathLike[str] | None = None,
-        auto_commit: bool = True,
-        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
-        poll_timeout_ms: int = POLL_TIMEOUT_MS,
-        allocation: AllocationStrategy = allocate_averagely,
-        pull_batch_size: int = 10,
-        pull_threshold_for_queue: int = 1000,
-        pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES,
-        pull_threshold_for_all: int = 10_000,
-        consume_max_span: int = 2000,
-        on_damaged: DamagedMessage = DamagedMessage.SKIP,
-    ) -> None:
-        self._async = AsyncLitePullConsumer(
-            group,
-            namesrv=namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-            enable_trace=enable_trace,
-            trace_topic=trace_topic,
-            consume_from=consume_from,
-            consume_timestamp_ms=consume_timestamp_ms,
-            message_model=message_model,
-            local_offset_dir=local_offset_dir,
-            auto_commit=auto_commit,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            poll_timeout_ms=poll_timeout_ms,
-            allocation=allocation,
-            pull_batch_size=pull_batch_size,
-            pull_threshold_for_queue=pull_threshold_for_queue,
-            pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
-            pull_threshold_for_all=pull_threshold_for_all,
-            consume_max_span=consume_max_span,
-            on_damaged=on_damaged,
-        )
-        super().__init__(self._async)
+    @takes(AsyncLitePullConsumer)
+    def __init__(self, asynchronous: AsyncLitePullConsumer) -> None:
+        self._async = asynchronous
+        super().__init__(asynchronous)
 
     def subscribe(
         self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None

@@ -10,7 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 import structlog
 
-from cometmq.client.listening import (
+from cometmq.client.consuming.listening import (
     CoroutineListener,
     FunctionListener,
     Listener,

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from cometmq.model.queue import MessageQueue

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from cometmq.bulk.range_reader import PATIENCE_MS, TOOLS_GROUP, BlockingRangeReader
 from cometmq.client.limits import check_client_group
-from cometmq.client.range_reader import PATIENCE_MS, TOOLS_GROUP, BlockingRangeReader
-from cometmq.client.subscribing import message_selector
+from cometmq.client.membership.subscribing import message_selector
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.model.names import is_system_topic
 from cometmq.model.queue import MessageQueue

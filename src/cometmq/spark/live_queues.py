@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.live_options import LiveOptions

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cometmq.client.range_pulls import Chunk
+from cometmq.bulk.range_pulls import Chunk
 from cometmq.errors import DataLossError, ProtocolError
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS

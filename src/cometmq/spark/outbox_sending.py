@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from cometmq.client.bulk_producer import BlockingBulkProducer
+from cometmq.bulk.producer import BlockingBulkProducer
 from cometmq.errors import CometMQError, DataLossError, RequestTimeoutError, RouteNotFoundError
 from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.queue import MessageQueue

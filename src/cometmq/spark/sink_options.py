@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.client.bulk_producer import IN_FLIGHT, PATIENCE_MS, BlockingBulkProducer
-from cometmq.client.encoding import COMPRESS_OVER_BYTES
+from cometmq.bulk.producer import IN_FLIGHT, PATIENCE_MS, BlockingBulkProducer
+from cometmq.bulk.range_reader import TOOLS_GROUP, BlockingRangeReader
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_client_group
-from cometmq.client.range_reader import TOOLS_GROUP, BlockingRangeReader
+from cometmq.client.producing.encoding import COMPRESS_OVER_BYTES
 from cometmq.protocol.compression import CompressionType
 from cometmq.spark.connecting import CONNECTING, Connecting
 from cometmq.spark.live_options import NAME

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cometmq.client.bulk_sending import Parcel
-from cometmq.client.selectors import queue_of_key
+from cometmq.bulk.sending import Parcel
+from cometmq.client.producing.selectors import queue_of_key
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.compression import CompressionType, compress
 from cometmq.protocol.record_columns import Ints

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from cometmq.client.bulk_producer import BlockingBulkProducer
+from cometmq.bulk.producer import BlockingBulkProducer
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit

@@ -58,7 +58,7 @@ async def test_traced_clients_need_not_get_in_alike() -> None:
     ]
     for client in clients:
         await client.start()
-    traces = [client._trace_instance for client in clients]
+    traces = [instance for client in clients if (instance := client._trace_instance)]
     assert [instance.access.credentials for instance in traces] == [ONE, OTHER, None, None]
     assert len({instance.client_id for instance in traces}) == 3
     assert not any("secret" in instance.client_id for instance in traces)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.client.allocation import (
+from cometmq.client.membership.allocation import (
     AllocateByConfig,
     AllocateByMachineRoom,
     AllocateConsistentHash,

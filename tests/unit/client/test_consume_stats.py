@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
+from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
 from cometmq.protocol.consumer_bodies import ConsumeStatus
 
 

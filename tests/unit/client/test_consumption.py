@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.unit.client.fakes import FakeInstance, until
 
-from cometmq.client.consumption import Consumption
-from cometmq.client.offset_store import RemoteOffsetStore
-from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.consuming.consumption import Consumption
+from cometmq.client.membership.offset_store import RemoteOffsetStore
+from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import RemoteError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

@@ -9,9 +9,9 @@ import structlog
 from tests.unit.client.fakes import FakeInstance, until
 from tests.unit.client.test_pulling import PULL, QUEUE, Member, answer, record
 
-from cometmq.client import damage
-from cometmq.client.damage import DamageControl
-from cometmq.client.received import DamagedRecord
+from cometmq.client.pulling.damage import DamageControl
+from cometmq.client.pulling.puller import damage
+from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import RemotingError
 from cometmq.model.results import DamageCounts, DamagedMessage
 from cometmq.protocol.record import NoRecord, StoredRecord, encode_record, read_records

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.client.encoding import MessageEncoder, batch_size, split_batches
-from cometmq.client.selectors import select_by_hash
+from cometmq.client.producing.encoding import MessageEncoder, batch_size, split_batches
+from cometmq.client.producing.selectors import select_by_hash
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue

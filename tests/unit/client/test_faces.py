@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import dataclasses
 import gc
 import inspect
 import subprocess
@@ -18,7 +19,10 @@ import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, Message
 from cometmq.client import sync
-from cometmq.client.producer import ProducerOptions
+from cometmq.client.consuming.lite_pull_consumer import LitePullConsumerOptions
+from cometmq.client.consuming.push_consumer import PushConsumerOptions
+from cometmq.client.producing.producer import ProducerOptions
+from cometmq.client.producing.transaction_producer import TransactionProducerOptions
 from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
 from cometmq.runtime.loop import run
 
@@ -52,10 +56,43 @@ def test_both_faces_have_the_same_methods_and_parameters(
         assert inspect.signature(getattr(blocking, name)).parameters == expected, name
 
 
-def test_what_is_handed_on_to_producers_are_their_options() -> None:
-    parameters = inspect.signature(cometmq.aio.Producer.__init__).parameters.values()
-    options = {parameter.name for parameter in parameters if parameter.kind is KEYWORD_ONLY}
-    assert set(ProducerOptions.__annotations__) == options
+@pytest.mark.parametrize(
+    ("asynchronous", "record"),
+    [
+        (cometmq.aio.Producer, ProducerOptions),
+        (cometmq.aio.PushConsumer, PushConsumerOptions),
+        (cometmq.aio.LitePullConsumer, LitePullConsumerOptions),
+        (cometmq.aio.TransactionProducer, TransactionProducerOptions),
+    ],
+)
+def test_signatures_list_every_option_with_its_default(asynchronous: type, record: Any) -> None:
+    parameters = inspect.signature(asynchronous).parameters.values()
+    defaults = {
+        field.name: inspect.Parameter.empty
+        if field.default is dataclasses.MISSING
+        else field.default
+        for field in dataclasses.fields(record)
+    }
+    assert {parameter.name: parameter.default for parameter in parameters} == defaults
+    positional = [p.name for p in parameters if p.kind is not KEYWORD_ONLY]
+    assert positional in (["group"], ["group", "listener"])
+
+
+def test_a_class_of_a_user_hands_options_on() -> None:
+    class Mine(cometmq.aio.Producer):
+        def __init__(self, team: str, **options: Any) -> None:
+            super().__init__(f"{team}-orders", **options)
+
+    assert Mine("billing", namesrv=NOBODY, retry_times=1).group == "billing-orders"
+    with pytest.raises(CometMQError, match=r"Mine has no option 'retry_time'.*did you mean retry_"):
+        Mine("billing", namesrv=NOBODY, retry_time=1)
+
+
+@pytest.mark.parametrize("face", [cometmq, cometmq.aio])
+def test_a_client_without_a_group_names_the_client_and_what_is_missing(face: Any) -> None:
+    for client in (face.Producer, face.PushConsumer, face.LitePullConsumer):
+        with pytest.raises(TypeError, match=f"{client.__name__}: .*'group'"):
+            client(namesrv=NOBODY)
 
 
 @pytest.mark.parametrize("face", [cometmq, cometmq.aio])

@@ -9,8 +9,8 @@ from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
 
 import cometmq
 import cometmq.aio
-from cometmq.client.consume_hooks import Admission, ConsumeHooks
-from cometmq.client.encoding import MessageEncoder
+from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.listening import ConsumeJob
 from cometmq.client.hooks import (
     CheckForbiddenHook,
     CommunicationMode,
@@ -23,10 +23,10 @@ from cometmq.client.hooks import (
     SendContext,
     SendMessageHook,
 )
-from cometmq.client.listening import ConsumeJob
 from cometmq.client.namespaces import Namespace
-from cometmq.client.process_queue import ProcessQueue
-from cometmq.client.sending import Sender, SendLimits
+from cometmq.client.producing.encoding import MessageEncoder
+from cometmq.client.producing.sending import Sender, SendLimits
+from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import (
     ClientStateError,
     IllegalArgumentError,

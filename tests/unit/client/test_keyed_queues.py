@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.client.fakes import route
 
-from cometmq.client.keyed_queues import AWAY_FOR_S, KeyedQueues
-from cometmq.client.selectors import select_by_hash
+from cometmq.client.cluster.keyed_queues import AWAY_FOR_S, KeyedQueues
+from cometmq.client.producing.selectors import select_by_hash
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData

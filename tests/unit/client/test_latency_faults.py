@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.latency_faults import LatencyFaults, LatencyTables
-from cometmq.client.routes import PublishRoute
+from cometmq.client.cluster.latency_faults import LatencyFaults, LatencyTables
+from cometmq.client.cluster.routes import PublishRoute
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import until
 
-from cometmq.client import listening
-from cometmq.client.listening import (
+from cometmq.client.consuming import listening
+from cometmq.client.consuming.listening import (
     ConsumeJob,
     ListenerRunner,
     TaskRunner,
     ThreadRunner,
     listener_runner,
 )
-from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult

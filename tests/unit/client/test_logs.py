@@ -49,10 +49,10 @@ def test_a_traceback_is_the_applications_to_format() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
-    logger = logging.getLogger("cometmq.client.listening")
+    logger = logging.getLogger("cometmq.client.consuming.listening")
     logger.addHandler(handler)
     use_standard_logging()
-    log = structlog.get_logger("cometmq.client.listening")
+    log = structlog.get_logger("cometmq.client.consuming.listening")
     try:
         try:
             raise ValueError("100 % wrong")
@@ -62,10 +62,10 @@ def test_a_traceback_is_the_applications_to_format() -> None:
     finally:
         logger.removeHandler(handler)
     lines = stream.getvalue().splitlines()
-    first = "WARNING:cometmq.client.listening:event='the listener failed' queue='t@b:0'"
+    first = "WARNING:cometmq.client.consuming.listening:event='the listener failed' queue='t@b:0'"
     assert lines[:2] == [first, "Traceback (most recent call last):"]
     assert lines.count("ValueError: 100 % wrong") == 2
-    assert "ERROR:cometmq.client.listening:event='so did this'" in lines
+    assert "ERROR:cometmq.client.consuming.listening:event='so did this'" in lines
 
 
 def test_an_exception_reaches_handlers_as_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok, until
 from tests.unit.client.test_pulling import answer, record
 
-from cometmq.client.member import ConsumerOptions, GroupMember
+from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
@@ -173,20 +173,20 @@ async def test_members_that_come_and_go_are_noticed_when_told(box: Box, fake: Fa
     await box.member.start()
     ids = encode_body({"consumerIdList": ["0-before-us", fake.instance.client_id]})
     fake.remoting.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda *_: response(0, body=ids)
-    box.member.rebalance_soon()
+    box.member.membership.rebalance_soon()
     await until(lambda: not box.member.assigned())
 
 
 async def test_a_new_subscription_is_told_and_consumed(box: Box, fake: FakeInstance) -> None:
     fake.remoting.routes["u"] = route("a", queues=1)
     await box.member.start()
-    box.member.subscribe("u", MessageSelector())
+    box.member.membership.subscribe("u", MessageSelector())
     await until(lambda: MessageQueue("u", "a", 0) in box.member.assigned())
     topics = {s.topic for s in heartbeat(fake).consumer_data_set[0].subscription_data_set}
     assert topics == {"t", "u", "%RETRY%g"}
-    box.member.unsubscribe("u")
+    box.member.membership.unsubscribe("u")
     await until(lambda: MessageQueue("u", "a", 0) not in box.member.assigned())
-    box.member.unsubscribe("never-subscribed")
+    box.member.membership.unsubscribe("never-subscribed")
 
 
 async def test_a_selection_changed_after_the_clock_was_set_back_is_the_newer_one(
@@ -202,8 +202,10 @@ async def test_a_selection_changed_after_the_clock_was_set_back_is_the_newer_one
     await box.member.start()
     _, first = told()
     now_ns = time.time_ns()
-    monkeypatch.setattr("cometmq.client.member.time.time_ns", lambda: now_ns - 3 * 3600 * 10**9)
-    box.member.subscribe("t", MessageSelector("z"))
+    monkeypatch.setattr(
+        "cometmq.client.membership.membership.time.time_ns", lambda: now_ns - 3 * 3600 * 10**9
+    )
+    box.member.membership.subscribe("t", MessageSelector("z"))
     await until(lambda: told()[0] == {"z"})
     assert told()[1] > first
 
@@ -227,7 +229,7 @@ async def test_a_queue_whose_lock_was_lost_is_begun_where_the_other_member_stopp
     await box.member.start()
     await until(lambda: len(box.heard) == 2)
     box.taken = True
-    box.member.rebalance_soon()  # renews the locks too
+    box.member.membership.rebalance_soon()  # renews the locks too
     await until(lambda: not box.member.assigned())
     box.stored_offset = 40
     box.taken = False
@@ -306,5 +308,5 @@ async def test_a_cancelled_start_leaves_nothing_behind(fake: FakeInstance) -> No
     starting.cancel()
     await asyncio.wait([starting])
     fake.remoting.delay_s = 0
-    fake.instance.add_consumer(box.member)  # the group is free again
+    fake.instance.add_consumer(box.member.membership)  # the group is free again
     await fake.instance.remove_consumer("g")

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.client.fakes import FakeInstance, route, until
 
-from cometmq.client.offset_store import (
+from cometmq.client.membership.offset_store import (
     LOCAL_DIRECTORY_VARIABLE,
     LocalOffsetStore,
     RemoteOffsetStore,

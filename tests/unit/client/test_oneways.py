@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.client.oneways import Oneways
+from cometmq.client.producing.oneways import Oneways
 from cometmq.model.message import Message
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import FakeInstance, until
 
-from cometmq.client.offset_store import RemoteOffsetStore
-from cometmq.client.orderly import OrderlyConsumption
-from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.consuming.orderly import OrderlyConsumption
+from cometmq.client.membership.offset_store import RemoteOffsetStore
+from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import RemoteError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

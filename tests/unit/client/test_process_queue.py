@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.client.process_queue import FlowLimits, ProcessQueue
+from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 

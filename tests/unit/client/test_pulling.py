@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, until
 
-from cometmq.client import pulling
-from cometmq.client.damage import DamageControl
-from cometmq.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
-from cometmq.client.process_queue import FlowLimits, ProcessQueue
-from cometmq.client.pulling import PullOptions, QueuePuller
+from cometmq.client.membership.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
+from cometmq.client.pulling.damage import DamageControl
+from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
+from cometmq.client.pulling.puller import PullOptions, QueuePuller
+from cometmq.client.pulling.puller import puller as pulling
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.client.fakes import FakeInstance, route
 
-from cometmq.client.queue_locks import VALIDITY_S, QueueLocks
+from cometmq.client.membership.queue_locks import VALIDITY_S, QueueLocks
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.bodies import (

@@ -9,10 +9,10 @@ import pytest
 import structlog
 from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route
 
-from cometmq.client import rebalance
-from cometmq.client.allocation import allocate_averagely
-from cometmq.client.offset_store import RemoteOffsetStore
-from cometmq.client.rebalance import Rebalancer, first_offset
+from cometmq.client.membership import rebalance
+from cometmq.client.membership.allocation import allocate_averagely
+from cometmq.client.membership.offset_store import RemoteOffsetStore
+from cometmq.client.membership.rebalance import Rebalancer, first_offset
 from cometmq.errors import ConnectError, RemoteError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from tests.unit.client.fakes import FakeInstance, route, send_ok, until
 
-from cometmq.client.encoding import MessageEncoder
-from cometmq.client.requesting import request
-from cometmq.client.requests import Replies, create_reply_message
-from cometmq.client.sending import Sender, SendLimits
+from cometmq.client.producing.encoding import MessageEncoder
+from cometmq.client.producing.requesting import request
+from cometmq.client.producing.requests import Replies, create_reply_message
+from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import IllegalArgumentError, RequestTimeoutError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.results import SendResult

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route, until
 
-from cometmq.client import routes as routes_module
-from cometmq.client.namesrv_api import NamesrvApi
-from cometmq.client.routes import PublishRoute
+from cometmq.client.cluster import routes as routes_module
+from cometmq.client.cluster.namesrv_api import NamesrvApi
+from cometmq.client.cluster.routes import PublishRoute
 from cometmq.errors import ConnectError, RemoteError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import RequestCode

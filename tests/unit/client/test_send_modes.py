@@ -9,10 +9,10 @@ import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
 from tests.unit.client.test_sending import RETRIED_CODES
 
-from cometmq.client.encoding import MessageEncoder
+from cometmq.client.cluster.latency_faults import LatencyFaults, LatencyTables
 from cometmq.client.hooks import CommunicationMode
-from cometmq.client.latency_faults import LatencyFaults, LatencyTables
-from cometmq.client.sending import Sender, SendLimits, vip_address
+from cometmq.client.producing.encoding import MessageEncoder
+from cometmq.client.producing.sending import Sender, SendLimits, vip_address
 from cometmq.errors import ConnectError, RemoteError, TooManyRequestsError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue

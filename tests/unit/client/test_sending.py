@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route, send_ok
 
-from cometmq.client.encoding import MessageEncoder
-from cometmq.client.sending import Sender, SendLimits
+from cometmq.client.producing.encoding import MessageEncoder
+from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import (
     ConnectError,
     IllegalArgumentError,

@@ -15,7 +15,7 @@ from cometmq.client.hooks import (
     EndTransactionContext,
     SendContext,
 )
-from cometmq.client.trace_codec import (
+from cometmq.client.tracing.codec import (
     ContextCode,
     MessageType,
     TraceBean,
@@ -24,8 +24,8 @@ from cometmq.client.trace_codec import (
     decode_traces,
     encode_trace,
 )
-from cometmq.client.trace_dispatcher import BATCH_NUM, CAPACITY, TraceDispatcher
-from cometmq.client.trace_hooks import ConsumeTrace, SendTrace
+from cometmq.client.tracing.dispatcher import BATCH_NUM, CAPACITY, TraceDispatcher
+from cometmq.client.tracing.hooks import ConsumeTrace, SendTrace
 from cometmq.errors import ProtocolError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
@@ -246,7 +246,7 @@ def test_consuming_is_traced_before_and_after() -> None:
 
 def test_a_clock_set_back_made_traces_of_negative_times(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter(range(1_700_000_000_000, 0, -3_600_000))
-    monkeypatch.setattr("cometmq.client.trace_hooks.now_ms", lambda: next(times))
+    monkeypatch.setattr("cometmq.client.tracing.hooks.now_ms", lambda: next(times))
     assert [event.cost_ms >= 0 for event in sent(Message("t", b"x"))] == [True]
     collected = Collected()
     hook = ConsumeTrace(collected)

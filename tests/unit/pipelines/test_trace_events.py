@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cometmq.client.trace_codec import (
+from cometmq.client.tracing.codec import (
     ContextCode,
     MessageType,
     TraceBean,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import ConfigError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.names import is_system_topic
 from cometmq.model.queue import MessageQueue

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cometmq.client.namespaces import Namespace
-from cometmq.client.trace_codec import TraceType
+from cometmq.client.tracing.codec import TraceType
 from cometmq.errors import ConfigError
 from cometmq.model import names
 from cometmq.model import properties as p

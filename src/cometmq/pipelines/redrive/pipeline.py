@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from cometmq.client.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 from cometmq.model.names import check_group, dlq_topic, retry_topic
 from cometmq.model.queue import MessageQueue

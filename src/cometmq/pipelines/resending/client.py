@@ -17,16 +17,16 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import structlog
 
-from cometmq.client.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.bulk.range_pulls import Missing
+from cometmq.bulk.range_reader import RangeReader
 from cometmq.client.instance import ClientInstance
-from cometmq.client.queue_locks import QueueLock, QueueLocks
-from cometmq.client.range_pulls import Missing
-from cometmq.client.range_reader import RangeReader
-from cometmq.client.sending import Sender, SendLimits
+from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
+from cometmq.client.producing.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import (
     CometMQError,
     DataLossError,
@@ -82,7 +82,7 @@ class Tally:
     reason: str = ""
 
 
-class LaneClient(RangeReader):
+class LaneClient:
     """Sends to `targets`, to which only this lane sends under these `marks`.
 
     bases: for each target, the offset from which on its log may hold messages of these marks.
@@ -102,7 +102,8 @@ class LaneClient(RangeReader):
         *,
         exactly_once: bool = True,
     ) -> None:
-        super().__init__(**connection)
+        self._reader = RangeReader(**connection)
+        self._namespace = self._reader.namespace
         self._marks = marks
         self._targets = list(targets)
         self._positions = list(bases)
@@ -114,6 +115,25 @@ class LaneClient(RangeReader):
         self._turns = [asyncio.Lock() for _ in targets]
         self._there = _Places()
         self.tallies = [Tally() for _ in targets]
+
+    async def start(self) -> None:
+        """Join the cluster, as a RangeReader does, and begin to renew the locks that are taken."""
+        await self._reader.start()
+        self._open(self._reader.check_started())
+
+    async def close(self) -> None:
+        """Give the locks back and leave the cluster."""
+        try:
+            await self._shut()
+        finally:
+            await self._reader.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
 
     async def send(self, at: int, parcels: Sequence[Parcel]) -> None:
         """Send to the target number `at`, in order, the messages that its log does not have yet.
@@ -187,7 +207,7 @@ class LaneClient(RangeReader):
         queue = self._targets[at]
         log.info("not sent", queue=str(queue), reason=str(error))
         wire = self._namespace.wrap(queue.topic)
-        self._running().report_failure(error, wire, error.address)
+        self._reader.check_started().report_failure(error, wire, error.address)
         if error.stored is Stored.UNKNOWN:
             # The broker may have stored the message, or may store it at any moment.
             self._doubtful.add(at)
@@ -225,7 +245,7 @@ class LaneClient(RangeReader):
                     if time.monotonic() > deadline or not error.retriable:
                         raise
                     wire = self._namespace.wrap(self._targets[at].topic)
-                    self._running().report_failure(error, wire, error.address)
+                    self._reader.check_started().report_failure(error, wire, error.address)
                 else:
                     return
                 await back_off.wait()
@@ -237,7 +257,7 @@ class LaneClient(RangeReader):
         # Somebody else may have sent while we did not hold the lock.
         self._doubtful.add(at)
         wire = self._namespace.wrap_queue(self._targets[at])
-        routes = self._running().routes
+        routes = self._reader.check_started().routes
         if routes.master_address(wire.broker_name) is None:
             await routes.refresh(wire.topic)
         try:
@@ -251,14 +271,14 @@ class LaneClient(RangeReader):
 
     async def _look(self, at: int) -> None:
         queue, start = self._targets[at], self._positions[at]
-        instance = self._running()
+        instance = self._reader.check_started()
         wire = self._namespace.wrap_queue(queue)
         await instance.routes.refresh(wire.topic)
         # A slave may lack messages that the master has already stored.
         address = instance.need_master(wire.broker_name, wire.topic)
         end = await instance.brokers.max_offset(address, wire)
         id_bytes = self._marks.id.encode()
-        async for chunk in self.read(queue, start, end):
+        async for chunk in self._reader.read(queue, start, end):
             lost = [gap for gap in chunk.missing if gap.cause is Missing.RETENTION]
             if lost and self._exactly_once:
                 raise DataLossError(
@@ -276,8 +296,7 @@ class LaneClient(RangeReader):
 
     # The client's life
 
-    async def _open(self, instance: ClientInstance) -> None:
-        await super()._open(instance)
+    def _open(self, instance: ClientInstance) -> None:
         self._sender = Sender(instance, SendLimits(), group=GROUP, namespace=self._namespace)
         self._encoder = MessageEncoder(GROUP, instance.unique_ids, namespace=self._namespace)
         self._queue_locks = QueueLocks(
@@ -286,13 +305,12 @@ class LaneClient(RangeReader):
         self._tasks = TaskOwner(f"lane-{self._marks}")
         self._tasks.spawn(self._queue_locks.run(), "lock-renewals")
 
-    async def _shut(self, instance: ClientInstance) -> None:
+    async def _shut(self) -> None:
         try:
             await self._tasks.close()
             await self._queue_locks.unlock(list(self._queue_locks.held()))
         finally:
             await self._queue_locks.close()
-            await super()._shut(instance)
 
     def _on_lost(self, wire: MessageQueue) -> None:
         self._locks_of.pop(self._targets.index(self._namespace.unwrap_queue(wire)), None)

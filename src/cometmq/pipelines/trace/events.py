@@ -1,7 +1,7 @@
 """Decode the events of message traces into a DataFrame, in Spark's workers.
 
 Each message of an event gives one row with the columns below. `kind` decides which columns have a
-value, as `cometmq.client.trace_codec` says. Times and costs are ms. A trace message whose text
+value, as `cometmq.client.tracing.codec` says. Times and costs are ms. A trace message whose text
 cannot be decoded gives one row of the kind `malformed`, whose `msg_id` is the trace message's own.
 """
 
@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cometmq.client.trace_codec import ContextCode, TraceContext, TraceType, decode_traces
+from cometmq.client.tracing.codec import ContextCode, TraceContext, TraceType, decode_traces
 from cometmq.errors import ProtocolError
 from cometmq.pipelines.small_tables import arrow_schema_of, arrow_table
 

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any, Final
 
 from cometmq.client.namespaces import Namespace
-from cometmq.client.trace_codec import TraceType
+from cometmq.client.tracing.codec import TraceType
 
 PRODUCE: Final = "produce"
 STORE: Final = "store"

@@ -1,0 +1,269 @@
+"""One range of a queue, read by many pulls at a time.
+
+A pull of queue offsets gives no more messages than the broker's transfer limits allow (32, or 8 when
+they come from the disk, as brokers are shipped), so what it costs to wait for one answer after the
+other would decide the speed. Without a filter the offsets of the next pulls are known beforehand:
+several are under way, each for as many messages as answers have shown to fit into one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+import structlog
+
+from cometmq.client.cluster.broker_api import PullAnswer
+from cometmq.client.instance import ClientInstance
+from cometmq.client.pulling.puller import PULL_TIMEOUT_S, lite_header
+from cometmq.errors import CometMQError, RouteNotFoundError
+from cometmq.filtering.tags import selects_all
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import PullStatus
+from cometmq.model.route import MASTER_ID
+from cometmq.model.subscription import SubscriptionData
+from cometmq.runtime.back_off import BackOff
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+MAX_PULLS: Final = 16
+MAX_MESSAGES: Final = 1024
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+FIRST_PAUSE_S: Final = 0.05
+# So many answers in a row brought all they were asked for: more may fit into one.
+_FULL_BEFORE_MORE: Final = 32
+
+
+class Missing(Enum):
+    """Why offsets gave no messages."""
+
+    RETENTION = "retention"
+    NOT_STORED = "not stored"
+    BEYOND_THE_END = "beyond the end"
+
+
+class MissingRange(NamedTuple):
+    start: int
+    end: int
+    cause: Missing
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What the broker has of queue offsets from `start` to below `end`: records one after the other,
+    in queue order, and the ranges of which it has none. The last records may lie behind the end of what
+    was to be read.
+    """
+
+    start: int
+    end: int
+    parts: list[bytes] = field(default_factory=list)
+    missing: list[MissingRange] = field(default_factory=list)
+    size_bytes: int = 0
+
+    @property
+    def records(self) -> bytes:
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pull:
+    offset: int
+    wanted: int
+    answer: asyncio.Task[PullAnswer]
+
+
+class RangePulls:
+    """Reads queue offsets from `start` to below `end`. For the instance's loop; `close` it.
+
+    What fails is tried again for `patience_s`, on a slave too where no master is left; an offset
+    behind the end of a broker's queue is waited for as long, since a slave may still get it.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        subscription: SubscriptionData,
+        patience_s: float,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._queue = queue
+        self._position = self._requested = start
+        self._end = end
+        self._subscription = subscription
+        self._patience_s = patience_s
+        self._filtered = not selects_all(subscription)
+        self._tasks = TaskOwner(f"range-{queue}")
+        self._pending: deque[_Pull] = deque()
+        # How many messages a pull asks for, and how many answers in a row were full; one pull at a
+        # time until the first answer has told.
+        self._step = MAX_MESSAGES
+        self._full = 0
+        self._pulls = 1
+
+    async def next_chunk(self) -> Chunk | None:
+        """About CHUNK_BYTES of records, less at the end; None behind it.
+
+        Raises RemotingError, RouteNotFoundError, RemoteError when the broker gives nothing for
+        `patience_s`, ProtocolError for an answer that does not decode.
+        """
+        if self._position >= self._end:
+            return None
+        chunk = Chunk(self._position, self._position)
+        while self._position < self._end and chunk.size_bytes < CHUNK_BYTES:
+            self._ask_for_more()
+            pull = self._pending.popleft()
+            self._take(pull, await pull.answer, chunk)
+        # These are answered while the caller works on the chunk.
+        self._ask_for_more()
+        chunk.end = self._position
+        return chunk
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    # Inside
+
+    def _ask_for_more(self) -> None:
+        while len(self._pending) < self._pulls and self._requested < self._end:
+            count = min(self._step, self._end - self._requested)
+            self._pending.append(self._ask(self._requested, count))
+            self._requested += count
+
+    def _ask(self, offset: int, count: int) -> _Pull:
+        pull = self._answer(offset, count)
+        return _Pull(offset, count, self._tasks.spawn(pull, f"pull-{offset}", log_failure=False))
+
+    def _take(self, pull: _Pull, answer: PullAnswer, chunk: Chunk) -> None:
+        end = pull.offset + pull.wanted
+        next_offset = answer.header.next_begin_offset
+        if answer.status is PullStatus.FOUND:
+            chunk.parts.append(answer.records)
+            chunk.size_bytes += len(answer.records)
+        missing = self._missing(pull.offset, end, answer)
+        if missing is not None:
+            chunk.missing.append(missing)
+            next_offset = max(next_offset, missing.end)
+            if missing.cause is Missing.BEYOND_THE_END:
+                self._give_up()
+                return
+        if self._filtered:
+            # How far a pull gets depends on what it passes over.
+            self._position = self._requested = min(next_offset, self._end)
+            return
+        self._position = min(next_offset, self._end)
+        if answer.status is PullStatus.FOUND:
+            self._learn(next_offset - pull.offset, pull.wanted)
+        if next_offset < end:
+            self._fill(next_offset, end)
+        elif next_offset > end:
+            self._skip_to(next_offset)
+
+    def _give_up(self) -> None:
+        """The queue ends in front of the range's end."""
+        while self._pending:
+            self._pending.pop().answer.cancel()
+        self._position = self._requested = self._end
+
+    def _fill(self, start: int, end: int) -> None:
+        """Ask for the rest of a pull's range, in front of what was asked for behind it."""
+        rest = [
+            self._ask(offset, min(self._step, end - offset))
+            for offset in range(start, end, self._step)
+        ]
+        self._pending.extendleft(reversed(rest))
+
+    def _skip_to(self, offset: int) -> None:
+        """An answer has passed over offsets without messages, into what was asked for behind it."""
+        self._requested = max(self._requested, min(offset, self._end))
+        while self._pending and self._pending[0].offset < offset:
+            pull = self._pending.popleft()
+            pull.answer.cancel()
+            end = pull.offset + pull.wanted
+            if end > offset:
+                self._pending.appendleft(self._ask(offset, end - offset))
+
+    def _learn(self, got: int, wanted: int) -> None:
+        self._pulls = MAX_PULLS
+        if got < wanted:
+            self._step = max(1, got)
+            self._full = 0
+            return
+        self._full += 1
+        if self._full >= _FULL_BEFORE_MORE:
+            self._step = min(2 * self._step, MAX_MESSAGES)
+            self._full = 0
+
+    def _missing(self, offset: int, end: int, answer: PullAnswer) -> MissingRange | None:
+        """What an answer says of offsets that have no messages."""
+        header = answer.header
+        if header.min_offset > offset:
+            return MissingRange(offset, min(end, header.min_offset), Missing.RETENTION)
+        if answer.status is PullStatus.FOUND:
+            return None
+        if header.next_begin_offset <= offset:
+            return MissingRange(offset, self._end, Missing.BEYOND_THE_END)
+        if self._filtered and answer.status is PullStatus.NO_MATCHED_MSG:
+            return None
+        return MissingRange(offset, min(end, header.next_begin_offset), Missing.NOT_STORED)
+
+    async def _answer(self, offset: int, count: int) -> PullAnswer:
+        """A pull's answer, waited for with patience."""
+        deadline = time.monotonic() + self._patience_s
+        back_off = BackOff(FIRST_PAUSE_S)
+        while True:
+            failure: CometMQError | None = None
+            try:
+                answer = await self._pull(offset, count)
+            except CometMQError as error:
+                if not error.retriable:
+                    raise
+                failure = error
+            else:
+                if answer.header.next_begin_offset > offset:
+                    return answer
+            if time.monotonic() > deadline:
+                if failure is not None:
+                    raise failure
+                return answer
+            if failure is not None:
+                log.debug("pull failed", queue=str(self._queue), reason=str(failure))
+                self._instance.report_failure(failure, self._queue.topic, failure.address)
+            await back_off.wait()
+
+    async def _pull(self, offset: int, count: int) -> PullAnswer:
+        queue = self._queue
+        address = await address_of(self._instance, queue)
+        header = lite_header(self._group, queue, offset, count, self._subscription, 0)
+        try:
+            return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
+        except CometMQError as error:
+            error.address = error.address or address
+            raise
+
+
+async def address_of(instance: ClientInstance, queue: MessageQueue) -> str:
+    """Where to read a queue: at its master, at a slave where the route names no master.
+
+    Raises RouteNotFoundError, RemotingError.
+    """
+    routes = instance.routes
+    address = routes.pull_address(queue.broker_name, MASTER_ID)
+    if address is None:
+        await routes.refresh(queue.topic)
+        address = routes.pull_address(queue.broker_name, MASTER_ID)
+    if address is None:
+        raise RouteNotFoundError(
+            f"the route of topic {queue.topic} names no broker {queue.broker_name}"
+        )
+    return address

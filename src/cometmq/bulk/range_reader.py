@@ -1,0 +1,324 @@
+"""Reading queues in bulk, as the bytes that brokers send, for tools that decode them themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from dataclasses import KW_ONLY, dataclass
+from typing import Final, TypeVar
+
+from cometmq.bulk.range_pulls import Chunk, RangePulls, address_of
+from cometmq.client.blocking import BlockingClient
+from cometmq.client.instance import ClientInstance
+from cometmq.client.lifecycle import AsyncClient, ClientOptions
+from cometmq.client.limits import check_range
+from cometmq.client.membership.expressions import check_expression
+from cometmq.client.membership.first_commits import FirstCommits
+from cometmq.client.membership.subscribing import message_selector
+from cometmq.client.namespaces import Namespace
+from cometmq.client.options import takes
+from cometmq.errors import CometMQError
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SUB_ALL
+from cometmq.runtime.back_off import BackOff
+
+T = TypeVar("T")
+
+# Every broker has it, so that tools can read.
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+PATIENCE_MS: Final = 60_000
+# Of questions that are asked at the same time.
+_AT_ONCE: Final = 64
+
+
+@dataclass(repr=False)
+class RangeReaderOptions(ClientOptions):
+    """What a range reader takes; see RangeReader."""
+
+    group: str = TOOLS_GROUP
+    _: KW_ONLY
+    patience_ms: int = PATIENCE_MS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("patience_ms", self.patience_ms, 0, 24 * 3600 * 1000)
+
+
+class RangeReader(AsyncClient):
+    """Reads ranges of queues, without regard to who consumes them.
+
+        async with RangeReader(namesrv="127.0.0.1:9876") as reader:
+            for queue in await reader.queues("orders"):
+                low, high = (await reader.offsets([queue]))[queue]
+                async for chunk in reader.read(queue, low, high): ...
+
+    `group` is the one that brokers see reading. It commits nothing but what `commit` is told to.
+    """
+
+    @takes(RangeReaderOptions)
+    def __init__(self, options: RangeReaderOptions) -> None:
+        super().__init__(options)
+        self._patience_s = options.patience_ms / 1000
+
+    @property
+    def namespace(self) -> Namespace:
+        """How topics, groups and queues are named on the wire, for what works beside the reader."""
+        return self._namespace
+
+    async def topics(self) -> list[str]:
+        """All topics that name servers know, the brokers' own too. Raises RemotingError."""
+        names = await self._running().routes.topic_names()
+        return sorted(map(self._namespace.unwrap, names))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of `topic` that may be read. Raises RouteNotFoundError, RemotingError."""
+        routes = self._running().routes
+        wire = self._namespace.wrap(topic)
+        await routes.refresh(wire)
+        route = routes.route(wire)
+        queues = route.subscribe_queues(wire) if route is not None else []
+        return [self._namespace.unwrap_queue(queue) for queue in queues]
+
+    async def writable_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` that may be written to, sorted; none when its brokers take nothing.
+
+        Raises RouteNotFoundError when no name server knows the topic, RemotingError.
+        """
+        routes = self._running().routes
+        wire = self._namespace.wrap(topic)
+        await routes.refresh(wire)
+        found = routes.publish_route(wire)
+        queues = found.queues if found is not None else []
+        return sorted(self._namespace.unwrap_queue(queue) for queue in queues)
+
+    async def check_selection(
+        self, topic: str, tags: str = SUB_ALL, *, sql: str | None = None
+    ) -> None:
+        """Ask a broker of `topic` whether it can select like this.
+
+        Raises IllegalArgumentError for what is no selection, RemoteError when the broker refuses it.
+        """
+        selector = message_selector(topic, tags, sql)
+        subscription = build_subscription(self._namespace.wrap(topic), *selector)
+        await check_expression(self._running(), self._group, subscription)
+
+    async def offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
+        """Of each queue the lowest offset that the broker still has, and the one that the next
+        message will get. Raises RemotingError, RemoteError, RouteNotFoundError.
+        """
+        return await self._of_each(queues, self._bounds)
+
+    async def offsets_or_failures(
+        self, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, tuple[int, int] | CometMQError]:
+        """As `offsets`, without patience: of a queue whose broker cannot be reached now, or has too
+        much to do, the failure.
+        """
+
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(queue: MessageQueue) -> tuple[int, int] | CometMQError:
+            try:
+                return await self._of_one(queue, self._bounds, at_once, patience_s=0)
+            except CometMQError as error:
+                if not error.retriable:
+                    raise
+                return error
+
+        wanted = list(queues)
+        return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
+
+    async def offsets_for_timestamp(
+        self, queues: Iterable[MessageQueue], timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        """Of each queue the first offset whose message was stored at or after `timestamp_ms`."""
+        brokers = self._running().brokers
+
+        async def found(address: str, queue: MessageQueue) -> int:
+            return await brokers.search_offset(address, queue, timestamp_ms)
+
+        return await self._of_each(queues, found)
+
+    async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store these as offsets of `group`, at the masters. Raises as `offsets`."""
+        instance = self._running()
+        name = self._namespace.wrap(group)
+        firsts = FirstCommits()
+
+        async def store(_address: str, queue: MessageQueue) -> None:
+            master = instance.need_master(queue.broker_name, queue.topic)
+            offset = offsets[self._namespace.unwrap_queue(queue)]
+            update = instance.brokers.update_consumer_offset
+            await firsts.commit(name, queue, lambda: update(master, name, queue, offset))
+
+        await self._of_each(offsets, store)
+
+    async def committed(
+        self, group: str, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, int | None]:
+        """The stored offsets of `group`, None where there is none."""
+        brokers = self._running().brokers
+        name = self._namespace.wrap(group)
+
+        async def stored(address: str, queue: MessageQueue) -> int | None:
+            return await brokers.query_consumer_offset(address, name, queue)
+
+        return await self._of_each(queues, stored)
+
+    async def read(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        tags: str = SUB_ALL,
+        *,
+        sql: str | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """What the broker has of the queue offsets from `start` to below `end`, selected by tags (by
+        their hashes, as brokers do it) or by SQL. For the errors see RangePulls.next_chunk.
+        """
+        pulls = self.pulls(queue, start, end, tags, sql=sql)
+        try:
+            while (chunk := await pulls.next_chunk()) is not None:
+                yield chunk
+        finally:
+            await pulls.close()
+
+    def pulls(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        tags: str = SUB_ALL,
+        *,
+        sql: str | None = None,
+    ) -> RangePulls:
+        """As `read`, to be asked for each chunk."""
+        check_range("start", start, 0, 2**63 - 1)
+        check_range("end", end, 0, 2**63 - 1)
+        selector = message_selector(queue.topic, tags, sql)
+        wire = self._namespace.wrap_queue(queue)
+        subscription = build_subscription(wire.topic, *selector)
+        instance = self._running()
+        return RangePulls(instance, self._group, wire, start, end, subscription, self._patience_s)
+
+    async def _bounds(self, address: str, queue: MessageQueue) -> tuple[int, int]:
+        brokers = self._running().brokers
+        # In this order: what retention removes in between must not turn the bounds around.
+        low = await brokers.min_offset(address, queue)
+        return low, await brokers.max_offset(address, queue)
+
+    async def _of_each(
+        self,
+        queues: Iterable[MessageQueue],
+        ask: Callable[[str, MessageQueue], Awaitable[T]],
+    ) -> dict[MessageQueue, T]:
+        """What `ask` says of each queue, given a broker's address and the queue's name there."""
+        at_once = asyncio.Semaphore(_AT_ONCE)
+        wanted = list(queues)
+        asked = (self._of_one(queue, ask, at_once, self._patience_s) for queue in wanted)
+        return dict(zip(wanted, await asyncio.gather(*asked), strict=True))
+
+    async def _of_one(
+        self,
+        queue: MessageQueue,
+        ask: Callable[[str, MessageQueue], Awaitable[T]],
+        at_once: asyncio.Semaphore,
+        patience_s: float,
+    ) -> T:
+        instance = self._running()
+        deadline = time.monotonic() + patience_s
+        wire = self._namespace.wrap_queue(queue)
+        back_off = BackOff()
+        while True:
+            try:
+                async with at_once:
+                    return await ask(await address_of(instance, wire), wire)
+            except CometMQError as error:
+                if not error.retriable:
+                    raise
+                instance.report_failure(error, wire.topic, error.address)
+                if time.monotonic() >= deadline:
+                    raise
+            await back_off.wait()
+
+    async def _open(self, instance: ClientInstance) -> None:
+        """Nothing but the instance is needed."""
+
+    async def _shut(self, _instance: ClientInstance) -> None:
+        """Whoever reads closes the reading."""
+
+
+class BlockingRangeReader(BlockingClient, of=RangeReader):
+    """As RangeReader, for threads without a loop."""
+
+    @takes(RangeReader)
+    def __init__(self, asynchronous: RangeReader) -> None:
+        self._async = asynchronous
+        super().__init__(asynchronous)
+
+    def topics(self) -> list[str]:
+        return self._call(self._async.topics())
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._async.queues(topic))
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._async.namespace
+
+    def writable_queues(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._async.writable_queues(topic))
+
+    def check_selection(self, topic: str, tags: str = SUB_ALL, *, sql: str | None = None) -> None:
+        self._call(self._async.check_selection(topic, tags, sql=sql))
+
+    def offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
+        return self._call(self._async.offsets(queues))
+
+    def offsets_or_failures(
+        self, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, tuple[int, int] | CometMQError]:
+        return self._call(self._async.offsets_or_failures(queues))
+
+    def offsets_for_timestamp(
+        self, queues: Iterable[MessageQueue], timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        return self._call(self._async.offsets_for_timestamp(queues, timestamp_ms))
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        self._call(self._async.commit(group, offsets))
+
+    def committed(
+        self, group: str, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, int | None]:
+        return self._call(self._async.committed(group, queues))
+
+    def read(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        tags: str = SUB_ALL,
+        *,
+        sql: str | None = None,
+    ) -> Iterator[Chunk]:
+        """The next chunk is read while the caller works on the one before."""
+        pulls = self._apply(self._async.pulls, queue, start, end, tags, sql=sql)
+        coming = self._submit(pulls.next_chunk())
+        try:
+            while (chunk := coming.result()) is not None:
+                coming = self._submit(pulls.next_chunk())
+                yield chunk
+        finally:
+            coming.cancel()
+            self._call(pulls.close())

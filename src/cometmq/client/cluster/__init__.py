@@ -1,0 +1,1 @@
+"""What a client knows of its cluster, asks of it and answers to it."""

@@ -1,0 +1,166 @@
+"""Telling brokers which groups this client is a member of (Java: sendHeartbeatToAllBroker).
+
+A broker knows a client by its connection, so a heartbeat follows every connect at once: a broker
+that restarted has forgotten the group, and answers its pulls only after it heard of it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from cometmq.client.cluster.broker_api import BrokerApi
+from cometmq.client.cluster.routes import RouteCache
+from cometmq.errors import AccessDeniedError, CometMQError, RemotingError
+from cometmq.protocol.bodies import HeartbeatData
+from cometmq.remoting.connection import Connection
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT_INTERVAL_S: Final = 30.0
+REVIVE_FIRST_S: Final = 0.1
+REVIVE_LAST_S: Final = 1.0
+
+
+class Heartbeats:
+    """Heartbeats of one client to every broker its routes name. For the loop's thread.
+
+    `data` gives the body to send, or None while there is no group to tell of; `on_reached` is
+    called when a broker heard of this client for the first time on a connection.
+    """
+
+    def __init__(
+        self,
+        brokers: BrokerApi,
+        routes: RouteCache,
+        owner: TaskOwner,
+        data: Callable[[], HeartbeatData | None],
+        on_reached: Callable[[str], None],
+    ) -> None:
+        self._brokers = brokers
+        self._routes = routes
+        self._owner = owner
+        self._data = data
+        self._on_reached = on_reached
+        # Addresses whose present connection has carried a heartbeat.
+        self._reached: set[str] = set()
+        self._reviving: set[str] = set()
+        # Addresses that the last heartbeat did not reach.
+        self._failed: set[str] = set()
+        # Addresses to which a heartbeat is on its way, perhaps by a connection made for it.
+        self._beating: set[str] = set()
+        # Addresses that did not accept who sent it.
+        self._denied: dict[str, AccessDeniedError] = {}
+        self._quiet = asyncio.Event()
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def beat_all(self) -> None:
+        """One heartbeat to every broker; those that fail are revived in the background."""
+        await asyncio.gather(*(self._try_beat(address) for address in self._targets()))
+
+    async def join(self) -> None:
+        """As `beat_all`; raises AccessDeniedError when a broker does not let this client in."""
+        await self.beat_all()
+        for error in self._denied.values():
+            raise error
+
+    async def introduce(self) -> None:
+        """One heartbeat to every broker that heard none on its present connection, but for those that
+        did not take the last one: they are being revived."""
+        strangers = self._targets() - self._reached - self._failed
+        await asyncio.gather(*(self._try_beat(address) for address in strangers))
+
+    async def settle(self) -> None:
+        """Wait for heartbeats that are on their way.
+
+        A Java broker serves heartbeats and farewells in different threads: one that is served after
+        the farewell would leave a member behind that is gone, with its share of the queues.
+        """
+        if self._beating:
+            await self._quiet.wait()
+
+    async def beat(self, address: str) -> None:
+        """One heartbeat. Raises RemotingError or RemoteError."""
+        data = self._data()
+        if data is None:
+            return
+        self._beating.add(address)
+        self._quiet.clear()
+        try:
+            await self._brokers.heartbeat(address, data)
+        finally:
+            self._beating.discard(address)
+            if not self._beating:
+                self._quiet.set()
+        self._failed.discard(address)
+        self._denied.pop(address, None)
+        if address not in self._reached:
+            self._reached.add(address)
+            self._on_reached(address)
+
+    def beat_new(self) -> None:
+        """Heartbeats in the background to brokers that heard none on their present connection."""
+        for address in self._targets() - self._reached - self._reviving:
+            self.revive(address)
+
+    def on_connect(self, address: str, connection: Connection) -> None:
+        """A connection was made: say who we are, and notice when it is lost."""
+        self._reached.discard(address)
+        connection.on_close.append(lambda _: self._on_lost(address))
+        if address in self._targets() and address not in self._beating:
+            self.revive(address)
+
+    def revive(self, address: str) -> None:
+        """Try to reach a broker, with a short capped back-off, until it answers or its address
+        leaves the routes."""
+        if address not in self._reviving and not self._closed:
+            self._reviving.add(address)
+            self._owner.spawn(self._revive(address), f"revive-{address}")
+
+    def _targets(self) -> set[str]:
+        data = self._data()
+        if data is None:
+            return set()
+        return self._routes.addresses(masters_only=not data.consumer_data_set)
+
+    def _on_lost(self, address: str) -> None:
+        self._reached.discard(address)
+        if self._closed or address not in self._targets():
+            return
+        log.info("connection to a broker lost", address=address)
+        for topic in self._routes.topics_at(address):
+            self._routes.refresh_soon(topic)
+        self.revive(address)
+
+    async def _revive(self, address: str) -> None:
+        delay_s = REVIVE_FIRST_S
+        try:
+            while address in self._targets():
+                if await self._try_beat(address):
+                    return
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, REVIVE_LAST_S)
+        finally:
+            self._reviving.discard(address)
+
+    async def _try_beat(self, address: str) -> bool:
+        try:
+            await self.beat(address)
+        except RemotingError as error:
+            log.debug("heartbeat failed", address=address, reason=str(error))
+            self._failed.add(address)
+            self.revive(address)
+            return False
+        except CometMQError as error:
+            # A refusal reached the broker; the next period tries again.
+            log.warning("heartbeat refused", address=address, reason=str(error))
+            if isinstance(error, AccessDeniedError):
+                self._denied[address] = error
+        return True

@@ -1,0 +1,96 @@
+"""What a consumer does to messages on their way to the user: names and hooks.
+
+Java: ConsumeMessageConcurrentlyService.ConsumeRequest, PullAPIWrapper.executeHook.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.client.hooks import (
+    ConsumeContext,
+    ConsumeMessageHook,
+    FilterContext,
+    HookList,
+    run_hooks,
+)
+from cometmq.client.namespaces import Namespace
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.client.consuming.listening import ConsumeJob
+
+# Java: ConsumeReturnType.
+SUCCESS: Final = "SUCCESS"
+TIME_OUT: Final = "TIME_OUT"
+EXCEPTION: Final = "EXCEPTION"
+RETURNNULL: Final = "RETURNNULL"
+FAILED: Final = "FAILED"
+
+
+class Admission:
+    """Gives pulled messages the user's names, and lets filter hooks take some of them out."""
+
+    def __init__(self, hooks: HookList, group: str, namespace: Namespace) -> None:
+        self._hooks = hooks
+        self._group = group
+        self._namespace = namespace
+
+    def __call__(self, queue: MessageQueue, messages: list[MessageExt]) -> list[MessageExt]:
+        """What is left of messages that were just pulled from `queue`, named as on the wire."""
+        if self._namespace:
+            for message in messages:
+                message.topic = self._namespace.unwrap(message.topic)
+        if messages and self._hooks.filter:
+            context = FilterContext(self._group, messages, self._namespace.unwrap_queue(queue))
+            self._hooks.on_pulled(context)
+            return context.messages
+        return messages
+
+
+class ConsumeHooks:
+    """The hooks of one consumer. `group` and topics reach them as users know them.
+
+    A call that takes longer than `consume_timeout_s` counts as TIME_OUT. In the listener's thread or
+    task, except for `polled`.
+    """
+
+    def __init__(
+        self, hooks: HookList, group: str, namespace: Namespace, consume_timeout_s: float
+    ) -> None:
+        self._hooks: list[ConsumeMessageHook] = hooks.consume
+        self._group = group
+        self._namespace = namespace
+        self._consume_timeout_s = consume_timeout_s
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def before(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> ConsumeContext:
+        visible = self._namespace.unwrap_queue(queue)
+        context = ConsumeContext(self._group, messages, visible, self._namespace.name)
+        run_hooks([hook.before_consume for hook in self._hooks], context)
+        return context
+
+    def after(self, context: ConsumeContext, job: ConsumeJob, seconds: float) -> None:
+        """The listener is done with `job`, whose outcome says how."""
+        context.status = self._status(job, seconds)
+        context.success = job.result is ConsumeResult.SUCCESS
+        run_hooks([hook.after_consume for hook in self._hooks], context)
+
+    def polled(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
+        """A poll returns messages, which counts as consumed at once (Java: the same)."""
+        context = self.before(queue, messages)
+        context.status, context.success = SUCCESS, True
+        run_hooks([hook.after_consume for hook in self._hooks], context)
+
+    def _status(self, job: ConsumeJob, seconds: float) -> str:
+        if not job.answered:
+            return EXCEPTION if job.failure is not None else RETURNNULL
+        if seconds >= self._consume_timeout_s:
+            return TIME_OUT
+        return SUCCESS if job.result is ConsumeResult.SUCCESS else FAILED

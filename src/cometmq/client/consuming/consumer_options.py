@@ -1,0 +1,49 @@
+"""What push and lite pull consumers both take from their users."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.client.limits import check_callable, check_range
+from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.membership.offset_store import local_directory
+from cometmq.client.options import choice
+from cometmq.client.tracing.traced_client import TracedOptions
+from cometmq.model.results import ConsumeFromWhere, MessageModel
+
+# Java: consumeTimestamp, half an hour before the consumer was made.
+DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
+PULL_THRESHOLD_SIZE_BYTES: Final = 100 * 1024 * 1024
+
+
+@dataclass(repr=False, kw_only=True)
+class GroupOptions(TracedOptions):
+    """What every consumer takes; see PushConsumer."""
+
+    consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
+    consume_timestamp_ms: int | None = None
+    message_model: MessageModel = MessageModel.CLUSTERING
+    local_offset_dir: str | os.PathLike[str] | None = None
+    allocation: AllocationStrategy = allocate_averagely
+    pull_threshold_for_queue: int = 1000
+    pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES
+    consume_max_span: int = 2000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("pull_threshold_for_queue", self.pull_threshold_for_queue, 1, 65535)
+        size_bytes = self.pull_threshold_size_for_queue_bytes
+        check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
+        check_range("consume_max_span", self.consume_max_span, 1, 65535)
+        given_ms = self.consume_timestamp_ms
+        half_an_hour_ago_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
+        self.timestamp_ms = half_an_hour_ago_ms if given_ms is None else given_ms
+        check_range("consume_timestamp_ms", self.timestamp_ms, 0, 2**63 - 1)
+        strategy = "an allocation strategy, allocate_averagely say"
+        check_callable("allocation", self.allocation, strategy)
+        self.message_model = choice("message_model", self.message_model, MessageModel)
+        self.consume_from = choice("consume_from", self.consume_from, ConsumeFromWhere)
+        self.offset_directory = local_directory(self.local_offset_dir)

@@ -1,0 +1,259 @@
+"""From pulled messages to committed offsets (Java: ConsumeMessageConcurrentlyService)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from cometmq.client.consuming.consume_hooks import ConsumeHooks
+from cometmq.client.consuming.consume_stats import ConsumeStats
+from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
+from cometmq.client.membership.offset_store import OffsetStore
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.errors import CometMQError
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeResult
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+# When a failed message could not be handed to the broker, it is consumed here again after this.
+LOCAL_RETRY_S: Final = 5.0
+
+# Java: the delay level of what cleanExpiredMsg sends back.
+EXPIRED_DELAY_LEVEL: Final = 3
+CONSUME_TIMEOUT_S: Final = 15 * 60.0
+
+# Hands a message to the broker for a later delivery, with a delay level; raises CometMQError when
+# that is impossible.
+SendBack = Callable[[MessageExt, int], Awaitable[None]]
+
+
+class QueueConsumption(Protocol):
+    """How messages that were pulled reach the listener: concurrently, or queue by queue in order."""
+
+    batch_max_size: int
+    runner: ListenerRunner
+
+    def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None: ...
+
+    def busy(self, queue: MessageQueue) -> bool:
+        """Whether the queue must not be begun anew or handed over yet."""
+
+    async def release(self, process_queue: ProcessQueue) -> None:
+        """Wait until a dropped queue may be handed over."""
+
+    async def consume(self, job: ConsumeJob) -> None:
+        """Have the listener called for a job of a queue that holds none of its messages; returns when
+        it is done, or was not called after all."""
+
+    async def close(self, timeout_s: float) -> None:
+        """Let running listeners finish, at most `timeout_s`, and act on what they said."""
+
+
+class _Account:
+    """What one report of jobs says of one queue; `offsets` are done with."""
+
+    __slots__ = ("calls", "failed", "offsets", "seconds")
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.failed = 0
+        self.calls = 0
+        self.seconds = 0.0
+
+
+class Consumption:
+    """Cuts what was pulled into jobs, and acts on their outcomes. For the loop's thread.
+
+    Without `send_back` (broadcasting) a message that the listener refuses is left behind. With it, a
+    listener that takes longer than `consume_timeout_s` loses its messages to a later delivery, lest
+    one that is stuck holds up its queue's offset for ever; what it says afterwards does not count.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        offsets: OffsetStore,
+        send_back: SendBack | None,
+        *,
+        concurrency: int,
+        batch_max_size: int,
+        local_retry_s: float = LOCAL_RETRY_S,
+        consume_timeout_s: float = CONSUME_TIMEOUT_S,
+        stats: ConsumeStats | None = None,
+        hooks: ConsumeHooks | None = None,
+    ) -> None:
+        self._group = group
+        self._stats = stats or ConsumeStats()
+        self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
+        self._offsets = offsets
+        self._send_back = send_back
+        self.batch_max_size = batch_max_size
+        self._local_retry_s = local_retry_s
+        self._consume_timeout_s = consume_timeout_s
+        self._owner = TaskOwner(f"consume-{group}")
+        self._sending_back: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.runner: ListenerRunner = listener_runner(
+            listener, concurrency, f"listener-{group}", self._on_done, hooks
+        )
+        if send_back is not None:
+            self._owner.every(consume_timeout_s, self._give_up_expired, "expire")
+
+    def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        size = self.batch_max_size
+        self.runner.submit(
+            [
+                ConsumeJob(process_queue, messages[start : start + size])
+                for start in range(0, len(messages), size)
+            ]
+        )
+
+    def busy(self, _queue: MessageQueue) -> bool:
+        return False
+
+    async def release(self, process_queue: ProcessQueue) -> None:
+        """At once: whoever gets the queue consumes what is not committed again."""
+
+    async def consume(self, job: ConsumeJob) -> None:
+        told = self._waiting[job] = asyncio.get_running_loop().create_future()
+        try:
+            self.runner.submit([job])
+            await told
+        finally:
+            del self._waiting[job]
+
+    async def close(self, timeout_s: float) -> None:
+        """Let running listeners finish, at most `timeout_s`, and hand back what they refused."""
+        await self.runner.close(timeout_s)
+        if self._sending_back:
+            await asyncio.wait(self._sending_back, timeout=timeout_s)
+        self._closed = True
+        await self._owner.close()
+
+    def _on_done(self, jobs: list[ConsumeJob]) -> None:
+        if self._closed:
+            return  # a listener that outlived the close; its messages will come again
+        accounts: dict[ProcessQueue, _Account] = {}
+        for job in jobs:
+            told = self._waiting.get(job)
+            if told is not None:
+                if not told.done():
+                    told.set_result(None)
+                continue
+            if job.process_queue.dropped:
+                continue  # another member consumes the queue from the committed offset on
+            process_queue = job.process_queue
+            account = accounts.get(process_queue)
+            if account is None:
+                account = accounts[process_queue] = _Account()
+            account.calls += 1
+            account.seconds += job.seconds
+            if job.plain_success:
+                account.offsets += [message.queue_offset for message in job.messages]
+                continue
+            done, refused = self._sort(job)
+            account.offsets += [message.queue_offset for message in done]
+            account.failed += len(refused)
+            if refused:
+                level = job.report.delay_level if job.report is not None else 0
+                self._spawn_sending_back(process_queue, refused, level)
+        for process_queue, account in accounts.items():
+            self._stats.consumed(
+                process_queue.queue.topic,
+                len(account.offsets),
+                account.failed,
+                account.seconds,
+                account.calls,
+            )
+            if account.offsets:
+                self._finish(process_queue, account.offsets)
+
+    def _finish(self, process_queue: ProcessQueue, offsets: Sequence[int]) -> None:
+        below = process_queue.remove(offsets)
+        if below >= 0 and not process_queue.dropped:
+            self._offsets.update(process_queue.queue, below, increase_only=True)
+
+    def _sort(self, job: ConsumeJob) -> tuple[Sequence[MessageExt], list[MessageExt]]:
+        """What of a job is done with, and what is to be delivered again."""
+        count = 0
+        if job.result is ConsumeResult.SUCCESS:
+            index = job.report.ack_index if job.report is not None else None
+            count = len(job.messages) if index is None else max(0, index + 1)
+        refused = [
+            # What expired meanwhile was sent back already.
+            message
+            for message in job.messages[count:]
+            if message.queue_offset in job.process_queue
+        ]
+        if refused and self._send_back is None:
+            log.warning(
+                "messages are left behind, in broadcasting nothing is delivered again",
+                group=self._group,
+                queue=str(job.process_queue.queue),
+                offsets=[message.queue_offset for message in refused],
+            )
+            return job.messages, []
+        return job.messages[:count], refused
+
+    def _spawn_sending_back(
+        self, process_queue: ProcessQueue, messages: list[MessageExt], level: int
+    ) -> None:
+        task = self._owner.spawn(self._consume_again(process_queue, messages, level), "send-back")
+        self._sending_back.add(task)
+        task.add_done_callback(self._sending_back.discard)
+
+    async def _consume_again(
+        self, process_queue: ProcessQueue, messages: list[MessageExt], level: int
+    ) -> None:
+        kept = []
+        for message in messages:
+            if not await self._sent_back(process_queue, message, level):
+                message.reconsume_times += 1
+                kept.append(message)
+        if kept:
+            self._owner.spawn(self._retry_later(process_queue, kept), "local-retry")
+
+    async def _sent_back(
+        self, process_queue: ProcessQueue, message: MessageExt, level: int
+    ) -> bool:
+        assert self._send_back is not None, "broadcasting sends nothing back"
+        try:
+            await self._send_back(message, level)
+        except CometMQError as error:
+            log.warning(
+                "a message could not be sent back, it stays here",
+                group=self._group,
+                msg_id=message.msg_id,
+                reason=str(error),
+            )
+            return False
+        self._finish(process_queue, (message.queue_offset,))
+        return True
+
+    async def _give_up_expired(self) -> None:
+        limit = time.monotonic() - self._consume_timeout_s
+        for job in self.runner.running():
+            if job.begun_at is None or job.begun_at > limit or job.process_queue.dropped:
+                continue
+            for message in job.messages:
+                if message.queue_offset in job.process_queue:
+                    log.warning(
+                        "a listener takes too long, its message is sent back",
+                        group=self._group,
+                        msg_id=message.msg_id,
+                        consume_timeout_s=self._consume_timeout_s,
+                    )
+                    await self._sent_back(job.process_queue, message, EXPIRED_DELAY_LEVEL)
+
+    async def _retry_later(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        await asyncio.sleep(self._local_retry_s)
+        if not process_queue.dropped:
+            self.submit(process_queue, messages)

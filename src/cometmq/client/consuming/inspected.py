@@ -1,0 +1,25 @@
+"""What a listener said, in the shape in which brokers ask for it."""
+
+from __future__ import annotations
+
+from cometmq.client.consuming.listening import ConsumeJob
+from cometmq.model.results import ConsumeResult
+from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult
+
+
+def direct_result(job: ConsumeJob, *, orderly: bool) -> ConsumeMessageDirectlyResult:
+    """What a listener said of a message that was handed to it directly."""
+    remark = None
+    if job.failure is not None:
+        result, remark = "CR_THROW_EXCEPTION", f"{type(job.failure).__name__}: {job.failure}"
+    elif not job.answered:
+        result = "CR_RETURN_NULL"
+    else:
+        result = "CR_SUCCESS" if job.result is ConsumeResult.SUCCESS else "CR_LATER"
+    return ConsumeMessageDirectlyResult(
+        consume_result=result,
+        order=orderly,
+        auto_commit=True,
+        spent_time_mills=round(job.seconds * 1000),
+        remark=remark,
+    )

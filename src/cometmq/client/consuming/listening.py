@@ -1,0 +1,422 @@
+"""Calling the listener: functions in threads, coroutines in tasks, both in bounded number.
+
+Java: the consume executor of ConsumeMessageConcurrentlyService. Python threads cost more to wake
+than most listeners take to run, so what was pulled is handed over as a whole and results come back
+as a whole: one wake-up each way for many messages. A listener that waits (for a database, say) gets
+more threads, up to `concurrency`, as soon as it shows that it is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, cast
+
+import structlog
+
+from cometmq.client.consuming.consume_hooks import ConsumeHooks
+from cometmq.client.hooks import ConsumeContext
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+from cometmq.model.results import ConsumeReport, ConsumeResult
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+# Gets the messages; returns, or awaits, what became of them. Anything else than a ConsumeResult or
+# ConsumeReport, and an exception too, counts as RECONSUME_LATER, as in Java.
+Verdict = ConsumeResult | ConsumeReport
+Listener = Callable[[list[MessageExt]], Verdict | Awaitable[Verdict]]
+FunctionListener = Callable[[list[MessageExt]], Verdict]
+CoroutineListener = Callable[[list[MessageExt]], Awaitable[Verdict]]
+
+# A listener that takes longer than this is given a thread for each waiting job at once.
+_SLOW_S: Final = 0.0002
+# How often it is looked whether the running listeners hold up the waiting jobs.
+_LOOK_S: Final = 0.002
+# A coroutine listener that never waits hands the loop back after so many jobs.
+_JOBS_PER_TURN: Final = 64
+
+
+_UNSAID: Final = object()
+
+
+class ConsumeJob:
+    """Messages of one queue that go to the listener in one call, and what it said.
+
+    `begun_at` is None (else seconds of the monotonic clock) when the listener did not get them,
+    because the queue was not consumable by then; `seconds` is how long it took. `outcome` is what it
+    returned or raised, unless that was just the `result`.
+    """
+
+    __slots__ = ("begun_at", "messages", "outcome", "process_queue", "result", "seconds")
+
+    def __init__(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        self.process_queue = process_queue
+        self.messages = messages
+        self.result = ConsumeResult.RECONSUME_LATER
+        self.outcome: object = _UNSAID
+        self.begun_at: float | None = None
+        self.seconds = 0.0
+
+    @property
+    def answered(self) -> bool:
+        """Whether the listener returned something of a meaning."""
+        return self.outcome is _UNSAID or isinstance(self.outcome, ConsumeReport)
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self.outcome if isinstance(self.outcome, BaseException) else None
+
+    @property
+    def plain_success(self) -> bool:
+        """Whether all messages are done with, and nothing else was said."""
+        return self.result is ConsumeResult.SUCCESS and self.outcome is _UNSAID
+
+    @property
+    def report(self) -> ConsumeReport | None:
+        return self.outcome if isinstance(self.outcome, ConsumeReport) else None
+
+
+class ListenerRunner(Protocol):
+    """Runs jobs and reports them in lists, on the loop."""
+
+    concurrency: int
+
+    def submit(self, jobs: Sequence[ConsumeJob]) -> None: ...
+
+    def running(self) -> list[ConsumeJob]:
+        """The jobs whose listeners run at this moment."""
+
+    async def close(self, timeout_s: float) -> None:
+        """Drop what has not begun, and wait for what has, at most `timeout_s`."""
+
+
+OnDone = Callable[[list[ConsumeJob]], None]
+
+
+def takes_await(listener: object) -> bool:
+    """Whether calling it gives something to await: a coroutine function, or an object with one."""
+    call = getattr(listener, "__call__", None)  # noqa: B004 - its kind is asked, not its presence
+    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
+
+
+def listener_runner(
+    listener: Listener,
+    concurrency: int,
+    name: str,
+    on_done: OnDone,
+    hooks: ConsumeHooks | None = None,
+) -> ListenerRunner:
+    """The runner for a function, or for a coroutine function (also an object with such a call);
+    `hooks` are called around it."""
+    if takes_await(listener):
+        return TaskRunner(cast("CoroutineListener", listener), concurrency, name, on_done, hooks)
+    return ThreadRunner(cast("FunctionListener", listener), concurrency, name, on_done, hooks)
+
+
+def _prepare(job: ConsumeJob) -> list[MessageExt]:
+    """The list for the listener, its own copy: what the listener does to it concerns nobody else."""
+    started_ms = str(time.time_ns() // 1_000_000)
+    for message in job.messages:
+        message.properties[p.CONSUME_START_TIMESTAMP] = started_ms
+    return list(job.messages)
+
+
+def _before(hooks: ConsumeHooks | None, job: ConsumeJob) -> ConsumeContext | None:
+    return hooks.before(job.process_queue.queue, job.messages) if hooks else None
+
+
+def _after(hooks: ConsumeHooks | None, context: ConsumeContext | None, job: ConsumeJob) -> None:
+    if hooks is not None and context is not None and job.begun_at is not None:
+        hooks.after(context, job, time.monotonic() - job.begun_at)
+
+
+def _judge(job: ConsumeJob, returned: object) -> None:
+    if isinstance(returned, ConsumeResult):
+        job.result = returned
+        return
+    job.outcome = returned
+    if isinstance(returned, ConsumeReport):
+        job.result = returned.result
+        return
+    log.warning(
+        "the listener returned no ConsumeResult, the messages will be consumed again",
+        queue=str(job.process_queue.queue),
+        offset=job.messages[0].queue_offset,
+        returned=repr(returned)[:100],
+    )
+
+
+def _blame(job: ConsumeJob, error: BaseException) -> None:
+    job.outcome = error
+    log.warning(
+        "the listener failed, the messages will be consumed again",
+        queue=str(job.process_queue.queue),
+        offset=job.messages[0].queue_offset,
+        exc_info=error,
+    )
+
+
+class ThreadRunner:
+    """Threads of its own, started as needed, daemons: a listener that never returns must not keep
+    the interpreter alive.
+
+    `_jobs` and `_idle` are shared with the threads; deque operations are atomic. A thread enters
+    `_idle` before it sleeps and looks once more for jobs; whoever takes an entry out of `_idle`
+    either is that thread or owes it a token in `_tokens`.
+    """
+
+    def __init__(
+        self,
+        listener: FunctionListener,
+        concurrency: int,
+        name: str,
+        on_done: OnDone,
+        hooks: ConsumeHooks | None = None,
+    ) -> None:
+        self.concurrency = concurrency
+        self._hooks = hooks
+        self._listener = listener
+        self._name = name
+        self._on_done = on_done
+        self._loop = asyncio.get_running_loop()
+        self._jobs: deque[ConsumeJob] = deque()
+        self._running: dict[int, ConsumeJob] = {}  # by the thread's identifier
+        self._done: deque[ConsumeJob] = deque()
+        self._done_told = False
+        self._done_count = 0
+        self._idle: deque[None] = deque()
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._threads = 0
+        self._typical_s = 0.0
+        self._look: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._ended: asyncio.Future[None] | None = None
+
+    # On the loop
+
+    def submit(self, jobs: Sequence[ConsumeJob]) -> None:
+        self._jobs.extend(jobs)
+        if self._typical_s > _SLOW_S:
+            self._wake(len(jobs))
+        elif len(self._idle) == self._threads:
+            self._wake(1)
+        if self._look is None:
+            self._look = self._loop.call_later(_LOOK_S, self._look_after, self._done_count)
+
+    def running(self) -> list[ConsumeJob]:
+        return list(self._running.copy().values())
+
+    async def close(self, timeout_s: float) -> None:
+        self._closing = True
+        self._jobs.clear()
+        if self._look is not None:
+            self._look.cancel()
+        if self._threads:
+            self._ended = self._loop.create_future()
+            for _ in range(self._threads):
+                self._tokens.put(None)
+            await asyncio.wait((self._ended,), timeout=timeout_s)
+            if not self._ended.done():
+                log.warning("listeners still run, their messages will come again", name=self._name)
+        self._drain()
+
+    def _wake(self, count: int) -> None:
+        for _ in range(count):
+            try:
+                self._idle.pop()
+            except IndexError:
+                if self._threads >= self.concurrency:
+                    return
+                self._threads += 1
+                threading.Thread(
+                    target=self._work, name=f"{self._name}-{self._threads}", daemon=True
+                ).start()
+            else:
+                self._tokens.put(None)
+
+    def _look_after(self, done_before: int) -> None:
+        """Jobs wait and none was finished meanwhile: the listeners wait for something, so more of
+        them may run."""
+        self._look = None
+        if not self._jobs:
+            return
+        if self._done_count == done_before and not self._done:
+            self._wake(min(len(self._jobs), max(1, self._threads)))
+        self._look = self._loop.call_later(_LOOK_S, self._look_after, self._done_count)
+
+    def _drain(self) -> None:
+        # Cleared before the deque is emptied: a thread that appends later tells again.
+        self._done_told = False
+        jobs = []
+        done = self._done
+        while done:
+            jobs.append(done.popleft())
+        self._done_count += len(jobs)
+        if jobs:
+            self._on_done(jobs)
+
+    def _thread_ended(self) -> None:
+        self._threads -= 1
+        if self._threads == 0 and self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    # In the threads
+
+    def _work(self) -> None:
+        ident = threading.get_ident()
+        while not self._closing:
+            try:
+                job = self._jobs.popleft()
+            except IndexError:
+                self._sleep()
+                continue
+            if job.process_queue.consumable:  # else another member gets the messages
+                self._run(job, ident)
+            self._report(job)
+            if self._threads > self.concurrency:
+                break
+        self._tell(self._thread_ended)
+
+    def _sleep(self) -> None:
+        self._idle.append(None)
+        if self._jobs or self._closing:
+            try:
+                self._idle.pop()
+            except IndexError:
+                pass  # woken at the same moment: the token is there or on its way
+            else:
+                return
+        self._tokens.get()
+
+    def _run(self, job: ConsumeJob, ident: int) -> None:
+        started = job.begun_at = time.monotonic()
+        self._running[ident] = job
+        context = _before(self._hooks, job)
+        try:
+            _judge(job, self._listener(_prepare(job)))
+        except BaseException as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
+            # SystemExit too: it would end this thread, and nobody would hear of the messages.
+            _blame(job, error)
+        finally:
+            del self._running[ident]
+        taken = job.seconds = time.monotonic() - started
+        # Follows the typical duration by at most a factor of two: one listener that lost the
+        # interpreter lock to another thread says nothing about the others.
+        typical = max(self._typical_s, 1e-6)
+        self._typical_s = min(max(taken, typical / 2), typical * 2)
+        _after(self._hooks, context, job)
+
+    def _report(self, job: ConsumeJob) -> None:
+        self._done.append(job)
+        if not self._done_told:
+            self._done_told = True
+            self._tell(self._drain)
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            log.debug("the loop is closed, a listener's result is lost", name=self._name)
+
+
+class TaskRunner:
+    """Tasks that end when no job is left; each begins another one before it waits."""
+
+    def __init__(
+        self,
+        listener: CoroutineListener,
+        concurrency: int,
+        name: str,
+        on_done: OnDone,
+        hooks: ConsumeHooks | None = None,
+    ) -> None:
+        self.concurrency = concurrency
+        self._hooks = hooks
+        self._listener = listener
+        self._name = name
+        self._on_done = on_done
+        self._owner = TaskOwner(name)
+        self._jobs: deque[ConsumeJob] = deque()
+        self._done: list[ConsumeJob] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Tasks that will look for a job once more. One that has found none counts no longer, though
+        # it leaves `_tasks` only in a later turn: what is submitted until then needs another.
+        self._looking = 0
+        self._running: dict[asyncio.Task[None] | None, ConsumeJob] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, jobs: Sequence[ConsumeJob]) -> None:
+        self._jobs.extend(jobs)
+        self._begin_another()
+
+    def running(self) -> list[ConsumeJob]:
+        return list(self._running.values())
+
+    async def close(self, timeout_s: float) -> None:
+        self._jobs.clear()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+            if late:
+                log.warning("listeners still run and are cancelled", name=self._name)
+        await self._owner.close()
+        self._drain()
+
+    def _begin_another(self) -> None:
+        if self._jobs and self._looking < self.concurrency:
+            self._looking += 1
+            task = self._owner.spawn(self._work(), "listener")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self) -> None:
+        count = 0
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        try:
+            while self._jobs and self._looking <= self.concurrency:
+                job = self._jobs.popleft()
+                self._begin_another()
+                if job.process_queue.consumable:  # else another member gets the messages
+                    await self._run(job, task)
+                self._report(job)
+                count += 1
+                if count % _JOBS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._looking -= 1
+
+    async def _run(self, job: ConsumeJob, task: asyncio.Task[None] | None) -> None:
+        started = job.begun_at = time.monotonic()
+        self._running[task] = job
+        context = _before(self._hooks, job)
+        try:
+            _judge(job, await self._listener(_prepare(job)))
+        except KeyboardInterrupt:
+            raise  # meant for whoever runs the loop
+        except BaseException as error:
+            # SystemExit would end the loop of all clients, and a cancellation that nobody asked this
+            # task for (of something that the listener awaits) leave the messages unaccounted for.
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            _blame(job, error)
+        finally:
+            del self._running[task]
+            job.seconds = time.monotonic() - started
+        _after(self._hooks, context, job)
+
+    def _report(self, job: ConsumeJob) -> None:
+        if not self._done:
+            self._loop.call_soon(self._drain)
+        self._done.append(job)
+
+    def _drain(self) -> None:
+        jobs, self._done = self._done, []
+        if jobs:
+            self._on_done(jobs)

@@ -1,0 +1,338 @@
+"""The asyncio consumer that is asked for messages (Java: DefaultLitePullConsumer)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.consumer_options import GroupOptions
+from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
+from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
+from cometmq.client.instance import ClientInstance
+from cometmq.client.limits import check_flag, check_queue, check_range
+from cometmq.client.membership.subscribing import message_selector
+from cometmq.client.options import choice, takes
+from cometmq.client.pulling.process_queue import FlowLimits
+from cometmq.client.pulling.puller import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
+from cometmq.client.tracing.dispatcher import TraceDispatcher
+from cometmq.client.tracing.hooks import ConsumeTrace
+from cometmq.client.tracing.traced_client import TracedClient
+from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.message import MessageExt
+from cometmq.model.names import check_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import (
+    DamageCounts,
+    DamagedMessage,
+    MessageModel,
+    PullResult,
+)
+from cometmq.model.subscription import MessageSelector
+
+POLL_TIMEOUT_MS: Final = 5000
+AUTO_COMMIT_INTERVAL_MS: Final = 5000
+
+
+@dataclass(repr=False, kw_only=True)
+class LitePullConsumerOptions(GroupOptions):
+    """What a lite pull consumer takes; see LitePullConsumer."""
+
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS
+    poll_timeout_ms: int = POLL_TIMEOUT_MS
+    pull_batch_size: int = 10
+    pull_threshold_for_all: int = 10_000
+    on_damaged: DamagedMessage = DamagedMessage.SKIP
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Java refuses an autoCommitIntervalMillis below 1000.
+        check_range("auto_commit_interval_ms", self.auto_commit_interval_ms, 1000, 24 * 3600 * 1000)
+        check_range("poll_timeout_ms", self.poll_timeout_ms, 0, 24 * 3600 * 1000)
+        check_range("pull_batch_size", self.pull_batch_size, 1, 1024)
+        check_range("pull_threshold_for_all", self.pull_threshold_for_all, 1, 6_553_500)
+        check_flag("auto_commit", self.auto_commit)
+        self.on_damaged = choice("on_damaged", self.on_damaged, DamagedMessage)
+        if self.on_damaged is DamagedMessage.DEAD_LETTER:
+            raise IllegalArgumentError(
+                "on_damaged is DamagedMessage.DEAD_LETTER: a lite pull consumer has no dead letters; "
+                "choose SKIP, or STOP and take the bytes from the DamagedMessageError"
+            )
+
+
+class LitePullConsumer(TracedClient):
+    """Gives out messages when it is asked for them, from queues that it pulls ahead.
+
+        consumer = LitePullConsumer("billing", namesrv="127.0.0.1:9876")
+        consumer.subscribe("orders")
+        async with consumer:
+            while True:
+                for message in await consumer.poll(): ...
+
+    After `subscribe` the queues of the topics are shared with the rest of the group; after `assign`
+    this consumer has exactly the queues named, whatever others do. Either is used, not both.
+
+    With `auto_commit`, what a poll returned counts as consumed at the next poll, and offsets are
+    stored every `auto_commit_interval_ms`: what was returned last comes again after a crash, and
+    after a close without another poll or `commit`. Without it only `commit` counts.
+
+    At most `pull_threshold_for_queue` messages of a queue and `pull_threshold_for_all` of all queues
+    (and one answer more) wait to be polled.
+
+    A damaged message (see DamagedMessage) is logged as an error, counted in `damage_counts`, and left
+    out. With `on_damaged` STOP its queue stops there: the poll that would bring it raises
+    DamagedMessageError, once, the other queues go on, and `seek` behind it (or to it) lets the queue
+    go on. The other options are those of PushConsumer.
+    """
+
+    _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
+    _trace_kind = "CONSUME"
+
+    @takes(LitePullConsumerOptions)
+    def __init__(self, options: LitePullConsumerOptions) -> None:
+        super().__init__(options)
+        self._on_damaged = options.on_damaged
+        # The offset file of a broadcasting consumer is found again by its client id.
+        self._unique_client_id = options.message_model is MessageModel.CLUSTERING
+        flow = FlowLimits(
+            options.pull_threshold_for_queue,
+            options.pull_threshold_size_for_queue_bytes,
+            options.consume_max_span,
+        )
+        self._options = LitePullOptions(
+            message_model=options.message_model,
+            offset_directory=options.offset_directory,
+            consume_from=options.consume_from,
+            consume_timestamp_ms=options.timestamp_ms,
+            auto_commit=options.auto_commit,
+            auto_commit_interval_s=options.auto_commit_interval_ms / 1000,
+            allocation=options.allocation,
+            pull=PullOptions(options.pull_batch_size, flow=flow, lite=True),
+            pull_threshold_for_all=options.pull_threshold_for_all,
+            on_damaged=options.on_damaged,
+            namespace=self._namespace,
+            hooks=self._hooks,
+        )
+        self._admit = Admission(self._hooks, self.group, self._namespace)
+        self._consume_hooks = ConsumeHooks(self._hooks, self.group, self._namespace, math.inf)
+        self._poll_timeout_ms = options.poll_timeout_ms
+        self._subscriptions: dict[str, MessageSelector] = {}
+        self._wanted: list[MessageQueue] | None = None
+        self._member: LitePullMember | None = None
+
+    # Which queues
+
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
+        """Share the queues of `topic` with the group; for the selection see PushConsumer.
+
+        Raises ClientStateError after `assign`.
+        """
+        if self._wanted is not None:
+            raise ClientStateError(f"{self._name()} has assigned queues; it cannot subscribe too")
+        selector = message_selector(topic, tags, sql, predicate)
+        topic = self._namespace.wrap(topic)
+        if not self._unstarted:
+            self._running_member().membership.subscribe(topic, selector)
+        self._subscriptions[topic] = selector
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription to `topic`; without one, nothing happens."""
+        topic = self._namespace.wrap(topic)
+        if not self._unstarted:
+            self._running_member().membership.unsubscribe(topic)
+        self._subscriptions.pop(topic, None)
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Consume exactly these queues; replaces an earlier assignment, and what is in both goes on.
+
+        Raises ClientStateError after `subscribe`, and in a consumer that was started without queues.
+        """
+        if self._subscriptions:
+            raise ClientStateError(
+                f"{self._name()} has subscriptions; it cannot be assigned queues"
+            )
+        wanted = sorted(self._wrapped(queues))
+        if not wanted:
+            raise IllegalArgumentError("no queue is given to assign")
+        for queue in wanted:
+            check_topic(queue.topic)
+        if not self._unstarted:
+            self._running_member().assign(wanted)
+        self._wanted = wanted
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues of this consumer at present."""
+        return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of `topic` that may be read. Raises RouteNotFoundError, RemotingError."""
+        check_topic(topic)
+        topic = self._namespace.wrap(topic)
+        routes = self._running().routes
+        await routes.refresh(topic)
+        route = routes.route(topic)
+        queues = route.subscribe_queues(topic) if route is not None else []
+        return [self._namespace.unwrap_queue(queue) for queue in queues]
+
+    # Messages
+
+    def damage_counts(self) -> DamageCounts:
+        """What was done with damaged messages since the start, and which queues are stopped."""
+        return self._running_member().damage_counts()
+
+    async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
+        """The next messages of one queue, at most `pull_batch_size`; empty when none came in time
+        (default: the consumer's `poll_timeout_ms`).
+
+        Raises DamagedMessageError with `on_damaged` STOP.
+        """
+        if timeout_ms is None:
+            timeout_ms = self._poll_timeout_ms
+        check_range("timeout_ms", timeout_ms, 0, 24 * 3600 * 1000)
+        messages = await self._running_member().poll(timeout_ms / 1000)
+        if messages and self._consume_hooks:
+            first = messages[0]
+            self._consume_hooks.polled(
+                MessageQueue(first.topic, first.broker_name, first.queue_id), messages
+            )
+        return messages
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_messages: int = 32,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        predicate: str | None = None,
+        suspend_ms: int = 0,
+    ) -> PullResult:
+        """Read a queue at `offset` without regard to assignments and positions (Java:
+        DefaultMQPullConsumer). The broker waits up to `suspend_ms` for a first message.
+
+        Raises RemotingError, RemoteError, RouteNotFoundError; with `on_damaged` STOP
+        DamagedMessageError where the message at `offset` is damaged.
+        """
+        check_range("max_messages", max_messages, 1, 1024)
+        check_range("suspend_ms", suspend_ms, 0, SUSPEND_LITE_MS)
+        check_range("offset", offset, 0, 2**63 - 1)
+        check_queue(queue)
+        selector = message_selector(queue.topic, tags, sql, predicate)
+        queue = self._namespace.wrap_queue(queue)
+        pulled = await pull_once(
+            self._running(),
+            self._group,
+            queue,
+            offset,
+            max_messages,
+            build_subscription(queue.topic, *selector),
+            suspend_ms,
+            PULL_TIMEOUT_S,
+            self._on_damaged,
+        )
+        return replace(pulled, messages=self._admit(queue, pulled.messages))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull nothing more of these queues until `resume`; what waits is still polled."""
+        self._running_member().pause(self._wrapped(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """End the `pause` of these queues."""
+        self._running_member().resume(self._wrapped(queues))
+
+    def paused_queues(self) -> list[MessageQueue]:
+        """The queues of which `pause` is in force."""
+        return sorted(map(self._namespace.unwrap_queue, self._running_member().paused()))
+
+    # Positions and offsets
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Have the next poll of the queue begin at `offset`.
+
+        Raises ClientStateError for a queue that is not assigned, IllegalArgumentError for an offset
+        outside of what the queue holds.
+        """
+        check_range("offset", offset, 0, 2**63 - 1)
+        await self._running_member().seek(self._wrap(queue), offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message that the broker still has."""
+        await self._running_member().seek_to(self._wrap(queue), end=False)
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the newest message."""
+        await self._running_member().seek_to(self._wrap(queue), end=True)
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset whose message was stored at or after `timestamp_ms`."""
+        check_range("timestamp_ms", timestamp_ms, 0, 2**63 - 1)
+        return await self._running_member().offset_for_timestamp(self._wrap(queue), timestamp_ms)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The lowest offset whose message the broker still has."""
+        return await self._running_member().min_offset(self._wrap(queue))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will get."""
+        return await self._running_member().max_offset(self._wrap(queue))
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's committed offset, None when there is none."""
+        return await self._running_member().committed(self._wrap(queue))
+
+    async def commit(
+        self, offsets: Mapping[MessageQueue, int] | None = None, *, wait: bool = True
+    ) -> None:
+        """Store the offsets after what polls returned, or those given, for assigned queues.
+
+        Without `wait` they are only sent; a failure is logged and mended by the next commit.
+        """
+        if offsets is not None:
+            if not isinstance(offsets, Mapping):
+                raise IllegalArgumentError(
+                    f"the offsets {offsets!r:.80} are a {type(offsets).__name__}; pass a dict from "
+                    "MessageQueue to offset"
+                )
+            for offset in offsets.values():
+                check_range("offset", offset, 0, 2**63 - 1)
+            offsets = {self._wrap(queue): at for queue, at in offsets.items()}
+        await self._running_member().commit(offsets, wait=wait)
+
+    # Inside
+
+    def _wrapped(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        if isinstance(queues, MessageQueue) or not isinstance(queues, Iterable):
+            raise IllegalArgumentError(
+                f"the queues {queues!r:.80} are a {type(queues).__name__}; pass a list of "
+                "MessageQueues"
+            )
+        return {self._wrap(queue) for queue in queues}
+
+    def _wrap(self, queue: MessageQueue) -> MessageQueue:
+        check_queue(queue)
+        return self._namespace.wrap_queue(queue)
+
+    def _running_member(self) -> LitePullMember:
+        self._running()
+        assert self._member is not None, "set by start"
+        return self._member
+
+    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
+        return ConsumeTrace(dispatcher)
+
+    async def _open(self, instance: ClientInstance) -> None:
+        self._member = LitePullMember(
+            instance, self._group, self._subscriptions, self._wanted, self._options
+        )
+        await self._member.start()
+
+    async def _shut(self, _instance: ClientInstance) -> None:
+        assert self._member is not None, "set by start"
+        await self._member.close()

@@ -1,0 +1,356 @@
+"""A group's member that is asked for messages (Java: DefaultLitePullConsumerImpl, AssignedMessageQueue)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.instance import ClientInstance
+from cometmq.client.membership.membership import MemberOptions, Membership
+from cometmq.client.pulling.damage import DamageControl
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.pulling.puller import QueuePuller, damaged_error
+from cometmq.client.pulling.received import DamagedRecord
+from cometmq.errors import (
+    ClientStateError,
+    CometMQError,
+    DamagedMessageError,
+    IllegalArgumentError,
+)
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import (
+    DamageCounts,
+)
+from cometmq.model.subscription import MessageSelector
+from cometmq.protocol.consumer_bodies import ConsumerRunningInfo
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+BEGIN_RETRY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullOptions(MemberOptions):
+    """See LitePullConsumer for the meaning of each."""
+
+    auto_commit: bool = True
+    auto_commit_interval_s: float = 5.0
+    pull_threshold_for_all: int = 10_000
+
+
+@dataclass(slots=True)
+class _Assignment:
+    """`position` is the offset after what polls returned, None before the queue was begun."""
+
+    process_queue: ProcessQueue
+    task: asyncio.Task[None]
+    position: int | None
+
+
+class LitePullMember:
+    """Keeps its queues pulled ahead of the polls. For the loop of its instance.
+
+    With `assigned` queues it consumes those and knows of no other member; else it shares the queues
+    of its `subscriptions` with the rest of the group.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        subscriptions: Mapping[str, MessageSelector],
+        assigned: Collection[MessageQueue] | None,
+        options: LitePullOptions,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._options = options
+        self._wanted = set(assigned or ())
+        self._owner = TaskOwner(f"lite-pull-{group}")
+        self.membership = Membership(
+            instance,
+            group,
+            self,
+            options,
+            self._owner,
+            consume_type="CONSUME_ACTIVELY",
+            begin_assigned=self._begin_wanted if assigned is not None else None,
+        )
+        self._offsets = self.membership.offsets
+        self._assignments: dict[MessageQueue, _Assignment] = {}
+        self._gates: dict[MessageQueue, asyncio.Event] = {}
+        self._ready: deque[tuple[ProcessQueue, list[MessageExt]]] = deque()
+        self._ready_count = 0
+        # What polls have to tell of queues that were stopped.
+        self._stops: dict[ProcessQueue, DamagedMessageError] = {}
+        self._damage = DamageControl(options.on_damaged, group, namespace=options.namespace)
+        self._arrived = asyncio.Event()
+        visible_group = options.namespace.unwrap(group)
+        self._admit = Admission(options.hooks, visible_group, options.namespace)
+        for topic, selector in subscriptions.items():
+            self.membership.set_subscription(topic, selector)
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group; a cluster that cannot be reached yet is joined in the background.
+
+        Raises AccessDeniedError when a broker does not let this client in.
+        """
+        topics = {subscription.topic for subscription in self.membership.subscriptions()}
+        await self.membership.start(
+            topics | {queue.topic for queue in self._wanted},
+            self._options.auto_commit_interval_s,
+            self.close,
+        )
+
+    async def close(self) -> None:
+        """Stop pulling, store the offsets that are committed, leave the group."""
+        await self._owner.close()
+        await self.membership.finish(
+            self._offsets.persist(list(self._assignments)), "offsets not committed in time"
+        )
+        for assignment in self._assignments.values():
+            assignment.process_queue.dropped = True
+        self._assignments.clear()
+        self._arrived.set()
+        await self.membership.leave()
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Consume these queues and no others from now on; those kept go on where they are."""
+        self._wanted = set(queues)
+        self._begin_wanted()
+
+    def _begin_wanted(self) -> None:
+        for queue in [queue for queue in self._assignments if queue not in self._wanted]:
+            self._drop(queue)
+        for queue in sorted(self._wanted - self._assignments.keys()):
+            self._begin(queue, None)
+
+    # Polling
+
+    async def poll(self, timeout_s: float) -> list[MessageExt]:
+        """The next messages of some queue; empty when none came in time."""
+        if self._options.auto_commit:
+            self._take_over_positions(self._assignments)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    messages = self._next()
+                    if messages:
+                        return messages
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            return self._next()
+
+    def _next(self) -> list[MessageExt]:
+        while self._ready:
+            process_queue, messages = self._ready.popleft()
+            self._ready_count -= len(messages)
+            error = None if messages else self._stops.pop(process_queue, None)
+            if process_queue.dropped:
+                continue
+            if error is not None:
+                raise error
+            below = process_queue.remove([message.queue_offset for message in messages])
+            self._assignments[process_queue.queue].position = below
+            return messages
+        return []
+
+    def damage_counts(self) -> DamageCounts:
+        return self._damage.counts()
+
+    # Positions
+
+    def assigned(self) -> Collection[MessageQueue]:
+        return self._assignments.keys()
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset`, which must lie within what the queue holds."""
+        self._need(queue)
+        low, high = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
+        if not low <= offset <= high:
+            raise IllegalArgumentError(
+                f"the offset {offset} is none of {queue}, which holds {low} to {high}"
+            )
+        self._go_to(self._need(queue), offset)
+
+    async def seek_to(self, queue: MessageQueue, *, end: bool) -> None:
+        self._need(queue)
+        offset = await (self.max_offset(queue) if end else self.min_offset(queue))
+        self._go_to(self._need(queue), offset)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        return await self._instance.brokers.min_offset(await self._address(queue), queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        return await self._instance.brokers.max_offset(await self._address(queue), queue)
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        address = await self._address(queue)
+        return await self._instance.brokers.search_offset(address, queue, timestamp_ms)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        known = self._offsets.get(queue)
+        if known is not None and queue in self._assignments:
+            return known
+        if not self._options.clustering:
+            return known
+        address = await self._address(queue)
+        return await self._instance.brokers.query_consumer_offset(address, self._group, queue)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None, *, wait: bool) -> None:
+        """Store what polls returned, or the given offsets."""
+        if offsets is None:
+            queues = list(self._assignments)
+            self._take_over_positions(queues)
+        else:
+            queues = list(offsets)
+            for queue in queues:
+                self._need(queue)
+            for queue, offset in offsets.items():
+                self._offsets.update(queue, offset, increase_only=False)
+        await (self._offsets.persist(queues) if wait else self._offsets.persist_oneway(queues))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in queues:
+            self._gate(queue).clear()
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in queues:
+            self._gate(queue).set()
+
+    def paused(self) -> set[MessageQueue]:
+        return {queue for queue, gate in self._gates.items() if not gate.is_set()}
+
+    # What the rebalancer changes
+
+    async def take(self, queue: MessageQueue) -> None:
+        self._offsets.remove(queue)
+        self._begin(queue, await self.membership.first_offset(queue))
+
+    async def give_up(self, queue: MessageQueue) -> None:
+        self._drop(queue)
+        await self._offsets.persist([queue])
+        self._offsets.remove(queue)
+
+    # What brokers ask
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """See InspectedMember."""
+        queues = [queue for queue in offsets if queue in self._assignments]
+        for queue in queues:
+            self._go_to(queue, offsets[queue])
+            self._offsets.update(queue, offsets[queue], increase_only=False)
+        await self._offsets.persist(queues)
+
+    def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        return self.membership.known_offsets(topic)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        queues = [assignment.process_queue for assignment in self._assignments.values()]
+        return self.membership.running_info(queues, self._damage.properties())
+
+    async def consume_directly(self, _message: MessageExt) -> None:
+        """Nobody listens here."""
+
+    # Inside
+
+    async def _address(self, queue: MessageQueue) -> str:
+        if self._instance.routes.master_address(queue.broker_name) is None:
+            await self._instance.routes.refresh(queue.topic)
+        return self._instance.need_master(queue.broker_name, queue.topic)
+
+    def _begin(self, queue: MessageQueue, offset: int | None) -> None:
+        process_queue = ProcessQueue(queue)
+        task = self._owner.spawn(self._pull(process_queue, offset), f"pull-{queue}")
+        self._assignments[queue] = _Assignment(process_queue, task, offset)
+
+    async def _pull(self, process_queue: ProcessQueue, offset: int | None) -> None:
+        queue = process_queue.queue
+        while offset is None:
+            try:
+                offset = await self.membership.first_offset(queue)
+            except CometMQError as error:
+                log.info("a queue cannot be begun yet", queue=str(queue), reason=str(error))
+                self._instance.routes.refresh_soon(queue.topic)
+                await asyncio.sleep(BEGIN_RETRY_S)
+        self._assignments[queue].position = offset
+        puller = QueuePuller(
+            self._instance,
+            self._group,
+            process_queue,
+            offset,
+            options=self._options.pull,
+            offsets=self._offsets,
+            subscription=self.membership.subscription,
+            deliver=self._deliver,
+            on_offset_moved=self._offset_moved,
+            gate=self._gate(queue),
+            overfull=self._overfull,
+            admit=self._admit,
+            damage=self._damage,
+            on_stopped=self._on_stopped,
+        )
+        await puller.run()
+
+    def _overfull(self) -> bool:
+        return self._ready_count > self._options.pull_threshold_for_all
+
+    def _deliver(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        self._ready.append((process_queue, messages))
+        self._ready_count += len(messages)
+        self._arrived.set()
+
+    def _on_stopped(self, process_queue: ProcessQueue, damaged: DamagedRecord) -> None:
+        self._stops[process_queue] = damaged_error(damaged)
+        self._deliver(process_queue, [])
+
+    def _gate(self, queue: MessageQueue) -> asyncio.Event:
+        gate = self._gates.get(queue)
+        if gate is None:
+            gate = self._gates[queue] = asyncio.Event()
+            gate.set()
+        return gate
+
+    def _need(self, queue: MessageQueue) -> MessageQueue:
+        if queue not in self._assignments:
+            raise ClientStateError(
+                f"{queue} is not assigned to this consumer of group {self._group}"
+                + ("" if self.membership.manual else "; another member may have it")
+            )
+        return queue
+
+    def _go_to(self, queue: MessageQueue, offset: int) -> None:
+        self._drop(queue)
+        self._begin(queue, offset)
+
+    def _offset_moved(self, queue: MessageQueue, next_offset: int) -> None:
+        """Called by the queue's own puller, which ends when it sees its queue dropped."""
+        if queue in self._assignments:
+            self._go_to(queue, next_offset)
+
+    def _drop(self, queue: MessageQueue) -> None:
+        assignment = self._assignments.pop(queue)
+        assignment.process_queue.dropped = True
+        if assignment.task is not asyncio.current_task():
+            assignment.task.cancel()
+        self._stops.pop(assignment.process_queue, None)
+        kept = [entry for entry in self._ready if not entry[0].dropped]
+        self._ready = deque(kept)
+        self._ready_count = sum(len(messages) for _, messages in kept)
+
+    def _take_over_positions(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in queues:
+            position = self._assignments[queue].position
+            if position is not None:
+                self._offsets.update(queue, position, increase_only=False)

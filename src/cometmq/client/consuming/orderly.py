@@ -1,0 +1,219 @@
+"""Consuming each queue in order, one listener at a time (Java: ConsumeMessageOrderlyService)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import structlog
+
+from cometmq.client.consuming.consume_hooks import ConsumeHooks
+from cometmq.client.consuming.consume_stats import ConsumeStats
+from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
+from cometmq.client.membership.offset_store import OffsetStore
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.errors import CometMQError
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeResult
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+SUSPEND_MS: Final = 1000
+SUSPEND_MIN_MS: Final = 10
+SUSPEND_MAX_MS: Final = 30_000
+# How often a queue whose lock is not valid at present looks whether it is again.
+LOCK_LOOK_S: Final = 0.05
+UNLIMITED_RECONSUME_TIMES: Final = 2**31 - 1
+
+# Hands a message over that had all its chances; raises CometMQError when that is impossible.
+Retire = Callable[[MessageExt], Awaitable[None]]
+
+
+class OrderlyConsumption:
+    """Gives every queue a worker of its own. For the loop's thread.
+
+    A worker hands over one list of messages at a time and goes on only when the listener is done
+    with it: after SUCCESS with the next, else, after a pause, with the same one again. A message
+    that was refused more than `max_reconsume_times` times goes to `retire` (None: is left behind).
+    """
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        offsets: OffsetStore,
+        retire: Retire | None,
+        *,
+        concurrency: int,
+        batch_max_size: int,
+        max_reconsume_times: int = UNLIMITED_RECONSUME_TIMES,
+        suspend_ms: int = SUSPEND_MS,
+        stats: ConsumeStats | None = None,
+        hooks: ConsumeHooks | None = None,
+    ) -> None:
+        self._group = group
+        self._stats = stats or ConsumeStats()
+        self._offsets = offsets
+        self._retire = retire
+        self.batch_max_size = batch_max_size
+        self._max_reconsume_times = max_reconsume_times
+        self._suspend_ms = suspend_ms
+        self._owner = TaskOwner(f"consume-{group}")
+        self._workers: dict[MessageQueue, _QueueWorker] = {}
+        self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
+        self.runner: ListenerRunner = listener_runner(
+            listener, concurrency, f"listener-{group}", self._on_done, hooks
+        )
+
+    def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        queue = process_queue.queue
+        worker = self._workers.get(queue)
+        if worker is None:
+            worker = self._workers[queue] = _QueueWorker(self, process_queue)
+            worker.task = self._owner.spawn(worker.run(), f"worker-{queue}")
+        assert worker.process_queue is process_queue, "a queue is released before it is begun anew"
+        worker.add(messages)
+
+    def busy(self, queue: MessageQueue) -> bool:
+        """Whether messages of the queue may still be with the listener."""
+        return queue in self._workers
+
+    async def release(self, process_queue: ProcessQueue) -> None:
+        """Wait until the listener is done with what it has of a queue that was dropped."""
+        assert process_queue.dropped, "nothing more may be begun"
+        worker = self._workers.get(process_queue.queue)
+        if worker is not None and worker.process_queue is process_queue:
+            await worker.stop()
+            self._workers.pop(process_queue.queue, None)
+
+    async def close(self, timeout_s: float) -> None:
+        """Begin nothing more and let running listeners finish, at most `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        workers = list(self._workers.values())
+        for worker in workers:
+            worker.process_queue.dropped = True
+        stops = [self._owner.spawn(self.release(w.process_queue), "release") for w in workers]
+        if stops:
+            await asyncio.wait(stops, timeout=timeout_s)
+        await self.runner.close(max(0.0, deadline - loop.time()))
+        await self._owner.close()
+
+    async def consume(self, job: ConsumeJob) -> None:
+        """Have the listener called; returns when it is done, or was not called after all."""
+        told = self._waiting[job] = asyncio.get_running_loop().create_future()
+        try:
+            self.runner.submit([job])
+            await told
+        finally:
+            del self._waiting[job]
+
+    async def conclude(self, job: ConsumeJob) -> list[MessageExt]:
+        """Act on the listener's verdict; what remains to be consumed again comes back."""
+        succeeded = job.result is ConsumeResult.SUCCESS
+        count, topic = len(job.messages), job.process_queue.queue.topic
+        ok, failed = (count, 0) if succeeded else (0, count)
+        self._stats.consumed(topic, ok, failed, job.seconds)
+        if succeeded:
+            self._finish(job.process_queue, job.messages)
+            return []
+        done, kept = [], []
+        for message in job.messages:
+            if message.reconsume_times >= self._max_reconsume_times and await self._given_up(
+                message
+            ):
+                done.append(message)
+            else:
+                message.reconsume_times += 1
+                kept.append(message)
+        if done:
+            self._finish(job.process_queue, done)
+        return kept
+
+    def pause_s(self, job: ConsumeJob) -> float:
+        """How long the queue rests before the same messages are tried again."""
+        wanted_ms = job.report.suspend_current_queue_time_ms if job.report is not None else None
+        pause_ms = self._suspend_ms if wanted_ms is None else wanted_ms
+        return min(max(pause_ms, SUSPEND_MIN_MS), SUSPEND_MAX_MS) / 1000
+
+    async def _given_up(self, message: MessageExt) -> bool:
+        if self._retire is None:
+            log.warning("a message is given up", group=self._group, msg_id=message.msg_id)
+            return True
+        try:
+            await self._retire(message)
+        except CometMQError as error:
+            log.warning(
+                "a message that had its chances could not be retired, it is tried here again",
+                group=self._group,
+                msg_id=message.msg_id,
+                reason=str(error),
+            )
+            return False
+        return True
+
+    def _finish(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        below = process_queue.remove([message.queue_offset for message in messages])
+        # A dropped queue is still ours: it is released only after its last listener finished.
+        if below >= 0 and not process_queue.forfeited:
+            self._offsets.update(process_queue.queue, below, increase_only=False)
+
+    def _on_done(self, jobs: list[ConsumeJob]) -> None:
+        for job in jobs:
+            told = self._waiting.get(job)
+            if told is not None and not told.done():
+                told.set_result(None)
+
+
+class _QueueWorker:
+    """Consumes one queue. `stop` lets a running listener finish."""
+
+    def __init__(self, consumption: OrderlyConsumption, process_queue: ProcessQueue) -> None:
+        self.process_queue = process_queue
+        self.task: asyncio.Task[None] | None = None
+        self._consumption = consumption
+        self._messages: deque[MessageExt] = deque()
+        self._arrived = asyncio.Event()
+        self._busy = False
+
+    def add(self, messages: Sequence[MessageExt]) -> None:
+        self._messages.extend(messages)
+        self._arrived.set()
+
+    async def stop(self) -> None:
+        assert self.task is not None, "set when it was made"
+        if not self._busy:
+            self.task.cancel()
+        await asyncio.wait((self.task,))
+
+    async def run(self) -> None:
+        while not self.process_queue.dropped:
+            if not self._messages:
+                self._arrived.clear()
+                await self._arrived.wait()
+            elif not self.process_queue.consumable:
+                await asyncio.sleep(LOCK_LOOK_S)
+            else:
+                pause_s = await self._step()
+                if pause_s and not self.process_queue.dropped:
+                    await asyncio.sleep(pause_s)
+
+    async def _step(self) -> float:
+        """One call of the listener and what follows; the pause to make after it."""
+        count = min(self._consumption.batch_max_size, len(self._messages))
+        job = ConsumeJob(self.process_queue, [self._messages.popleft() for _ in range(count)])
+        self._busy = True
+        try:
+            await self._consumption.consume(job)
+            if job.begun_at is None:
+                self._messages.extendleft(reversed(job.messages))
+                return 0.0
+            kept = await self._consumption.conclude(job)
+        finally:
+            self._busy = False
+        self._messages.extendleft(reversed(kept))
+        return self._consumption.pause_s(job) if kept else 0.0

@@ -1,0 +1,253 @@
+"""The asyncio push consumer (Java: DefaultMQPushConsumer)."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import KW_ONLY, dataclass
+from typing import Final, TypeVar
+
+from cometmq.client.consuming.consumer_options import GroupOptions
+from cometmq.client.consuming.listening import Listener
+from cometmq.client.consuming.orderly import SUSPEND_MS
+from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
+from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
+from cometmq.client.instance import ClientInstance
+from cometmq.client.limits import check_flag, check_range
+from cometmq.client.membership.subscribing import message_selector
+from cometmq.client.options import choice, takes
+from cometmq.client.pulling.process_queue import FlowLimits
+from cometmq.client.pulling.puller import PullOptions
+from cometmq.client.tracing.dispatcher import TraceDispatcher
+from cometmq.client.tracing.hooks import ConsumeTrace
+from cometmq.client.tracing.traced_client import TracedClient
+from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import (
+    DamageCounts,
+    DamagedMessage,
+    MessageModel,
+)
+from cometmq.model.subscription import MessageSelector
+
+CLOSE_TIMEOUT_MS: Final = 10_000
+CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
+
+ListenerT = TypeVar("ListenerT", bound=Listener)
+
+
+@dataclass(repr=False)
+class PushConsumerOptions(GroupOptions):
+    """What a push consumer takes; see PushConsumer."""
+
+    listener: Listener | None = None
+    _: KW_ONLY
+    orderly: bool = False
+    concurrency: int = 20
+    consume_message_batch_max_size: int = 1
+    max_reconsume_times: int = -1
+    suspend_current_queue_time_ms: int = SUSPEND_MS
+    consume_timeout_ms: int = CONSUME_TIMEOUT_MS
+    pull_batch_size: int = 32
+    pull_interval_ms: int = 0
+    pull_threshold_for_topic: int = -1
+    pull_threshold_size_for_topic_bytes: int = -1
+    on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
+    close_timeout_ms: int = CLOSE_TIMEOUT_MS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The ranges of DefaultMQPushConsumerImpl.checkConfig.
+        check_range("concurrency", self.concurrency, 1, 1000)
+        check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1024)
+        check_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
+        check_range("pull_batch_size", self.pull_batch_size, 1, 1024)
+        check_range("pull_interval_ms", self.pull_interval_ms, 0, 65535)
+        check_range("suspend_current_queue_time_ms", self.suspend_current_queue_time_ms, 10, 30_000)
+        check_range("consume_timeout_ms", self.consume_timeout_ms, 1, 24 * 3600 * 1000)
+        if self.pull_threshold_for_topic != -1:
+            check_range("pull_threshold_for_topic", self.pull_threshold_for_topic, 1, 6_553_500)
+        if self.pull_threshold_size_for_topic_bytes != -1:
+            topic_bytes = self.pull_threshold_size_for_topic_bytes
+            check_range("pull_threshold_size_for_topic_bytes", topic_bytes, 1, 100 * 1024**3)
+        check_range("close_timeout_ms", self.close_timeout_ms, 0, 24 * 3600 * 1000)
+        check_flag("orderly", self.orderly)
+        self.on_damaged = choice("on_damaged", self.on_damaged, DamagedMessage)
+
+
+class PushConsumer(TracedClient):
+    """Hands the messages of its topics to a listener, sharing them with the rest of its group.
+
+        consumer = PushConsumer("billing", listener, namesrv="127.0.0.1:9876")
+        consumer.subscribe("orders", "paid || refunded")
+        async with consumer: ...
+
+    The listener gets a list of messages (one, unless `consume_message_batch_max_size` is larger) and
+    returns a ConsumeResult. A function runs in one of up to `concurrency` threads, a coroutine
+    function in one of as many tasks on the loop. Whatever is not SUCCESS (RECONSUME_LATER, None, an
+    exception) has the broker deliver the messages again later, `max_reconsume_times` times (-1: the
+    broker's 16), and then move them to the group's dead-letter topic.
+
+    `consume_from` says where a group begins that has no offset yet; `consume_timestamp_ms` is for
+    ConsumeFromWhere.TIMESTAMP (default: half an hour ago). One queue holds at most
+    `pull_threshold_for_queue` messages and `pull_threshold_size_for_queue_bytes` waiting to be
+    consumed, over at most `consume_max_span` offsets. `close` waits `close_timeout_ms` for running
+    listeners. No more than `pull_threshold_for_topic` messages (and `…_size_for_topic_bytes`) wait
+    over all queues of a topic, where these are not -1; they replace the limits for a queue.
+
+    A listener that takes longer than `consume_timeout_ms` loses its messages to a later delivery. It
+    may return a ConsumeReport instead, to acknowledge a part of the list or to choose the delay.
+
+    `orderly` has the messages of one queue consumed one after the other: by one member, in one
+    listener at a time, under a lock of the broker. After anything but SUCCESS the queue rests for
+    `suspend_current_queue_time_ms` and the same messages come again, `max_reconsume_times` times
+    (-1: for ever), before they go to the dead-letter topic.
+
+    With `message_model` BROADCASTING every member gets every message, once: nothing is delivered
+    again. Offsets then lie in a file below `local_offset_dir` (default: the environment's
+    ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR, else ~/.rocketmq_offsets), by client id; consumers of one
+    group on one host need an `instance_name` each.
+
+    `on_damaged` says what becomes of a message that is not what was stored (its body contradicts its
+    CRC, or the broker's bytes are no record of the queue); see DamagedMessage. By default the bytes go
+    to the dead-letter topic, with properties DAMAGED_TOPIC, DAMAGED_BROKER, DAMAGED_QUEUE_ID,
+    DAMAGED_QUEUE_OFFSET, DAMAGED_COMMIT_LOG_OFFSET, DAMAGED_SIZE and DAMAGED_REASON; of more bytes
+    than a message may have the first ones. In broadcasting, where there are no dead letters,
+    the message is skipped. Each is logged as an error, and `damage_counts` counts them.
+
+    `namespace`, `credentials` and `tls` are those of AsyncClient, the options of traces those of
+    TracedClient. `start` raises AccessDeniedError when a broker does not let the consumer in.
+    """
+
+    _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
+    _trace_kind = "CONSUME"
+
+    @takes(PushConsumerOptions)
+    def __init__(self, options: PushConsumerOptions) -> None:
+        super().__init__(options)
+        # The offset file of a broadcasting consumer is found again by its client id.
+        self._unique_client_id = options.message_model is MessageModel.CLUSTERING
+        # In order nothing overtakes a slow message, so the span of what waits needs no bound.
+        span = sys.maxsize if options.orderly else options.consume_max_span
+        self._options = ConsumerOptions(
+            orderly=options.orderly,
+            message_model=options.message_model,
+            offset_directory=options.offset_directory,
+            suspend_ms=options.suspend_current_queue_time_ms,
+            consume_timeout_s=options.consume_timeout_ms / 1000,
+            consume_from=options.consume_from,
+            consume_timestamp_ms=options.timestamp_ms,
+            concurrency=options.concurrency,
+            batch_max_size=options.consume_message_batch_max_size,
+            namespace=self._namespace,
+            hooks=self._hooks,
+            max_reconsume_times=options.max_reconsume_times,
+            on_damaged=options.on_damaged,
+            allocation=options.allocation,
+            pull=PullOptions(
+                options.pull_batch_size,
+                options.pull_interval_ms,
+                FlowLimits(
+                    options.pull_threshold_for_queue,
+                    options.pull_threshold_size_for_queue_bytes,
+                    span,
+                ),
+                options.pull_threshold_for_topic,
+                options.pull_threshold_size_for_topic_bytes,
+            ),
+        )
+        self._close_timeout_ms = options.close_timeout_ms
+        self._subscriptions: dict[str, MessageSelector] = {}
+        self._listener: Listener | None = None
+        self._member: GroupMember | None = None
+        if options.listener is not None:
+            self.listen(options.listener)
+
+    def listen(self, listener: ListenerT) -> ListenerT:
+        """Set the listener, before the start; returns it, so it serves as a decorator."""
+        if not self._unstarted:
+            raise ClientStateError(f"{self._name()} has started; set the listener before")
+        if not callable(listener):
+            raise IllegalArgumentError(
+                f"the listener {listener!r} cannot be called; pass a function or a coroutine "
+                "function that takes a list of messages and returns a ConsumeResult"
+            )
+        self._listener = listener
+        return listener
+
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
+        """Consume `topic`, all of it or the messages with one of `tags` (`TagA || TagB`).
+
+        With `sql`, the messages whose properties it selects: `sql="a > 5 AND b IS NOT NULL"`. The
+        brokers need enablePropertyFilter for it. With `predicate`, the messages that a function of the
+        brokers selects, by its name in their filterPredicateModules. One of the brokers is asked at the
+        start, which fails with RemoteError if it refuses (code 23 and the place of the fault, or 1);
+        later, with a log entry.
+
+        Replaces an earlier subscription to the topic. All members of a group must subscribe alike.
+        While the consumer runs, the change takes effect in the background.
+        """
+        selector = message_selector(topic, tags, sql, predicate)
+        topic = self._namespace.wrap(topic)
+        if not self._unstarted:
+            self._running_member().membership.subscribe(topic, selector)
+        self._subscriptions[topic] = selector
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription to `topic`; without one, nothing happens."""
+        topic = self._namespace.wrap(topic)
+        if not self._unstarted:
+            self._running_member().membership.unsubscribe(topic)
+        self._subscriptions.pop(topic, None)
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues of this member at present, those of the group's retry topic included."""
+        return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
+
+    def pause(self) -> None:
+        """Pull nothing more until `resume`; what was pulled already is still consumed."""
+        self._running_member().pause()
+
+    def resume(self) -> None:
+        """End a `pause`; without one, nothing happens."""
+        self._running_member().resume()
+
+    @property
+    def paused(self) -> bool:
+        """Whether `pause` is in force."""
+        return self._member is not None and self._member.paused
+
+    def damage_counts(self) -> DamageCounts:
+        """What was done with damaged messages since the start, and which queues are stopped."""
+        return self._running_member().damage_counts()
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Change how many listeners may run at the same time (Java: updateCorePoolSize)."""
+        check_range("concurrency", concurrency, 1, 1000)
+        self._running_member().set_concurrency(concurrency)
+
+    def _running_member(self) -> GroupMember:
+        self._running()
+        assert self._member is not None, "set by start"
+        return self._member
+
+    def _check_ready(self) -> None:
+        if self._listener is None:
+            raise ClientStateError(
+                f"{self._name()} has no listener; pass one to the constructor or to listen()"
+            )
+
+    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
+        return ConsumeTrace(dispatcher)
+
+    async def _open(self, instance: ClientInstance) -> None:
+        assert self._listener is not None, "checked before"
+        self._member = GroupMember(
+            instance, self._group, self._subscriptions, self._listener, self._options
+        )
+        await self._member.start()
+
+    async def _shut(self, _instance: ClientInstance) -> None:
+        assert self._member is not None, "set by start"
+        await self._member.close(self._close_timeout_ms / 1000)

@@ -1,0 +1,390 @@
+"""A group's member that calls a listener (Java: DefaultMQPushConsumerImpl)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
+from cometmq.client.consuming.consumption import (
+    CONSUME_TIMEOUT_S,
+    LOCAL_RETRY_S,
+    Consumption,
+    QueueConsumption,
+)
+from cometmq.client.consuming.inspected import direct_result
+from cometmq.client.consuming.listening import ConsumeJob, Listener
+from cometmq.client.consuming.orderly import (
+    SUSPEND_MS,
+    UNLIMITED_RECONSUME_TIMES,
+    OrderlyConsumption,
+)
+from cometmq.client.consuming.send_back import Returns
+from cometmq.client.instance import ClientInstance
+from cometmq.client.membership.membership import MemberOptions, Membership
+from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
+from cometmq.client.pulling.damage import DamageControl
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.pulling.puller import QueuePuller
+from cometmq.errors import ClientStateError
+from cometmq.model.message import MessageExt
+from cometmq.model.names import is_retry_topic, retry_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import (
+    DamageCounts,
+    DamagedMessage,
+)
+from cometmq.model.subscription import MessageSelector
+from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+PERSIST_INTERVAL_S: Final = 5.0
+# Java: DefaultMQPushConsumerImpl.getMaxReconsumeTimes, where -1 means 16.
+DEFAULT_MAX_RECONSUME_TIMES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions(MemberOptions):
+    """See PushConsumer for the meaning of each."""
+
+    orderly: bool = False
+    suspend_ms: int = SUSPEND_MS
+    consume_timeout_s: float = CONSUME_TIMEOUT_S
+    concurrency: int = 20
+    batch_max_size: int = 1
+    max_reconsume_times: int = -1
+    local_retry_s: float = LOCAL_RETRY_S
+    on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
+
+
+@dataclass(slots=True)
+class _Assignment:
+    process_queue: ProcessQueue
+    puller: QueuePuller
+    task: asyncio.Task[None]
+
+
+class GroupMember:
+    """Consumes its share of a group's queues. For the loop of its instance."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        subscriptions: dict[str, MessageSelector],
+        listener: Listener,
+        options: ConsumerOptions,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._options = options
+        self._clustering = options.clustering
+        self._assignments: dict[MessageQueue, _Assignment] = {}
+        self._owner = TaskOwner(f"consumer-{group}")
+        self._locks: QueueLocks | None = None
+        if options.orderly and self._clustering:
+            self._locks = QueueLocks(instance, group, self._lock_lost, self._still_current)
+        self.membership = Membership(
+            instance,
+            group,
+            self,
+            options,
+            self._owner,
+            consume_type="CONSUME_PASSIVELY",
+            # A broker that came back has forgotten the locks.
+            on_rebalance=self._locks.renew_soon if self._locks is not None else None,
+        )
+        self._offsets = self.membership.offsets
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self._stats = ConsumeStats()
+        # Dropped queues whose last listener still runs here.
+        self._leaving: dict[MessageQueue, ProcessQueue] = {}
+        visible_group = options.namespace.unwrap(group)
+        self._admit = Admission(options.hooks, visible_group, options.namespace)
+        self._consume_hooks = ConsumeHooks(
+            options.hooks, visible_group, options.namespace, options.consume_timeout_s
+        )
+        self._returns = self._new_returns()
+        self._damage = DamageControl(
+            options.on_damaged,
+            group,
+            namespace=options.namespace,
+            offsets=self._offsets,
+            bury=self._returns.send_damaged if self._clustering else None,
+            tasks=self._owner,
+        )
+        self._consumption = self._new_consumption(listener)
+        for topic, selector in subscriptions.items():
+            self.membership.set_subscription(topic, selector)
+        if self._clustering:  # in broadcasting nothing is delivered again
+            self.membership.set_subscription(retry_topic(group), MessageSelector())
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group; a cluster that cannot be reached yet is joined in the background.
+
+        Raises AccessDeniedError when a broker does not let this client in.
+        """
+        topics = [subscription.topic for subscription in self.membership.subscriptions()]
+        # Brokers create retry topics when they hear of the group.
+        ready = [topic for topic in topics if not is_retry_topic(topic)]
+        await self.membership.start(ready, PERSIST_INTERVAL_S, lambda: self.close(0))
+        self._owner.every(SAMPLE_INTERVAL_S, self._stats.sample, "stats")
+        if self._locks is not None:
+            self._owner.spawn(self._locks.run(), "renew-locks")
+
+    async def close(self, timeout_s: float) -> None:
+        """Stop pulling, let running listeners finish, commit, leave the group."""
+        for assignment in self._assignments.values():
+            assignment.puller.stop()
+            if self._locks is not None:
+                assignment.process_queue.dropped = True
+        for assignment in list(self._assignments.values()):
+            await assignment.puller.end(assignment.task)
+        await self._owner.close()
+        await self._consumption.close(timeout_s)
+        await self.membership.finish(
+            self._hand_over_all(), "offsets not committed or queues not unlocked in time"
+        )
+        if self._locks is not None:
+            await self._locks.close()
+        for assignment in self._assignments.values():
+            assignment.process_queue.dropped = True
+        self._assignments.clear()
+        await self.membership.leave()
+
+    def pause(self) -> None:
+        """Begin no more pulls; what was pulled already is consumed."""
+        self._gate.clear()
+
+    def resume(self) -> None:
+        self._gate.set()
+
+    @property
+    def paused(self) -> bool:
+        return not self._gate.is_set()
+
+    def damage_counts(self) -> DamageCounts:
+        return self._damage.counts()
+
+    def set_concurrency(self, concurrency: int) -> None:
+        self._consumption.runner.concurrency = concurrency
+
+    # What the rebalancer changes
+
+    def assigned(self) -> Collection[MessageQueue]:
+        return self._assignments.keys()
+
+    async def take(self, queue: MessageQueue) -> None:
+        if queue in self._leaving or self._consumption.busy(queue):
+            raise ClientStateError(f"a listener still has messages of {queue} from before")
+        lock = await self._locks.lock(queue) if self._locks is not None else None
+        try:
+            self._offsets.remove(queue)
+            offset = await self.membership.first_offset(queue)
+        except BaseException:
+            if self._locks is not None:
+                await self._locks.unlock([queue])
+            raise
+        self._begin(queue, offset, lock)
+
+    async def give_up(self, queue: MessageQueue) -> None:
+        assignment = self._drop(queue)
+        if self._consumption.busy(queue):
+            # It may take long until the listener is done; the other queues do not wait for it.
+            self._leaving[queue] = assignment.process_queue
+            self._owner.spawn(self._hand_over(assignment), f"hand-over-{queue}")
+        else:
+            await self._hand_over(assignment)
+
+    # What brokers ask
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """See InspectedMember. What listeners still run with comes again or not as it may."""
+        dropped = {queue: self._drop(queue) for queue in offsets if queue in self._assignments}
+        for queue, assignment in dropped.items():
+            assignment.process_queue.forfeited = True
+            # Not to be begun before its offset is stored.
+            self._leaving[queue] = assignment.process_queue
+        for queue, assignment in dropped.items():
+            try:
+                await assignment.puller.end(assignment.task)
+                await self._consumption.release(assignment.process_queue)
+                self._offsets.update(queue, offsets[queue], increase_only=False)
+                await self._offsets.persist([queue])
+            finally:
+                self._leaving.pop(queue, None)
+        self.membership.look_soon()
+
+    def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        return self.membership.known_offsets(topic)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        queues = [assignment.process_queue for assignment in self._assignments.values()]
+        info = self.membership.running_info(queues, self._properties())
+        info.status_table = {s.topic: self._stats.status(s.topic) for s in info.subscription_set}
+        return info
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        message.topic = self._options.namespace.unwrap(message.topic)
+        job = ConsumeJob(ProcessQueue(queue), [message])
+        await self._consumption.consume(job)
+        return direct_result(job, orderly=self._options.orderly)
+
+    # Inside
+
+    def _properties(self) -> dict[str, str]:
+        """What consoles show of a consumer, under the names of Java's beans."""
+        options = self._options
+        concurrency = str(self._consumption.runner.concurrency)
+        return {
+            "PROP_CONSUMEORDERLY": "true" if options.orderly else "false",
+            "PROP_THREADPOOL_CORE_SIZE": concurrency,
+            "consumeThreadMin": concurrency,
+            "consumeThreadMax": concurrency,
+            "consumeMessageBatchMaxSize": str(options.batch_max_size),
+            "maxReconsumeTimes": str(options.max_reconsume_times),
+            "pullInterval": str(options.pull.interval_ms),
+            "pullThresholdForQueue": str(options.pull.flow.messages),
+            **self._damage.properties(),
+        }
+
+    @property
+    def _max_times(self) -> int:
+        times = self._options.max_reconsume_times
+        if times >= 0:
+            return times
+        return UNLIMITED_RECONSUME_TIMES if self._options.orderly else DEFAULT_MAX_RECONSUME_TIMES
+
+    def _new_returns(self) -> Returns:
+        return Returns(self._instance, self._group, self._max_times, self._options.namespace)
+
+    def _new_consumption(self, listener: Listener) -> QueueConsumption:
+        options = self._options
+        returns = self._returns
+        if options.orderly:
+            return OrderlyConsumption(
+                self._group,
+                listener,
+                self._offsets,
+                returns.send_to_retry_topic if self._clustering else None,
+                concurrency=options.concurrency,
+                batch_max_size=options.batch_max_size,
+                max_reconsume_times=self._max_times,
+                suspend_ms=options.suspend_ms,
+                stats=self._stats,
+                hooks=self._consume_hooks,
+            )
+        return Consumption(
+            self._group,
+            listener,
+            self._offsets,
+            returns.send_back if self._clustering else None,
+            concurrency=options.concurrency,
+            batch_max_size=options.batch_max_size,
+            local_retry_s=options.local_retry_s,
+            consume_timeout_s=options.consume_timeout_s,
+            stats=self._stats,
+            hooks=self._consume_hooks,
+        )
+
+    def _begin(self, queue: MessageQueue, offset: int, lock: QueueLock | None) -> None:
+        process_queue = ProcessQueue(queue, lock)
+        puller = QueuePuller(
+            self._instance,
+            self._group,
+            process_queue,
+            offset,
+            options=self._options.pull,
+            offsets=self._offsets,
+            subscription=self.membership.subscription,
+            deliver=self._deliver,
+            on_offset_moved=self._offset_moved,
+            queue_count=self._queue_count,
+            gate=self._gate,
+            admit=self._admit,
+            damage=self._damage,
+        )
+        task = self._owner.spawn(puller.run(), f"pull-{queue}")
+        self._assignments[queue] = _Assignment(process_queue, puller, task)
+
+    def _deliver(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        self._stats.pulled(process_queue.queue.topic, len(messages), process_queue.last_pull_s)
+        self._consumption.submit(process_queue, messages)
+
+    def _queue_count(self, topic: str) -> int:
+        return sum(queue.topic == topic for queue in self._assignments)
+
+    async def _hand_over(self, assignment: _Assignment) -> None:
+        """Commit and unlock a dropped queue when no listener has messages of it any more."""
+        process_queue = assignment.process_queue
+        queue = process_queue.queue
+        await assignment.puller.end(assignment.task)
+        await self._consumption.release(process_queue)
+        if not process_queue.forfeited:
+            await self._offsets.persist([queue])
+        self._offsets.remove(queue)
+        if self._locks is not None:
+            await self._locks.unlock([queue])
+        self._leaving.pop(queue, None)
+
+    async def _hand_over_all(self) -> None:
+        leaving = [q for q, process_queue in self._leaving.items() if not process_queue.forfeited]
+        await self._offsets.persist([*self._assignments, *leaving])
+        if self._locks is not None:
+            # A listener that outlived the close keeps its lock until that expires.
+            idle = [queue for queue in self._locks.held() if not self._consumption.busy(queue)]
+            await self._locks.unlock(idle)
+
+    async def _still_current(self, queue: MessageQueue) -> bool:
+        """Whether nobody consumed the queue while its lock was in doubt."""
+        address = self._instance.need_master(queue.broker_name, queue.topic)
+        stored = await self._instance.brokers.query_consumer_offset(address, self._group, queue)
+        return stored is None or stored <= (self._offsets.get(queue) or 0)
+
+    def _lock_lost(self, queue: MessageQueue) -> None:
+        leaving = self._leaving.get(queue)
+        if leaving is not None:
+            leaving.forfeited = True
+        if queue in self._assignments:
+            assignment = self._drop(queue)
+            assignment.task.cancel()
+            assignment.process_queue.forfeited = True
+            self._offsets.remove(queue)
+            self._owner.spawn(self._begin_lost_again(assignment), f"lock-lost-{queue}")
+
+    async def _begin_lost_again(self, assignment: _Assignment) -> None:
+        await self._consumption.release(assignment.process_queue)
+        self.membership.look_soon()
+
+    def _drop(self, queue: MessageQueue) -> _Assignment:
+        assignment = self._assignments.pop(queue)
+        assignment.process_queue.dropped = True
+        return assignment
+
+    def _offset_moved(self, queue: MessageQueue, next_offset: int) -> None:
+        """Called by the queue's own puller, which ends when it sees its queue dropped."""
+        assignment = self._assignments.get(queue)
+        if assignment is not None:
+            assignment.process_queue.dropped = True
+            assignment.process_queue.forfeited = True
+            self._offsets.update(queue, next_offset, increase_only=False)
+            self._owner.spawn(self._begin_again(queue, assignment), f"offset-moved-{queue}")
+
+    async def _begin_again(self, queue: MessageQueue, assignment: _Assignment) -> None:
+        await self._consumption.release(assignment.process_queue)
+        await self._offsets.persist([queue])
+        if self._assignments.get(queue) is assignment:
+            del self._assignments[queue]
+            self._offsets.remove(queue)
+            self.membership.look_soon()

@@ -1,0 +1,105 @@
+"""Giving messages back that could not be consumed (Java: DefaultMQPushConsumerImpl.sendMessageBack)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cometmq.client.instance import ClientInstance
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.producing.encoding import MessageEncoder
+from cometmq.client.producing.sending import Sender, SendLimits
+from cometmq.client.pulling.received import DamagedRecord
+from cometmq.errors import CometMQError
+from cometmq.model import properties as p
+from cometmq.model.message import Message, MessageExt
+from cometmq.model.names import retry_topic
+
+log = structlog.get_logger(__name__)
+
+# The group under which a consumer sends (Java: MixAll.CLIENT_INNER_PRODUCER_GROUP).
+INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+SEND_TIMEOUT_S: Final = 3.0
+_INT32_MAX: Final = 2**31 - 1
+_NOT_SENT: Final = (p.TRANSACTION_PREPARED, p.MIN_OFFSET, p.MAX_OFFSET, p.CONSUME_START_TIMESTAMP)
+
+
+class Returns:
+    """What a group member gives back. Both ways raise CometMQError when the message stays here."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        max_reconsume_times: int,
+        namespace: Namespace = NO_NAMESPACE,
+    ) -> None:
+        self._namespace = namespace
+        self._instance = instance
+        self._group = group
+        self._max_reconsume_times = max_reconsume_times
+        self._encoder = MessageEncoder(INNER_PRODUCER_GROUP, instance.unique_ids)
+        # A young group's retry topic may have no route yet: its first queue is there all the same.
+        self._sender = Sender(instance, SendLimits(default_topic_queue_nums=1))
+
+    async def send_back(self, message: MessageExt, delay_level: int) -> None:
+        """Code 36, else an ordinary send to the retry topic."""
+        try:
+            address = self._instance.need_master(message.broker_name, message.topic)
+            await self._instance.brokers.send_back(
+                address,
+                self._group,
+                message,
+                self._max_reconsume_times,
+                delay_level,
+                self._namespace.wrap(message.topic),
+            )
+        except CometMQError as error:
+            log.info(
+                "not sent back, sending to the retry topic",
+                group=self._group,
+                msg_id=message.msg_id,
+                reason=str(error),
+            )
+            await self.send_to_retry_topic(message)
+
+    async def send_damaged(self, damaged: DamagedRecord) -> None:
+        """Put the bytes that came instead of a message among the dead letters, as they came.
+
+        They are sent as what has had its chances. Properties tell where they are from; none names
+        their topic as RETRY_TOPIC, so that a redrive does not send them there.
+        """
+        queue, size = damaged.queue, len(damaged.data)
+        properties = {
+            "DAMAGED_TOPIC": self._namespace.unwrap(queue.topic),
+            "DAMAGED_BROKER": queue.broker_name,
+            "DAMAGED_QUEUE_ID": str(queue.queue_id),
+            "DAMAGED_QUEUE_OFFSET": str(damaged.queue_offset),
+            "DAMAGED_COMMIT_LOG_OFFSET": str(damaged.commit_log_offset),
+            "DAMAGED_SIZE": str(size),
+            "DAMAGED_REASON": damaged.reason,
+        }
+        body = damaged.data[:MAX_MESSAGE_SIZE_BYTES]
+        letter = Message(retry_topic(self._group), body, properties=properties)
+        times = min(self._max_reconsume_times, _INT32_MAX - 1)
+        outgoing = await self._encoder.encode(letter, {"j": str(times + 1), "l": str(times)})
+        await self._sender.send(outgoing, SEND_TIMEOUT_S)
+
+    async def send_to_retry_topic(self, message: MessageExt) -> None:
+        """An ordinary send; the broker makes a dead letter of what exceeds the maximum."""
+        times = message.reconsume_times
+        retried = Message(
+            retry_topic(self._group), message.body, flag=message.flag, properties=message.properties
+        )
+        properties = retried.properties
+        for name in _NOT_SENT:
+            properties.pop(name, None)
+        properties.setdefault(p.RETRY_TOPIC, self._namespace.wrap(message.topic))
+        properties.setdefault(p.ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[p.DELAY_TIME_LEVEL] = str(3 + times)
+        # The counts travel in the header; Java keeps them in properties until the producer sends.
+        counts = {"j": str(times + 1), "l": str(self._max_reconsume_times)}
+        outgoing = await self._encoder.encode(retried, counts)
+        await self._sender.send(outgoing, SEND_TIMEOUT_S)

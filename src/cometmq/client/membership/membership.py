@@ -1,0 +1,289 @@
+"""One membership in a consumer group: subscriptions, share of the queues, offsets.
+
+Push and lite pull consumers are members alike (Java: DefaultMQPushConsumerImpl and
+DefaultLitePullConsumerImpl each have all of this). What consumes the queues is the membership's host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from cometmq.client.cluster.inspection import InspectedMember
+from cometmq.client.hooks import HookList
+from cometmq.client.instance import ClientInstance
+from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.membership.expressions import check_expression
+from cometmq.client.membership.offset_store import (
+    LocalOffsetStore,
+    OffsetStore,
+    RemoteOffsetStore,
+    persist_periodically,
+)
+from cometmq.client.membership.rebalance import Assignments, Rebalancer, first_offset
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.pulling.process_queue import ProcessQueue, process_queue_info
+from cometmq.client.pulling.puller import PullOptions
+from cometmq.errors import CometMQError, RemoteError
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeFromWhere, DamagedMessage, MessageModel
+from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
+from cometmq.protocol.consumer_bodies import ConsumerRunningInfo
+from cometmq.protocol.queue_table import queue_table
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+START_TIMEOUT_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberOptions:
+    """What every member is told; see PushConsumer. `offset_directory` is for broadcasting."""
+
+    message_model: MessageModel = MessageModel.CLUSTERING
+    offset_directory: Path | None = None
+    consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
+    consume_timestamp_ms: int = 0
+    allocation: AllocationStrategy = allocate_averagely
+    pull: PullOptions = field(default_factory=PullOptions)
+    on_damaged: DamagedMessage = DamagedMessage.SKIP
+    namespace: Namespace = NO_NAMESPACE
+    hooks: HookList = field(default_factory=HookList)
+
+    @property
+    def clustering(self) -> bool:
+        return self.message_model is MessageModel.CLUSTERING
+
+
+class MembershipHost(Assignments, InspectedMember, Protocol):
+    """Who consumes the queues of a membership."""
+
+
+class Membership:
+    """A client's place in its group, for `host`. For the loop of its instance.
+
+    `consume_type` is what brokers are told. With `begin_assigned`, which has the host begin the queues
+    that the user assigned, the member shares nothing with others: brokers hear of no subscription, and
+    no queues are given to it. `on_rebalance` is called when the cluster may have changed.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        host: MembershipHost,
+        options: MemberOptions,
+        owner: TaskOwner,
+        *,
+        consume_type: str,
+        begin_assigned: Callable[[], None] | None = None,
+        on_rebalance: Callable[[], None] | None = None,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._host = host
+        self._options = options
+        self._owner = owner
+        self._consume_type = consume_type
+        self._begin_assigned = begin_assigned
+        self._on_rebalance = on_rebalance
+        self._started_ms = time.time_ns() // 1_000_000
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self.offsets = self._offset_store()
+        self._rebalancer = Rebalancer(
+            instance,
+            group,
+            options.allocation if options.clustering else None,
+            self._subscriptions.keys,
+            host,
+        )
+
+    # What the instance asks for
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            self._group,
+            consume_type=self._consume_type,
+            message_model=self._options.message_model.value,
+            consume_from_where=self._options.consume_from.value,
+            subscription_data_set=[] if self.manual else self.subscriptions(),
+        )
+
+    def rebalance_soon(self) -> None:
+        self._rebalancer.soon()
+        if self._on_rebalance is not None:
+            self._on_rebalance()
+
+    def look_soon(self) -> None:
+        """Have the next round of the rebalance begin at once."""
+        self._rebalancer.soon()
+
+    # Life
+
+    async def start(
+        self,
+        topics: Iterable[str],
+        persist_interval_s: float,
+        on_failure: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Join the group with the routes of `topics`; a cluster that cannot be reached yet is joined
+        in the background.
+
+        Raises AccessDeniedError when a broker does not let this client in, after `on_failure`, which
+        leaves the group again.
+        """
+        self._instance.add_consumer(self, self._host)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._join(topics)
+        except TimeoutError:
+            log.warning("the cluster does not answer, joining goes on", group=self._group)
+        except BaseException:
+            await on_failure()
+            raise
+        if not self.manual:
+            self._owner.spawn(self._rebalancer.run(), "rebalance")
+        self._owner.every(persist_interval_s, self._persist_periodically, "persist")
+
+    async def finish(self, last: Awaitable[None], late: str) -> None:
+        """Wait for `last`, which tells brokers what they have to know of this member, as long as they
+        may take for it; else warn that it is `late`.
+        """
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await last
+        except TimeoutError:
+            log.warning(late, group=self._group)
+
+    async def leave(self) -> None:
+        await self._instance.remove_consumer(self._group)
+
+    # Subscriptions
+
+    @property
+    def manual(self) -> bool:
+        """Whether the user assigns the queues."""
+        return self._begin_assigned is not None
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        return list(self._subscriptions.values())
+
+    def subscription(self, topic: str) -> SubscriptionData | None:
+        """What is to be pulled of a topic: of one that the user assigned queues of, everything."""
+        known = self._subscriptions.get(topic)
+        if known is None and self.manual:
+            return build_subscription(topic, None)
+        return known
+
+    def set_subscription(self, topic: str, selector: MessageSelector) -> None:
+        """Add or change a subscription before the start."""
+        known = self._subscriptions.get(topic)
+        # Brokers take the newer of two, which this one is even if the clock was set back.
+        version_ms = max(time.time_ns() // 1_000_000, known.sub_version + 1 if known else 0)
+        self._subscriptions[topic] = build_subscription(topic, *selector, sub_version=version_ms)
+
+    def subscribe(self, topic: str, selector: MessageSelector) -> None:
+        """Add or change a subscription while running."""
+        self.set_subscription(topic, selector)
+        self._owner.spawn(self._tell_subscriptions(topic), f"subscribe-{topic}")
+
+    def unsubscribe(self, topic: str) -> None:
+        """End a subscription while running: its queues are given up."""
+        if self._subscriptions.pop(topic, None) is not None:
+            self._owner.spawn(self._tell_subscriptions(None), f"unsubscribe-{topic}")
+
+    # Offsets
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Find out where this member begins a queue. Raises CometMQError."""
+        return await first_offset(
+            self._instance,
+            self.offsets,
+            queue,
+            self._options.consume_from,
+            self._options.consume_timestamp_ms,
+        )
+
+    def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """See InspectedMember."""
+        offsets = {q: self.offsets.get(q) for q in self._host.assigned() if q.topic == topic}
+        return {queue: offset for queue, offset in offsets.items() if offset is not None}
+
+    # What consoles show
+
+    def properties(self) -> dict[str, str]:
+        """What is told of every member, under the names of Java's beans."""
+        options = self._options
+        return {
+            "PROP_CONSUME_TYPE": self._consume_type,
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "consumerGroup": self._group,
+            "messageModel": options.message_model.value,
+            "consumeFromWhere": options.consume_from.value,
+            "pullBatchSize": str(options.pull.batch_size),
+        }
+
+    def running_info(
+        self, process_queues: Iterable[ProcessQueue], properties: Mapping[str, str]
+    ) -> ConsumerRunningInfo:
+        """Describe the member, its queues and its own `properties`."""
+        queues = {p.queue: process_queue_info(p, self.offsets.get(p.queue)) for p in process_queues}
+        return ConsumerRunningInfo(
+            mq_table=queue_table(queues),
+            properties={**self.properties(), **properties},
+            subscription_set=self.subscriptions(),
+        )
+
+    # Inside
+
+    def _offset_store(self) -> OffsetStore:
+        if self._options.clustering:
+            return RemoteOffsetStore(self._instance, self._group)
+        directory = self._options.offset_directory
+        assert directory is not None, "given with broadcasting"
+        return LocalOffsetStore(directory, self._instance.client_id, self._group)
+
+    async def _join(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            try:
+                await self._instance.routes.refresh(topic)
+            except CometMQError as error:
+                if self.manual:  # else the rebalance below says it
+                    log.warning("no route yet", group=self._group, topic=topic, reason=str(error))
+                self._instance.routes.refresh_soon(topic)
+        await self._check_expressions()
+        await self._instance.heartbeats.join()
+        if self._begin_assigned is not None:
+            self._begin_assigned()
+        else:
+            await self._rebalancer.round()
+
+    async def _check_expressions(self) -> None:
+        for subscription in self.subscriptions():
+            await check_expression(self._instance, self._group, subscription)
+
+    async def _tell_subscriptions(self, topic: str | None) -> None:
+        if topic is not None and self._instance.routes.route(topic) is None:
+            self._instance.routes.refresh_soon(topic)
+        try:
+            await self._check_expressions()
+        except RemoteError as error:
+            # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
+            log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400 - the reason says it all
+        await self._instance.heartbeats.beat_all()
+        self._rebalancer.soon()
+
+    async def _persist_periodically(self) -> None:
+        await persist_periodically(self.offsets, list(self._host.assigned()))

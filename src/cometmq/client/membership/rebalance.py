@@ -1,0 +1,209 @@
+"""Sharing the queues of a group's topics among its members (Java: RebalanceImpl, RebalancePushImpl)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from cometmq.client.instance import ClientInstance
+from cometmq.client.membership.allocation import AllocationStrategy
+from cometmq.client.membership.offset_store import OffsetStore
+from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
+from cometmq.model.names import is_retry_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeFromWhere
+
+log = structlog.get_logger(__name__)
+
+REBALANCE_INTERVAL_S: Final = 20.0
+# After a round in which something could not be asked or begun.
+REBALANCE_RETRY_S: Final = 1.0
+# So long without an answer of a name server is worth a warning.
+UNANSWERED_S: Final = 5.0
+
+
+class Assignments(Protocol):
+    """What a rebalance changes: the queues that this member consumes."""
+
+    def assigned(self) -> Collection[MessageQueue]: ...
+
+    async def take(self, queue: MessageQueue) -> None:
+        """Begin to consume a queue. Raises CometMQError when its offset cannot be found out."""
+
+    async def give_up(self, queue: MessageQueue) -> None:
+        """Stop consuming a queue and commit its offset."""
+
+
+class Rebalancer:
+    """Runs rounds: periodically, and at once when asked to. For the loop's thread.
+
+    Without a `strategy` (broadcasting) this member consumes every queue.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        strategy: AllocationStrategy | None,
+        topics: Callable[[], Collection[str]],
+        assignments: Assignments,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._strategy = strategy
+        self._topics = topics
+        self._assignments = assignments
+        self._asked = asyncio.Event()
+        # Topics of which it was said that they have no route.
+        self._lacking: set[str] = set()
+        # Since when no name server has answered for a topic, in the loop's time.
+        self._unanswered: dict[str, float] = {}
+
+    def soon(self) -> None:
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Rounds for ever; the task of a consumer."""
+        while True:
+            self._asked.clear()
+            complete = await self.round()
+            wait_s = REBALANCE_INTERVAL_S if complete else REBALANCE_RETRY_S
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+
+    async def round(self) -> bool:
+        """One round over all topics; False when it has to be repeated soon."""
+        topics = self._topics()
+        complete = True
+        for queue in list(self._assignments.assigned()):
+            if queue.topic not in topics:
+                await self._assignments.give_up(queue)
+        for topic in list(topics):
+            try:
+                complete &= await self._balance(topic)
+            except CometMQError as error:
+                log.info(
+                    "queues stay as they are", group=self._group, topic=topic, reason=str(error)
+                )
+                complete = False
+        return complete
+
+    async def _balance(self, topic: str) -> bool:
+        routes = self._instance.routes
+        route = routes.route(topic)
+        if route is None:
+            routes.refresh_soon(topic)
+            if not is_retry_topic(topic):
+                self._say_lacking(topic, routes.failure(topic))
+            return True  # its arrival asks for a round
+        self._unanswered.pop(topic, None)
+        if topic in self._lacking:
+            self._lacking.discard(topic)
+            log.warning("the topic has a route now", group=self._group, topic=topic)
+        queues = route.subscribe_queues(topic)
+        if self._strategy is None:
+            share = set(queues)
+        else:
+            client_ids = await self._client_ids(topic)
+            if self._instance.client_id not in client_ids:
+                # The broker restarted or has not heard of us yet. Java would give up all queues.
+                await self._instance.heartbeats.beat_all()
+                return False
+            share = set(self._allocate(self._strategy, queues, client_ids))
+        held = {queue for queue in self._assignments.assigned() if queue.topic == topic}
+        for queue in held - share:
+            await self._assignments.give_up(queue)
+        outcomes = await asyncio.gather(*(self._take(queue) for queue in sorted(share - held)))
+        if held != share:
+            log.info(
+                "queues assigned",
+                group=self._group,
+                topic=topic,
+                queues=[f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(share)],
+            )
+        return all(outcomes)
+
+    def _say_lacking(self, topic: str, failure: CometMQError | None) -> None:
+        """Warn once that nothing is consumed from a topic, as soon as that is known."""
+        if topic in self._lacking:
+            return
+        loop = asyncio.get_running_loop()
+        if failure is None:
+            loop.call_later(REBALANCE_RETRY_S, self.soon)
+            return
+        now = loop.time()
+        unanswered_s = now - self._unanswered.setdefault(topic, now)
+        # Name servers that cannot be reached may be there in a moment.
+        if isinstance(failure, RouteNotFoundError) or unanswered_s >= UNANSWERED_S:
+            self._lacking.add(topic)
+            log.warning(
+                "the topic has no route yet, nothing is consumed from it",
+                group=self._group,
+                topic=topic,
+                reason=str(failure),
+            )
+
+    def _allocate(
+        self, strategy: AllocationStrategy, queues: list[MessageQueue], client_ids: list[str]
+    ) -> Sequence[MessageQueue]:
+        try:
+            return strategy(self._group, self._instance.client_id, queues, client_ids)
+        except Exception as error:  # the strategy may be the user's; without one nothing changes
+            raise IllegalArgumentError(
+                f"the allocation strategy {strategy!r} of group {self._group} failed: {error!r}"
+            ) from error
+
+    async def _take(self, queue: MessageQueue) -> bool:
+        try:
+            await self._assignments.take(queue)
+        except CometMQError as error:
+            log.info("a queue cannot be begun yet", queue=str(queue), reason=str(error))
+            return False
+        return True
+
+    async def _client_ids(self, topic: str) -> list[str]:
+        """The members of the group, sorted, as the first broker that answers knows them."""
+        route = self._instance.routes.route(topic)
+        assert route is not None, "checked by the caller"
+        failure: CometMQError | None = None
+        for data in route.broker_datas:
+            address = data.any_address()
+            if address is None:
+                continue
+            try:
+                return sorted(await self._instance.brokers.consumer_ids(address, self._group))
+            except CometMQError as error:
+                self._instance.report_failure(error, topic, address)
+                failure = error
+        if failure is not None and failure.code is None:
+            raise failure
+        return []  # a broker answered that it knows no member
+
+
+async def first_offset(
+    instance: ClientInstance,
+    offsets: OffsetStore,
+    queue: MessageQueue,
+    where: ConsumeFromWhere,
+    timestamp_ms: int,
+) -> int:
+    """Where a member begins a queue: the stored offset wins, else `where` decides.
+
+    Raises CometMQError when a broker could not be asked.
+    """
+    stored = await offsets.fetch(queue)
+    if stored is not None:
+        return stored
+    retry = is_retry_topic(queue.topic)
+    if where is ConsumeFromWhere.FIRST_OFFSET or (where is ConsumeFromWhere.LAST_OFFSET and retry):
+        return 0
+    address = instance.need_master(queue.broker_name, queue.topic)
+    if where is ConsumeFromWhere.LAST_OFFSET or retry:
+        return await instance.brokers.max_offset(address, queue)
+    return await instance.brokers.search_offset(address, queue, timestamp_ms)

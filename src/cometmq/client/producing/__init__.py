@@ -1,0 +1,1 @@
+"""Sending messages: encoding, choosing a queue, attempts; requests and replies, transactions."""

@@ -1,0 +1,363 @@
+"""Sending with retries (Java: DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cometmq.client.cluster.latency_faults import LatencyFaults
+from cometmq.client.cluster.routes import PublishRoute
+from cometmq.client.hooks import CommunicationMode, HookList, SendContext
+from cometmq.client.instance import ClientInstance
+from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.producing.encoding import Outgoing
+from cometmq.errors import (
+    CometMQError,
+    IllegalArgumentError,
+    ProtocolError,
+    RemoteError,
+    RemotingError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+    SendForbiddenError,
+    TooManyRequestsError,
+)
+from cometmq.model import properties as p
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import SendResult, SendStatus
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.recall_handle import RecallHandle
+from cometmq.remoting.client import split_address
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.credentials import refused
+from cometmq.runtime.back_off import BackOff
+
+_STATUS: Final[dict[int, SendStatus]] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_AN_ATTEMPT_FAILED: Final = (RemotingError, RemoteError, RouteNotFoundError, SendForbiddenError)
+_VIP_PORT_OFFSET: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class SendLimits:
+    """`retry_times` counts the attempts after the first. See Producer for the meaning of each."""
+
+    retry_times: int = 2
+    default_topic_queue_nums: int = 4
+    retry_times_async: int = 2
+    retry_another_broker_when_not_store_ok: bool = False
+    vip_channel: bool = False
+
+
+class Sender:
+    """Delivers encoded messages to brokers, for one producer. For the loop of its instance.
+
+    Topics and queues are named as on the wire; hooks and results get the user's names.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        limits: SendLimits,
+        *,
+        group: str = "",
+        namespace: Namespace = NO_NAMESPACE,
+        hooks: HookList | None = None,
+        faults: LatencyFaults | None = None,
+    ) -> None:
+        self._instance = instance
+        self._limits = limits
+        self._group = group
+        self._namespace = namespace
+        self._namespaced = bool(namespace)  # asked for every message
+        self._hooks = hooks or HookList()
+        self._faults = faults
+        self._loop = asyncio.get_running_loop()
+
+    async def route(self, topic: str, deadline: float) -> PublishRoute:
+        """The queues to send to. Raises as RouteCache, RequestTimeoutError after `deadline`."""
+        known = self._instance.routes.publish_route(topic)
+        if known is not None:
+            return known
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._instance.routes.need_publish_route(
+                    topic, self._limits.default_topic_queue_nums
+                )
+        except TimeoutError as error:
+            raise RequestTimeoutError(
+                f"no name server told the route of topic {topic} in time"
+            ) from error
+
+    async def next_queue(self, topic: str, deadline: float) -> MessageQueue:
+        """The next queue in turn. Raises as `route`."""
+        route = await self.route(topic, deadline)
+        return route.choose() if self._faults is None else self._faults.choose(route, None)
+
+    async def keyed_queues(self, topic: str, deadline: float) -> list[MessageQueue]:
+        """The queues among which a key chooses. Raises as `route`."""
+        await self.route(topic, deadline)
+        return self._instance.routes.keyed_queues(topic)
+
+    async def send_to(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        deadline: float,
+        mode: CommunicationMode = CommunicationMode.SYNC,
+    ) -> SendResult:
+        """One attempt at one queue; a failure is reported so that the route is renewed."""
+        address, context = None, None
+        began_at = self._loop.time()
+        try:
+            address = self._address(queue.broker_name, outgoing.topic)
+            timeout_s = deadline - began_at
+            if timeout_s <= 0:
+                raise RequestTimeoutError("no time was left to send", address=address)
+            if self._hooks.around_sends:
+                context = self._before(outgoing, queue, address, mode)
+            answer = await self._instance.remoting.call(address, outgoing.command(queue), timeout_s)
+            result = _result(answer, queue, outgoing.unique_id, address)
+            if self._namespaced:
+                result = replace(result, queue=self._namespace.unwrap_queue(result.queue))
+        except BaseException as error:
+            self._after(context, None, error)
+            self._on_failure(error, outgoing.topic, queue.broker_name, address, began_at)
+            raise
+        if context is not None:
+            self._after(context, result, None)
+        if self._faults is not None:
+            took_s = self._loop.time() - began_at
+            self._faults.note(queue.broker_name, took_s, failed=False, reachable=True)
+        route = self._instance.routes.publish_route(outgoing.topic)
+        if route is not None and route.created_on_demand:
+            # The broker has just created the topic, so it has a route of its own now.
+            self._instance.routes.refresh_soon(outgoing.topic)
+        return result
+
+    async def send(
+        self,
+        outgoing: Outgoing,
+        timeout_s: float,
+        mode: CommunicationMode = CommunicationMode.SYNC,
+    ) -> SendResult:
+        """Several attempts within `timeout_s`, each on another broker than the one before where there
+        is one: 1 + `retry_times`, or 1 + `retry_times_async`.
+
+        Raises the last attempt's error, with the brokers that were tried.
+        """
+        deadline = self._loop.time() + timeout_s
+        back_off = BackOff()
+        tried: list[str] = []
+        stored: SendResult | None = None
+        while True:
+            avoid = tried[-1] if tried else None
+            route = self._instance.routes.publish_route(outgoing.topic)
+            if route is None:
+                route = await self.route(outgoing.topic, deadline)
+            if self._faults is None:
+                queue = route.choose(avoid)
+            else:
+                queue = self._faults.choose(route, avoid)
+            try:
+                result = await self.send_to(outgoing, queue, deadline, mode)
+            except _AN_ATTEMPT_FAILED as error:
+                tried.append(queue.broker_name)
+                if not self._worth_retrying(error, tried, deadline, mode):
+                    if stored is not None:
+                        return stored
+                    raise _failure(error, outgoing, tried, timeout_s) from error
+                # With another broker at hand there is nothing to wait for.
+                if not route.has_other_broker(queue.broker_name):
+                    await back_off.wait(deadline)
+            else:
+                if result.status is SendStatus.SEND_OK or not self._wants_another(mode):
+                    return result
+                stored = result
+                tried.append(queue.broker_name)
+                if not self._may_retry(tried, deadline, mode):
+                    return result
+
+    async def send_fixed(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        deadline: float,
+        mode: CommunicationMode = CommunicationMode.SYNC,
+    ) -> SendResult:
+        """To this queue or to none: one attempt, or 1 + `retry_times_async` while no answer comes."""
+        back_off = BackOff()
+        tried: list[str] = []
+        while True:
+            try:
+                return await self.send_to(outgoing, queue, deadline, mode)
+            except (RemotingError, RouteNotFoundError) as error:
+                tried.append(queue.broker_name)
+                if mode is CommunicationMode.SYNC or not self._worth_retrying(
+                    error, tried, deadline, mode
+                ):
+                    raise
+            await back_off.wait(deadline)
+
+    async def send_oneway(
+        self, outgoing: Outgoing, queue: MessageQueue, deadline: float
+    ) -> tuple[Connection, int]:
+        """Hand the bytes to the connection when it has room: which one, and how many.
+
+        One attempt; raises when there is no route, connection or room.
+        """
+        address, context = None, None
+        began_at = self._loop.time()
+        try:
+            address = self._address(queue.broker_name, outgoing.topic)
+            if self._hooks.around_sends:
+                context = self._before(outgoing, queue, address, CommunicationMode.ONEWAY)
+            timeout_s = max(0.0, deadline - began_at)
+            queued = await self._instance.remoting.send_oneway_bounded(
+                address, outgoing.command(queue), timeout_s
+            )
+        except BaseException as error:
+            self._after(context, None, error)
+            self._on_failure(error, outgoing.topic, queue.broker_name, address, began_at)
+            raise
+        self._after(context, None, None)
+        return queued
+
+    async def recall(self, group: str, topic: str, handle: str, timeout_s: float) -> str:
+        """One attempt to recall a timed message from the broker that its handle names."""
+        deadline = self._loop.time() + timeout_s
+        try:
+            found = RecallHandle.decode(handle)
+        except ProtocolError as error:
+            raise IllegalArgumentError(str(error)) from error
+        if found.topic != topic:
+            raise IllegalArgumentError(
+                f"the recall handle is for a message of topic {found.topic}, not of {topic}"
+            )
+        await self.route(topic, deadline)
+        address = None
+        try:
+            address = self._instance.need_master(found.broker_name, topic)
+            timeout_s = max(0.0, deadline - self._loop.time())
+            return await self._instance.brokers.recall(address, group, topic, handle, timeout_s)
+        except (RemotingError, RouteNotFoundError) as error:
+            self._instance.report_failure(error, topic, address)
+            raise
+
+    def _address(self, broker_name: str, topic: str) -> str:
+        address = self._instance.need_master(broker_name, topic)
+        return vip_address(address) if self._limits.vip_channel else address
+
+    def _before(
+        self, outgoing: Outgoing, queue: MessageQueue, address: str, mode: CommunicationMode
+    ) -> SendContext:
+        message = outgoing.messages[0]
+        context = SendContext(
+            self._group,
+            outgoing.messages,
+            self._namespace.unwrap_queue(queue),
+            address,
+            mode,
+            sum(len(message.body) for message in outgoing.messages),
+            self._namespace.name,
+            half=message.properties.get(p.TRANSACTION_PREPARED) == "true",
+        )
+        self._hooks.before_send(context)
+        outgoing.renew_properties()
+        return context
+
+    def _after(
+        self, context: SendContext | None, result: SendResult | None, error: BaseException | None
+    ) -> None:
+        if context is not None:
+            context.result, context.error = result, error
+            self._hooks.after_send(context)
+
+    def _on_failure(
+        self,
+        error: BaseException,
+        topic: str,
+        broker_name: str,
+        address: str | None,
+        began_at: float,
+    ) -> None:
+        if isinstance(error, CometMQError):
+            self._instance.report_failure(error, topic, address)
+        if self._faults is None or isinstance(error, TooManyRequestsError):
+            return
+        if isinstance(error, (RemotingError, RemoteError)):
+            took_s = self._loop.time() - began_at
+            refused = isinstance(error, RemoteError)
+            self._faults.note(broker_name, took_s, failed=True, reachable=not refused)
+
+    def _may_retry(self, tried: list[str], deadline: float, mode: CommunicationMode) -> bool:
+        limits = self._limits
+        times = limits.retry_times
+        if mode is CommunicationMode.ASYNC:
+            times = limits.retry_times_async
+        return len(tried) <= times and self._loop.time() < deadline
+
+    def _worth_retrying(
+        self, error: CometMQError, tried: list[str], deadline: float, mode: CommunicationMode
+    ) -> bool:
+        if not self._may_retry(tried, deadline, mode):
+            return False
+        if mode is CommunicationMode.ASYNC:
+            # As Java: an answer is final, and so is a limit of our own.
+            return not isinstance(error, (RemoteError, SendForbiddenError, TooManyRequestsError))
+        return error.retriable or error.refresh_route
+
+    def _wants_another(self, mode: CommunicationMode) -> bool:
+        return (
+            self._limits.retry_another_broker_when_not_store_ok and mode is CommunicationMode.SYNC
+        )
+
+
+def vip_address(address: str) -> str:
+    """Where a broker listens beside its main port (Java: MixAll.brokerVIPChannel)."""
+    host, _, _ = address.rpartition(":")
+    return f"{host}:{split_address(address)[1] + _VIP_PORT_OFFSET}"
+
+
+def _result(
+    answer: RemotingCommand, queue: MessageQueue, unique_id: str, address: str
+) -> SendResult:
+    status = _STATUS.get(answer.code)
+    if status is None:
+        raise refused(answer, address, f"a message to {queue}")
+    ext = answer.ext
+    try:
+        return SendResult(
+            status,
+            unique_id,
+            ext["msgId"],
+            MessageQueue(queue.topic, queue.broker_name, int(ext["queueId"])),
+            int(ext["queueOffset"]),
+            ext.get("transactionId"),
+            ext.get("MSG_REGION") or "DefaultRegion",
+            ext.get("TRACE_ON") != "false",
+            ext.get("recallHandle"),
+        )
+    except (KeyError, ValueError) as error:
+        raise ProtocolError(
+            f"the answer to a send lacks a field or has a wrong one: {error}", address=address
+        ) from error
+
+
+def _failure(
+    error: CometMQError, outgoing: Outgoing, tried: list[str], timeout_s: float
+) -> CometMQError:
+    """The same kind of error, telling how often and where it was tried."""
+    return type(error)(
+        f"sending to topic {outgoing.topic} failed {len(tried)} times within {timeout_s * 1000:.0f} "
+        f"ms, at {', '.join(tried)}; the last time: {error}",
+        code=error.code,
+        remark=error.remark,
+        address=error.address,
+    )

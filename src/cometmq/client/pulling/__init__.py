@@ -1,0 +1,1 @@
+"""Pulling one queue: what came, what waits to be consumed, and what was damaged."""

@@ -1,0 +1,152 @@
+"""The messages of one queue that were pulled and are not consumed yet (Java: ProcessQueue)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.protocol.consumer_bodies import ProcessQueueInfo
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """When any of these is exceeded for one queue, its pulling pauses.
+
+    `span` bounds the distance between the lowest and the highest offset held: one message that
+    takes long must not let the rest run away from the offset that can be committed.
+    """
+
+    messages: int = 1000
+    size_bytes: int = 100 * 1024 * 1024
+    span: int = 2000
+
+
+class Lock(Protocol):
+    @property
+    def valid(self) -> bool: ...
+
+
+class ProcessQueue:
+    """For the loop's thread, except `consumable`, which any thread may ask.
+
+    `dropped` says that nothing more of the queue may be begun here, since it goes to another member
+    or is begun anew. An orderly consumer finishes what runs before it lets a dropped queue go, and
+    commits it, unless the queue is `forfeited`: then another member may hold it already. `lock` is
+    the broker's lock without which an orderly consumer must not consume.
+    """
+
+    def __init__(self, queue: MessageQueue, lock: Lock | None = None) -> None:
+        self.queue = queue
+        self.lock = lock
+        self.dropped = False
+        self.forfeited = False
+        self.last_pull_ms = 0
+        self.last_pull_s = 0.0
+        self.last_consume_ms = 0
+        # Sizes by offset, lowest first: pulls bring offsets in order. Ordered, because a plain dict
+        # walks over the gaps of what was deleted in front whenever it is asked for its first key.
+        self._sizes: OrderedDict[int, int] = OrderedDict()
+        self._size_bytes = 0
+        self._highest = -1
+        self._removed: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._sizes
+
+    @property
+    def consumable(self) -> bool:
+        """Whether a listener may be given messages of this queue now."""
+        return not self.dropped and (self.lock is None or self.lock.valid)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bodies held, in bytes."""
+        return self._size_bytes
+
+    @property
+    def lowest(self) -> int:
+        """The lowest offset held, 0 without any."""
+        return next(iter(self._sizes)) if self._sizes else 0
+
+    @property
+    def highest(self) -> int:
+        """The highest offset held, 0 without any."""
+        return self._highest if self._sizes else 0
+
+    @property
+    def span(self) -> int:
+        """Highest offset held minus lowest."""
+        return self._highest - next(iter(self._sizes)) if self._sizes else 0
+
+    def put(self, messages: Sequence[MessageExt]) -> None:
+        sizes = self._sizes
+        added = 0
+        for message in messages:
+            size = len(message.body)
+            sizes[message.queue_offset] = size
+            added += size
+        self._size_bytes += added
+        self._highest = max(self._highest, messages[-1].queue_offset)
+
+    def hold(self, offset: int, size: int) -> None:
+        """Let nothing from `offset` on be committed until it is removed: no listener gets it."""
+        self._sizes[offset] = size
+        self._size_bytes += size
+        self._highest = max(self._highest, offset)
+
+    def remove(self, offsets: Iterable[int]) -> int:
+        """Forget consumed messages. The offset below which all is consumed, -1 if nothing was held."""
+        if self._highest < 0:
+            return -1
+        sizes = self._sizes
+        self.last_consume_ms = time.time_ns() // 1_000_000
+        for offset in offsets:
+            self._size_bytes -= sizes.pop(offset, 0)
+        if self._removed is not None and not self._removed.done():
+            self._removed.set_result(None)
+        return next(iter(sizes)) if sizes else self._highest + 1
+
+    def exceeded(self, limits: FlowLimits) -> str | None:
+        """The limit that keeps this queue from being pulled, or None."""
+        if len(self._sizes) > limits.messages:
+            return f"{len(self._sizes)} messages are held, the limit is {limits.messages}"
+        if self._size_bytes > limits.size_bytes:
+            return f"{self._size_bytes} bytes are held, the limit is {limits.size_bytes}"
+        if self.span > limits.span:
+            return f"the offsets held span {self.span}, the limit is {limits.span}"
+        return None
+
+    async def wait_removed(self, timeout_s: float) -> None:
+        """Wait until messages are removed, at most `timeout_s`. One waiter at a time."""
+        self._removed = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait((self._removed,), timeout=timeout_s)
+        finally:
+            self._removed = None
+
+
+def process_queue_info(process_queue: ProcessQueue, commit_offset: int | None) -> ProcessQueueInfo:
+    """Describe a queue for who asks about its consumer."""
+    lock = process_queue.lock
+    return ProcessQueueInfo(
+        cached_msg_count=len(process_queue),
+        cached_msg_max_offset=process_queue.highest,
+        cached_msg_min_offset=process_queue.lowest,
+        cached_msg_size_in_mi_b=process_queue.size_bytes // _MIB,
+        commit_offset=-1 if commit_offset is None else commit_offset,
+        droped=process_queue.dropped,
+        last_consume_timestamp=process_queue.last_consume_ms,
+        last_pull_timestamp=process_queue.last_pull_ms,
+        locked=lock is not None and lock.valid,
+    )

@@ -1,0 +1,170 @@
+"""From the records of an answer to the messages that users see (Java: MessageDecoder, PullAPIWrapper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from cometmq.client.cluster.broker_api import PullAnswer
+from cometmq.errors import ProtocolError
+from cometmq.filtering.tags import accepts, selects_all
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+from cometmq.model.names import LMQ_PREFIX, RETRY_PREFIX
+from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SubscriptionData
+from cometmq.model.sysflag import COMPRESSED
+from cometmq.protocol.compression import decompress
+from cometmq.protocol.record import NoRecord, StoredRecord, body_is_intact, read_records
+
+log = structlog.get_logger(__name__)
+
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+# Records in queues of these may name other topics.
+_OTHER_TOPICS: Final = (LMQ_PREFIX, RETRY_PREFIX)
+
+
+@dataclass(slots=True)
+class DamagedRecord:
+    """What came instead of a message. `queue` is named as on the wire; `queue_offset` is the message's
+    offset, or the first that it may have; with `surplus` no offset lacks its message, and the bytes
+    are no message's. `commit_log_offset` is -1 where the bytes do not tell. `is_passing` says that
+    they are no record of the queue at all, which a broker may mend until it is asked again.
+    """
+
+    queue: MessageQueue
+    queue_offset: int
+    commit_log_offset: int
+    data: bytes
+    reason: str
+    is_passing: bool
+    surplus: bool = False
+
+    def __str__(self) -> str:
+        queue = self.queue
+        place = self.commit_log_offset if self.commit_log_offset >= 0 else "unknown"
+        return (
+            f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}, "
+            f"offset {self.queue_offset}, commit-log offset {place}: {self.reason}"
+        )
+
+
+class Received(NamedTuple):
+    """The messages of an answer, and what else was in it, both in the order of the queue."""
+
+    messages: list[MessageExt]
+    damaged: list[DamagedRecord]
+
+
+def wanted_messages(
+    answer: PullAnswer, queue: MessageQueue, asked: int, group: str, subscription: SubscriptionData
+) -> Received:
+    """What an answer to a pull of `queue` from offset `asked` on brings, without the messages whose
+    tags do not fit by text.
+    """
+    received = decode_messages(answer, queue, asked, group)
+    if selects_all(subscription):
+        return received
+    messages = [message for message in received.messages if accepts(subscription, message.tags)]
+    return Received(messages, received.damaged)
+
+
+def decode_messages(answer: PullAnswer, queue: MessageQueue, asked: int, group: str) -> Received:
+    """The messages of a pull's answer, bodies decompressed.
+
+    A body that does not decompress is delivered as it is stored, its flag still set: the listener
+    can refuse it, so it ends among the dead letters instead of blocking its queue for ever. One that
+    is not what was stored, and bytes that are no record of this queue, are no messages: brokers send
+    records as they lie on their disk.
+    """
+    header = answer.header
+    min_offset, max_offset = str(header.min_offset), str(header.max_offset)
+    end = max(header.next_begin_offset, header.max_offset)
+    messages: list[MessageExt] = []
+    damaged: list[tuple[int, DamagedRecord]] = []
+    position = 0
+    for found in read_records(answer.records):
+        if isinstance(found, NoRecord):
+            data = answer.records[found.start : found.end]
+            damage = DamagedRecord(queue, -1, -1, data, found.reason, is_passing=True)
+            damaged.append((len(messages), damage))
+            position = found.end
+            continue
+        fault = _fault(found, queue, asked, end)
+        if fault or not body_is_intact(found):
+            data = answer.records[position : position + found.total_size]
+            damage = DamagedRecord(
+                queue,
+                -1 if fault else found.queue_offset,
+                found.physical_offset,
+                data,
+                fault or "the body contradicts its CRC",
+                is_passing=bool(fault),
+            )
+            damaged.append((len(messages), damage))
+            position += found.total_size
+            continue
+        position += found.total_size
+        message = received_message(found, queue.broker_name, group)
+        message.properties[p.MIN_OFFSET] = min_offset
+        message.properties[p.MAX_OFFSET] = max_offset
+        messages.append(message)
+    if damaged:
+        _place(damaged, messages, asked, header.next_begin_offset)
+    return Received(messages, [damage for _, damage in damaged])
+
+
+def _fault(record: StoredRecord, queue: MessageQueue, asked: int, end: int) -> str:
+    """Why a record cannot be one of a queue from offset `asked` on, "" if it can."""
+    if queue.topic.startswith(LMQ_PREFIX):
+        return ""  # its records say their first topic's queue and offset
+    if record.queue_id != queue.queue_id:
+        return f"a record of queue {record.queue_id}"
+    if not asked <= record.queue_offset < end:
+        return f"a record of queue offset {record.queue_offset}, asked were {asked} to {end}"
+    if record.topic != queue.topic and not record.topic.startswith(_OTHER_TOPICS):
+        return f"a record of topic {record.topic}"
+    return ""
+
+
+def _place(
+    damaged: list[tuple[int, DamagedRecord]],
+    messages: list[MessageExt],
+    asked: int,
+    next_offset: int,
+) -> None:
+    """Find out which offset each damaged record may have: of those between its neighbours the first
+    one that no other has.
+    """
+    free = asked
+    for index, damage in damaged:
+        if index:
+            free = max(free, messages[index - 1].queue_offset + 1)
+        if damage.queue_offset < 0:
+            behind = messages[index].queue_offset if index < len(messages) else next_offset
+            damage.surplus = free >= behind
+            damage.queue_offset = min(free, max(behind - 1, asked))
+        free = max(free, damage.queue_offset + 1)
+
+
+def received_message(record: StoredRecord, broker_name: str, group: str) -> MessageExt:
+    """A record as listeners see it: decompressed, and a retried message under its first topic."""
+    message = record.to_message(broker_name)
+    if message.sys_flag & COMPRESSED:
+        decompress_body(message)
+    origin = message.properties.get(p.RETRY_TOPIC)
+    if origin is not None and message.topic == f"%RETRY%{group}":
+        message.topic = origin
+    return message
+
+
+def decompress_body(message: MessageExt) -> None:
+    """Replace a compressed body by what it was; see `decode_messages`."""
+    try:
+        message.body = decompress(message.body, message.sys_flag, max_length=MAX_BODY_BYTES)
+    except ProtocolError as error:
+        log.warning("a body is delivered compressed", msg_id=message.msg_id, reason=str(error))
+    else:
+        message.sys_flag &= ~COMPRESSED

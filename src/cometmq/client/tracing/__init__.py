@@ -1,0 +1,1 @@
+"""Message traces: their text, the hooks that write them, and the task that sends them."""

@@ -1,0 +1,198 @@
+"""Sending what clients trace, in the background (Java: AsyncTraceDispatcher).
+
+Whoever traces only appends to a bounded list: it never waits, and what finds the list full is
+dropped and counted. A task sends the events, several in a message, under a producer group and a
+client instance of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from cometmq.client.instance import ClientInstance
+from cometmq.client.limits import MessageChecks
+from cometmq.client.producing.encoding import MessageEncoder
+from cometmq.client.producing.sending import Sender, SendLimits
+from cometmq.client.tracing.codec import TraceContext, encode_trace
+from cometmq.errors import CometMQError
+from cometmq.model import properties as p
+from cometmq.model.message import Message
+from cometmq.model.names import TRACE_TOPIC
+from cometmq.remoting.hooks import RpcHook
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
+BATCH_NUM: Final = 10
+CAPACITY: Final = 2048
+MAX_BODY_BYTES: Final = 128_000
+# The properties of a message hold 32,767 bytes.
+MAX_KEYS_BYTES: Final = 30_000
+FLUSH_INTERVAL_S: Final = 5.0
+SEND_TIMEOUT_S: Final = 5.0
+# How often the list is looked at, and at what length the look comes at once.
+LOOK_INTERVAL_S: Final = 0.5
+_WAKE_AT: Final = CAPACITY // 4
+_numbers = itertools.count(1)
+
+
+class TraceDispatcher:
+    """Sends the traces of one client over `instance`, which only dispatchers use. `kind` is PRODUCE
+    or CONSUME.
+
+    `append` may be called from any thread, all else on the loop.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        kind: str,
+        *,
+        topic: str | None = None,
+        rpc_hooks: Sequence[RpcHook] = (),
+    ) -> None:
+        self.topic = topic or TRACE_TOPIC
+        self.dropped = 0
+        self._group = f"{GROUP_PREFIX}-{group}-{kind}-{next(_numbers)}"
+        self._rpc_hooks = list(rpc_hooks)
+        self._contexts: deque[TraceContext] = deque()
+        self._owner = TaskOwner(f"trace-{group}")
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._flushed_at_s = self._loop.time()
+        self._told_dropped = 0
+        self._instance = instance
+        self._sender = Sender(instance, SendLimits())
+        self._encoder = MessageEncoder(self._group, instance.unique_ids)
+        self._flushing = asyncio.Lock()
+
+    def start(self) -> None:
+        for hook in self._rpc_hooks:
+            self._instance.remoting.rpc_hooks.add(hook)
+        self._instance.add_producer(self._group)
+        self._owner.spawn(self._run(), "send")
+
+    async def close(self) -> None:
+        """Send what is left, as far as that goes within the send timeout."""
+        await self.flush()
+        await self._owner.close()
+        for hook in self._rpc_hooks:
+            self._instance.remoting.rpc_hooks.remove(hook)
+        await self._instance.remove_producer(self._group)
+
+    def append(self, context: TraceContext) -> bool:
+        """Whether there was room."""
+        count = len(self._contexts)
+        if count >= CAPACITY:
+            self.dropped += 1
+            return False
+        self._contexts.append(context)
+        if count == _WAKE_AT:
+            try:
+                self._loop.call_soon_threadsafe(self._wake.set)
+            except RuntimeError:
+                log.debug("the loop is closed, a trace is lost", group=self._group)
+        return True
+
+    async def flush(self) -> None:
+        """Send all that is there and wait for the outcome, which is only logged."""
+        async with self._flushing:
+            self._flushed_at_s = self._loop.time()
+            batches = self._take()
+            if batches:
+                await asyncio.gather(*(self._send(batch) for batch in batches))
+        if self.dropped != self._told_dropped:
+            log.warning(
+                "traces were dropped, they came faster than they could be sent",
+                group=self._group,
+                dropped=self.dropped - self._told_dropped,
+                limit=CAPACITY,
+            )
+            self._told_dropped = self.dropped
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(LOOK_INTERVAL_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            overdue = self._loop.time() - self._flushed_at_s >= FLUSH_INTERVAL_S
+            if len(self._contexts) >= BATCH_NUM or (self._contexts and overdue):
+                await self.flush()
+
+    def _take(self) -> list[list[TraceContext]]:
+        """What is there, in lists of one topic's events that fit into one message each."""
+        filling: dict[str | None, _Batch] = {}
+        full = []
+        for _ in range(len(self._contexts)):
+            context = self._contexts.popleft()
+            topic = context.beans[0].topic
+            batch = filling.get(topic)
+            if batch is not None and not batch.add(context):
+                full.append(batch.contexts)
+                batch = None
+            if batch is None:
+                batch = filling[topic] = _Batch(context)
+        return [*full, *(batch.contexts for batch in filling.values())]
+
+    async def _send(self, batch: list[TraceContext]) -> None:
+        keys = set().union(*(context.keys for context in batch))
+        body = "".join(map(encode_trace, batch)).encode()
+        message = Message(self.topic, body, properties={p.KEYS: p.KEY_SEPARATOR.join(sorted(keys))})
+        try:
+            MessageChecks().check(message)
+            await self._sender.send(await self._encoder.encode(message), SEND_TIMEOUT_S)
+        except CometMQError as error:
+            log.warning(
+                "traces could not be sent",
+                group=self._group,
+                topic=self.topic,
+                events=len(batch),
+                reason=str(error),
+            )
+
+
+class _Batch:
+    """Events for one message, at least one."""
+
+    def __init__(self, context: TraceContext) -> None:
+        self.contexts = [context]
+        self._body, self._keys = _sizes(context)
+
+    def add(self, context: TraceContext) -> bool:
+        """Whether there was room."""
+        body, keys = _sizes(context)
+        self._body += body
+        self._keys += keys
+        room = self._body <= MAX_BODY_BYTES and self._keys <= MAX_KEYS_BYTES
+        if room and len(self.contexts) < BATCH_NUM:
+            self.contexts.append(context)
+            return True
+        return False
+
+
+def _sizes(context: TraceContext) -> tuple[int, int]:
+    """The bytes that an event takes in a message's body, and in its keys."""
+    keys = sum(len(key.encode()) + 1 for key in context.keys)
+    return len(encode_trace(context).encode()), keys
+
+
+def trace_instance_name(namesrv: Sequence[str], *, alone: bool = False) -> str:
+    """The instance that the dispatchers of a process share for these name servers, or a new one."""
+    name = f"PID_CLIENT_INNER_TRACE_PRODUCER_{';'.join(namesrv)}"
+    return f"{name}_{next(_numbers)}" if alone else name
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,180 @@
+"""Tracing by hooks (Java: SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl, …).
+
+A broker that says TRACE_ON=false, with its answer or in a message's properties, is not traced.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cometmq.client.hooks import (
+    ConsumeContext,
+    ConsumeMessageHook,
+    EndTransactionContext,
+    EndTransactionHook,
+    SendContext,
+    SendMessageHook,
+)
+from cometmq.client.tracing.codec import (
+    DEFAULT_REGION,
+    ContextCode,
+    MessageType,
+    TraceBean,
+    TraceContext,
+    TraceType,
+)
+from cometmq.client.tracing.dispatcher import TraceDispatcher, now_ms
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+from cometmq.model.results import SendStatus
+
+_STARTED: Final = "cometmq.trace.started"
+_BEGAN_S: Final = "cometmq.trace.began_s"
+_BEFORE: Final = "cometmq.trace.before"
+# So many messages of one call in one event: the ids of an event become keys of a message.
+_EVENT_MESSAGES: Final = 64
+# Java calls these delayed; by its newer clients' names for the time of delivery.
+_DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
+
+
+class SendTrace(SendMessageHook, EndTransactionHook):
+    """Traces what a producer sends and decides."""
+
+    def __init__(self, dispatcher: TraceDispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def before_send(self, context: SendContext) -> None:
+        # The second is for the time it takes, which a clock that is set must not change.
+        context.state[_STARTED] = now_ms(), time.monotonic()
+
+    def after_send(self, context: SendContext) -> None:
+        result = context.result
+        if result is None or not result.trace_on or self._is_trace(context.queue.topic):
+            return
+        started_ms, began_s = context.state[_STARTED]
+        message = context.message
+        batch = len(context.messages) > 1
+        bean = TraceBean(
+            result.msg_id,
+            context.queue.topic,
+            None if batch else message.tags,
+            None if batch else message.properties.get(p.KEYS),
+            result.offset_msg_id,
+            context.address,
+            body_length=context.body_length,
+            message_type=_message_type(context),
+        )
+        event = TraceContext(
+            TraceType.PUB,
+            [bean],
+            started_ms,
+            result.region_id,
+            context.group,
+            _passed_ms(began_s),
+        )
+        event.success = result.status is SendStatus.SEND_OK
+        self._dispatcher.append(event)
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        message = context.message
+        if self._is_trace(message.topic):
+            return
+        bean = TraceBean(
+            context.msg_id,
+            message.topic,
+            message.tags,
+            message.properties.get(p.KEYS),
+            store_host=context.address,
+            message_type=MessageType.TRANSACTION_COMMIT,
+            transaction_id=context.transaction_id,
+            transaction_state=context.state.value,
+            from_check=context.from_check,
+        )
+        region = message.properties.get(p.MSG_REGION) or DEFAULT_REGION
+        self._dispatcher.append(
+            TraceContext(TraceType.END_TRANSACTION, [bean], now_ms(), region, context.group)
+        )
+
+    def recalled(self, group: str, topic: str, msg_id: str, *, success: bool) -> None:
+        """A recall was answered (Java: DefaultRecallMessageTraceHook)."""
+        event = TraceContext(
+            TraceType.RECALL, [TraceBean(msg_id, topic)], now_ms(), DEFAULT_REGION, group
+        )
+        event.success = success
+        self._dispatcher.append(event)
+
+    def _is_trace(self, topic: str) -> bool:
+        return topic.startswith(self._dispatcher.topic)
+
+
+class ConsumeTrace(ConsumeMessageHook):
+    """Traces what a consumer consumes: before its listener is called, and after."""
+
+    def __init__(self, dispatcher: TraceDispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        traced = [m for m in context.messages if m.properties.get(p.TRACE_SWITCH) != "false"]
+        request_id = uuid.uuid4().hex.upper()
+        context.state[_BEGAN_S] = time.monotonic()
+        events = context.state[_BEFORE] = [
+            TraceContext(
+                TraceType.SUB_BEFORE,
+                [_consumed(message) for message in part],
+                now_ms(),
+                part[-1].properties.get(p.MSG_REGION) or DEFAULT_REGION,
+                context.group,
+                request_id=request_id,
+            )
+            for part in _parts(traced)
+        ]
+        for event in events:
+            self._dispatcher.append(event)
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        events: list[TraceContext] = context.state.get(_BEFORE, [])
+        if not events:
+            return
+        now = now_ms()
+        took_ms = _passed_ms(context.state[_BEGAN_S])
+        for before in events:
+            event = TraceContext(
+                TraceType.SUB_AFTER,
+                before.beans,
+                now,
+                before.region,
+                before.group,
+                took_ms // len(context.messages),
+                context.success,
+                before.request_id,
+                ContextCode[context.status],
+            )
+            self._dispatcher.append(event)
+
+
+def _passed_ms(began_s: float) -> int:
+    return int((time.monotonic() - began_s) * 1000)
+
+
+def _parts(messages: Sequence[MessageExt]) -> Iterator[Sequence[MessageExt]]:
+    for start in range(0, len(messages), _EVENT_MESSAGES):
+        yield messages[start : start + _EVENT_MESSAGES]
+
+
+def _consumed(message: MessageExt) -> TraceBean:
+    return TraceBean(
+        message.msg_id,
+        message.topic,
+        message.tags,
+        message.properties.get(p.KEYS),
+        retry_times=message.reconsume_times,
+    )
+
+
+def _message_type(context: SendContext) -> MessageType:
+    if not context.message.properties.keys().isdisjoint(_DELAYS):
+        return MessageType.DELAY
+    return MessageType.TRANSACTION_HALF if context.half else MessageType.NORMAL

@@ -1,0 +1,156 @@
+"""Ranges read by many pulls, from a broker that may answer in any way the protocol allows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cometmq.bulk.range_pulls import Chunk, Missing, RangePulls
+from cometmq.client.cluster.broker_api import PullAnswer
+from cometmq.errors import ConnectionLostError, RemoteError
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import PullStatus
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+RECORD_BYTES = 8
+
+
+class FakeBroker:
+    """A queue from `low` to `high` without messages at `holes`, as an instance, its routes and its
+    broker calls in one. Answers come in any order, hold any number of messages, and may fail.
+    """
+
+    def __init__(self, low: int, high: int, holes: set[int], rng: random.Random) -> None:
+        self._low = low
+        self._high = high
+        self._holes = holes
+        self._rng = rng
+        self.fails = 0.0
+        self.most_at_once = 0
+        self._at_once = 0
+        self.routes = self.brokers = self
+
+    def pull_address(self, _broker: str, _broker_id: int) -> str:
+        return "127.0.0.1:10911"
+
+    def report_failure(self, *_: Any) -> None:
+        """Keep the routes as they are."""
+
+    async def pull(self, address: str, header: PullMessageRequestHeader, _: float) -> PullAnswer:
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            for _turn in range(self._rng.randrange(4)):
+                await asyncio.sleep(0)
+            if self._rng.random() < self.fails:
+                if self._rng.random() < 0.5:
+                    raise ConnectionLostError("gone", address=address)
+                raise RemoteError("busy", code=ResponseCode.SYSTEM_BUSY, address=address)
+            return self._answer(header.queue_offset, header.max_msg_nums)
+        finally:
+            self._at_once -= 1
+
+    def _answer(self, offset: int, wanted: int) -> PullAnswer:
+        if offset < self._low:
+            return self._said(PullStatus.OFFSET_ILLEGAL, self._low)
+        if offset >= self._high:
+            return self._said(PullStatus.OFFSET_ILLEGAL, self._high)
+        found: list[int] = []
+        count = self._rng.randint(1, min(wanted, 32))
+        while offset < self._high and len(found) < count:
+            if offset not in self._holes:
+                found.append(offset)
+            offset += 1
+        if not found:
+            return self._said(PullStatus.NO_MATCHED_MSG, offset)
+        records = b"".join(at.to_bytes(RECORD_BYTES, "big") for at in found)
+        return self._said(PullStatus.FOUND, offset, records)
+
+    def _said(self, status: PullStatus, next_offset: int, records: bytes = b"") -> PullAnswer:
+        header = PullMessageResponseHeader(
+            suggest_which_broker_id=0,
+            next_begin_offset=next_offset,
+            min_offset=self._low,
+            max_offset=self._high,
+        )
+        return PullAnswer(status, header, records)
+
+
+async def read(broker: Any, start: int, end: int, patience_s: float = 0.0) -> list[Chunk]:
+    subscription = build_subscription("orders", "*")
+    pulls = RangePulls(broker, "group", QUEUE, start, end, subscription, patience_s)
+    try:
+        chunks = []
+        while (chunk := await pulls.next_chunk()) is not None:
+            chunks.append(chunk)
+        return chunks
+    finally:
+        await pulls.close()
+
+
+def offsets_in(chunks: list[Chunk]) -> list[int]:
+    records = b"".join(chunk.records for chunk in chunks)
+    return [
+        int.from_bytes(records[at : at + RECORD_BYTES], "big")
+        for at in range(0, len(records), RECORD_BYTES)
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    low=st.integers(0, 100),
+    length=st.integers(0, 2500),
+    start=st.integers(0, 200),
+    span=st.integers(0, 2500),
+    holes=st.sets(st.integers(0, 2700), max_size=40) | st.just(set(range(50, 400))),
+    seed=st.integers(0, 2**32),
+)
+async def test_whatever_the_answers_are_each_message_comes_once_and_in_order(
+    low: int, length: int, start: int, span: int, holes: set[int], seed: int
+) -> None:
+    high = low + length
+    broker = FakeBroker(low, high, holes, random.Random(seed))
+    chunks = await read(broker, start, start + span)
+    wanted = [at for at in range(max(start, low), min(start + span, high)) if at not in holes]
+    # The last answer may reach behind the end.
+    assert [at for at in offsets_in(chunks) if at < start + span] == wanted
+    missing = {
+        at
+        for chunk in chunks
+        for entry in chunk.missing
+        for at in range(entry.start, min(entry.end, start + span))
+    }
+    assert missing >= set(range(start, min(low, start + span)))
+    assert missing >= set(range(max(start, high), start + span))
+    assert missing.isdisjoint(wanted)
+    if chunks:
+        assert (chunks[0].start, chunks[-1].end) == (start, start + span)
+
+
+async def test_failures_are_tried_again() -> None:
+    broker = FakeBroker(0, 500, set(), random.Random(1))
+    broker.fails = 0.3
+    assert offsets_in(await read(broker, 0, 500, patience_s=30)) == list(range(500))
+    assert broker.most_at_once > 4
+
+
+async def test_a_broker_that_fails_for_too_long_fails_the_read() -> None:
+    broker = FakeBroker(0, 500, set(), random.Random(1))
+    broker.fails = 1.0
+    with pytest.raises((ConnectionLostError, RemoteError)):
+        await read(broker, 0, 500)
+
+
+async def test_the_end_of_the_queue_is_found_at_once_for_all_that_is_behind_it() -> None:
+    broker = FakeBroker(0, 10, set(), random.Random(1))
+    chunks = await read(broker, 0, 10**12)
+    (missing,) = (entry for chunk in chunks for entry in chunk.missing)
+    assert missing == (10, 10**12, Missing.BEYOND_THE_END)
