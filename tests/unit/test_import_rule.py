@@ -34,7 +34,17 @@ RULES: dict[str, frozenset[str]] = {
     "admin": frozenset({"client.instance", "remoting", "protocol", "runtime", "model"}),
     "idempotent": frozenset({"client", "runtime", "model"}),
     # Of the store only what is made to be light: workers import it for each task.
-    "spark": frozenset({"client", "model", "protocol.compression", *RECORDS, "store.reading"}),
+    "spark": frozenset(
+        {
+            "client",
+            "model",
+            "protocol.compression",
+            *RECORDS,
+            "store.reading",
+            "runtime.clock",
+            "runtime.randomness",
+        }
+    ),
     # `rebuild` makes the store's own files; `audit` and `redrive` ask brokers what is theirs.
     "pipelines": frozenset(
         {"spark", "admin", "client", "store", "protocol", "filtering", "runtime", "model"}

@@ -14,6 +14,7 @@ from cometmq.protocol.limits import check_route
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials, check_credentials
 from cometmq.remoting.tls import Tls, tls_of
+from cometmq.runtime.network import TCP_NETWORK, Network
 
 
 class AdminClient:
@@ -29,9 +30,12 @@ class AdminClient:
         *,
         credentials: Credentials | None = None,
         tls: bool | Tls | None = None,
+        network: Network = TCP_NETWORK,
     ) -> None:
         self._namesrv = namesrv.split(";") if isinstance(namesrv, str) else list(namesrv)
-        self._remoting = RemotingClient(credentials=check_credentials(credentials), tls=tls_of(tls))
+        self._remoting = RemotingClient(
+            credentials=check_credentials(credentials), tls=tls_of(tls), network=network
+        )
 
     async def close(self) -> None:
         await self._remoting.close()

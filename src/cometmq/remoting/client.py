@@ -17,6 +17,7 @@ from cometmq.remoting.credentials import Credentials, Signer, refused
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.hooks import RpcHooks
 from cometmq.remoting.tls import Tls, handshake_fault
+from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
 ASK_TIMEOUT_S: Final = 3.0
@@ -69,6 +70,7 @@ class RemotingClient:
         on_connect: Callable[[str, Connection], None] | None = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
+        network: Network = TCP_NETWORK,
     ) -> None:
         self._handlers = handlers or Handlers()
         self._limits = limits
@@ -79,6 +81,7 @@ class RemotingClient:
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
+        self._network = network
         self._tls = None if tls is None else tls.context()
         self.rpc_hooks = RpcHooks(None if credentials is None else Signer(credentials))
 
@@ -174,11 +177,10 @@ class RemotingClient:
 
     async def _connect(self, address: str) -> Connection:
         host, port = split_address(address)
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    self._new_connection, host, port, ssl=self._tls
+                connection = await self._network.connect(
+                    self._new_connection, host, port, tls=self._tls
                 )
         except TimeoutError as error:
             raise ConnectError(

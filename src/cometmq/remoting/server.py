@@ -22,6 +22,7 @@ from cometmq.remoting.connection import (
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.runtime.limits import descriptors_for_connections
+from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -60,6 +61,7 @@ class RemotingServer:
         ssl: ssl.SSLContext | None = None,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
+        network: Network = TCP_NETWORK,
     ) -> None:
         self.connections: set[Connection] = set()
         self.holdings = holdings or Holdings()
@@ -77,8 +79,8 @@ class RemotingServer:
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
         self._turn = WriteTurn()
-        self._server: asyncio.Server | None = None
-        self._bound_port = 0
+        self._network = network
+        self._listener: Listener | None = None
         self._closing = False
         # In the order in which they came; those that have spoken since are taken out when met.
         self._silent: dict[Connection, None] = {}
@@ -90,38 +92,35 @@ class RemotingServer:
     @property
     def port(self) -> int:
         """The port of the socket; known after `bind`, and still after `close`."""
-        assert self._bound_port, "the server is not bound"
-        return self._bound_port
+        assert self._listener is not None, "the server is not bound"
+        return self._listener.port
 
     async def bind(self) -> None:
         """Take the port without listening yet: what needs its number can be made ready first.
 
         Raises ConfigError when the address is taken or not ours.
         """
-        loop = asyncio.get_running_loop()
         # Until it is over the connection counts in no limit of ours.
         handshake_timeout_s = min(_HANDSHAKE_AT_MOST_S, self._silent_timeout_s)
         try:
-            self._server = await loop.create_server(
+            self._listener = await self._network.listen(
                 self._new_connection,
                 self._host,
                 self._port,
                 backlog=self._backlog,
-                ssl=self._ssl,
-                ssl_handshake_timeout=handshake_timeout_s if self._ssl else None,
-                start_serving=False,
+                tls=self._ssl,
+                handshake_timeout_s=handshake_timeout_s,
             )
         except OSError as error:
             raise ConfigError(_listen_fault(self._host, self._port, error)) from error
-        self._bound_port = int(self._server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
         """Listen; binds first if `bind` was not called."""
-        if self._server is None:
+        if self._listener is None:
             await self.bind()
-        assert self._server is not None
+        assert self._listener is not None
         self._most_descriptors, self._descriptor_limit = descriptors_for_connections()
-        await self._server.start_serving()
+        await self._listener.start()
         shortest_s = min(
             self._idle_timeout_s, self._silent_timeout_s, self._limits.unfinished_frame_s
         )
@@ -133,12 +132,12 @@ class RemotingServer:
     async def close(self) -> None:
         """Stop listening, close every connection, end the tasks of running requests. Idempotent."""
         self._closing = True
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         await self._owner.close()
         await close_all(self.connections)
-        if self._server is not None:
-            await self._server.wait_closed()
+        if self._listener is not None:
+            await self._listener.wait_closed()
 
     def _new_connection(self) -> Connection:
         return Connection(

@@ -7,7 +7,6 @@ it; while none answers, one is waited for as long as the option `timeoutMs` says
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -16,6 +15,7 @@ import structlog
 from cometmq.client.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import Range, check_selection, find_queues, listed
 
@@ -32,8 +32,9 @@ Bounds = dict[MessageQueue, Range]
 class LiveQueues:
     """For the planner of a query, which has one for as long as that runs."""
 
-    def __init__(self, options: LiveOptions) -> None:
+    def __init__(self, options: LiveOptions, clock: BlockingClock = SYSTEM_CLOCK) -> None:
         self._options = options
+        self._clock = clock
         self._patience_s = options.timeout_ms / 1000
         self._queues: list[MessageQueue] = []
         self._look_after_s = 0.0
@@ -59,7 +60,7 @@ class LiveQueues:
         Raises IllegalArgumentError, RouteNotFoundError, RemotingError for what cannot be looked up
         and is not `known` either; the failure of a broker, when patience is over.
         """
-        deadline = time.monotonic() + self._patience_s
+        deadline = self._clock.monotonic() + self._patience_s
         while True:
             self._look(reader, known)
             answers = reader.offsets_or_failures(self._queues)
@@ -76,9 +77,9 @@ class LiveQueues:
                 return bounds
             if bounds and not all_of_them:
                 return bounds
-            if failures and time.monotonic() >= deadline:
+            if failures and self._clock.monotonic() >= deadline:
                 raise failures[0]
-            time.sleep(_PAUSE_S)
+            self._clock.sleep(_PAUSE_S)
 
     def fix(self) -> None:
         """Look for no more queues than there are now."""
@@ -87,7 +88,7 @@ class LiveQueues:
     # Inside
 
     def _look(self, reader: BlockingRangeReader, known: Collection[MessageQueue]) -> None:
-        if time.monotonic() < self._look_after_s:
+        if self._clock.monotonic() < self._look_after_s:
             return
         try:
             queues = find_queues(reader, self._options, self._queues or known)
@@ -102,15 +103,15 @@ class LiveQueues:
                 log.warning(
                     "the queues are not looked up, those known are read on", reason=self._refused
                 )
-            self._look_after_s = time.monotonic() + _LOOK_AGAIN_S
+            self._look_after_s = self._clock.monotonic() + _LOOK_AGAIN_S
             return
         self._checked.update(queue.topic for queue in new)
         self._queues, self._refused = queues, ""
-        self._look_after_s = time.monotonic() + LOOK_EVERY_S
+        self._look_after_s = self._clock.monotonic() + LOOK_EVERY_S
 
     def _without_shorter(self, bounds: Bounds, known: Mapping[MessageQueue, int]) -> bool:
         """Take out of `bounds` what may still grow to where it was; whether there was any."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         shorter = {queue for queue, (_, high) in bounds.items() if known.get(queue, 0) > high}
         self._shorter_since_s = {queue: self._shorter_since_s.get(queue, now) for queue in shorter}
         passing = [
