@@ -56,7 +56,7 @@ class KeyStore(Protocol):
 
 
 def new_token() -> str:
-    # Not from a source that is passed: two processes with one seed would hold the same leases.
+    # Not from a parameter: two processes with the same seed would hold the same leases.
     return SYSTEM_RANDOMNESS.token_hex(12)
 
 

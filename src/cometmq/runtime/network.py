@@ -1,6 +1,6 @@
-"""Connections and listeners, from a network that is passed as a parameter.
+"""Makes connections and listeners.
 
-Servers and clients meet others only here, so a test can pass a network that lies in memory.
+Servers and clients take a `Network` as a parameter, so a test can pass one that lies in memory.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 
 class Listener(Protocol):
-    """A place that others can connect to."""
+    """A port that clients can connect to."""
 
     @property
     def port(self) -> int:
-        """Return the port that was taken; it stays known after `close`."""
+        """Return the number of the port, also after `close`."""
 
     async def start(self) -> None:
-        """Accept connections, those too that came since the port was taken."""
+        """Begin to accept connections."""
 
     def close(self) -> None:
-        """Give the port back. Connections that were accepted stay open. Idempotent."""
+        """Release the port. Connections that were accepted stay open. Idempotent."""
 
     async def wait_closed(self) -> None:
-        """Wait until a closed listener has given its port back."""
+        """Wait until a closed listener has released its port."""
 
 
 class Network(Protocol):
-    """Binds each connection to a protocol object that `new_protocol` makes.
+    """Makes connections and listeners on the running loop. All failures are OSErrors.
 
-    For the running loop. All failures are OSErrors.
+    Each connection gets a protocol object of its own, which `new_protocol` makes.
     """
 
     async def connect(
@@ -51,7 +51,10 @@ class Network(Protocol):
         tls: ssl.SSLContext | None,
         handshake_timeout_s: float,
     ) -> Listener:
-        """Take a port, a free one for 0, and accept nothing before the listener is started."""
+        """Take a port, a free one for 0; its listener accepts connections once it is started.
+
+        A `tls` handshake that takes longer than `handshake_timeout_s` closes its connection.
+        """
 
 
 class _TcpListener:
@@ -70,7 +73,7 @@ class _TcpListener:
 
 
 class TcpNetwork:
-    """The network that the operating system offers."""
+    """The network of the operating system."""
 
     async def connect(
         self, new_protocol: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None

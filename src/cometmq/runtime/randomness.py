@@ -1,6 +1,7 @@
-"""Random numbers, from a source that is passed as a parameter, so that a test can pass a seeded one.
+"""Draws random numbers.
 
-Not for secrets: whoever sees enough of the numbers can foretell the next ones.
+Whoever needs them takes a `Randomness` as a parameter, so a test can pass one with a seed. Do not
+use it for secrets: who sees enough of the numbers can predict the next ones.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ class Randomness(random.Random):
 
 
 class _SystemRandomness(Randomness):
-    """Draws numbers that no other process draws.
+    """Draws other numbers in each process.
 
-    A fork and a pickle must not continue the sequence of the process that they come from: names
-    that are meant to be unique would come twice. So a forked child takes a new seed, and a pickle
-    holds a reference to the source of the process that reads it.
+    A forked child or the reader of a pickle must not repeat the numbers of its origin, because
+    names that are meant to be unique would come twice. So a forked child takes a new seed, and a
+    pickle refers to the source of the process that reads it.
     """
 
     def __reduce__(self) -> str:

@@ -168,8 +168,8 @@ class Outbox:
 
 
 def _new_name() -> str:
-    # Not from a source that is passed: Spark would copy it to every task, and with a copied seed
-    # two attempts at a partition would write the same file.
+    # Not from a parameter: Spark would copy it to every task, and with the same seed two attempts
+    # at a partition would write the same file.
     return SYSTEM_RANDOMNESS.token_hex(16)
 
 
