@@ -7,11 +7,9 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -22,6 +20,7 @@ from tests.spark.micro_batches import MicroBatches, Place
 from cometmq import Message, Producer
 from cometmq.errors import DataLossError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
+from cometmq.runtime.clock import SystemClock
 from cometmq.spark import live_queues
 from cometmq.spark.live_admission import within_bytes
 from cometmq.spark.live_options import offsets_of
@@ -71,15 +70,14 @@ def read(query: MicroBatches) -> list[Place]:
 
 def when_it_waits(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Have `act` done as soon as the planner pauses for the first time."""
-    acts = [act]
+    acts, sleep = [act], SystemClock.sleep
 
     def pause(seconds: float) -> None:
         if acts:
             acts.pop()()
-        time.sleep(seconds)
+        sleep(seconds)
 
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=pause)
-    monkeypatch.setattr(live_queues, "time", clock)
+    monkeypatch.setattr(SystemClock, "sleep", staticmethod(pause))
 
 
 @pytest.fixture

@@ -38,7 +38,16 @@ RULES: dict[str, frozenset[str]] = {
     "idempotent": frozenset({"client", "runtime", "model"}),
     # Of the store only what is made to be light: workers import it for each task.
     "spark": frozenset(
-        {"bulk", "client", "model", "protocol.compression", *RECORDS, "store.reading"}
+        {
+            "bulk",
+            "client",
+            "model",
+            "protocol.compression",
+            *RECORDS,
+            "store.reading",
+            "runtime.clock",
+            "runtime.randomness",
+        }
     ),
     # `rebuild` makes the store's own files; `audit` and `redrive` ask brokers what is theirs.
     "pipelines": frozenset(

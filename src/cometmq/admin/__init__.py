@@ -1,1 +1,1 @@
-"""Typed asynchronous calls that look into a cluster and manage it."""
+"""Inspects and manages a cluster through typed asynchronous calls."""

@@ -1,6 +1,6 @@
-"""A broker's configuration, state and retention (Java: DefaultMQAdminExt).
+"""Reads and changes the configuration, state and retention of a broker.
 
-Commands of mqadmin: brokerStatus, getBrokerConfig, updateBrokerConfig, deleteExpiredCommitLog.
+Java: DefaultMQAdminExt. Commands of mqadmin: brokerStatus, getBrokerConfig, updateBrokerConfig, deleteExpiredCommitLog.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _REFUSED: Final = "refused_"
 
 @dataclass(frozen=True, slots=True)
 class NextDeletion:
-    """The file of the commit log that goes next, and why it goes or stays.
+    """Names the commit-log file that the broker deletes next, and why it deletes or keeps it.
 
-    `when_ms` is the time at which it goes, as far as is known; None where nothing is.
+    `when_ms` is the expected time of the deletion in ms since the epoch, None if it is unknown.
     """
 
     file: str
@@ -30,20 +30,23 @@ class NextDeletion:
 
 
 class BrokersAdmin(AdminClient):
-    """Each call names the broker by its address, `host:port`.
+    """Asks and manages brokers. Each call takes the address of the broker as `host:port`.
 
-    Calls raise RemotingError when it does not answer, RemoteError when it refuses.
+    A call raises RemotingError when the broker does not answer, RemoteError when it refuses.
     """
 
     async def runtime_info(self, address: str) -> dict[str, str]:
-        """What the broker tells of itself, by Java's keys and its own."""
+        """Return the state that the broker reports, under Java's keys and its own."""
         answer = await self._remoting.ask(
             address, requests.GET_BROKER_RUNTIME_INFO, NoHeader(), what="the runtime information"
         )
         return answer.body.table
 
     async def next_deletion(self, address: str) -> NextDeletion | None:
-        """What `cometmq store explain` says first; None of a broker of another make, or an empty one."""
+        """Return what `cometmq store explain` says first.
+
+        Return None if the broker has no files or is not a CometMQ broker.
+        """
         info = await self.runtime_info(address)
         file = info.get("nextDeletedFile")
         if not file:
@@ -52,7 +55,7 @@ class BrokersAdmin(AdminClient):
         return NextDeletion(file, info["nextDeletionReason"], None if when is None else int(when))
 
     async def refusals(self, address: str) -> dict[str, int]:
-        """How many messages the broker's store has refused since its start, by cause."""
+        """Return how many messages the broker's store has refused since its start, by cause."""
         info = await self.runtime_info(address)
         return {
             key.removeprefix(_REFUSED): int(count)
@@ -61,14 +64,14 @@ class BrokersAdmin(AdminClient):
         }
 
     async def config(self, address: str) -> dict[str, str]:
-        """Every setting in force."""
+        """Return all settings that are in force."""
         answer = await self._remoting.ask(
             address, requests.GET_BROKER_CONFIG, NoHeader(), what="the configuration"
         )
         return parse_properties(answer.body.decode(), f"the answer of {address}")
 
     async def update_config(self, address: str, changes: Mapping[str, str]) -> None:
-        """Change settings of the running broker and of its configuration file: all or none."""
+        """Change settings of the running broker and in its configuration file, all or none."""
         await self._remoting.ask(
             address,
             requests.UPDATE_BROKER_CONFIG,
@@ -78,7 +81,7 @@ class BrokersAdmin(AdminClient):
         )
 
     async def delete_expired_files(self, address: str) -> None:
-        """Let files of the commit log that have expired go soon, whatever the hour."""
+        """Have the broker delete expired commit-log files soon, at any hour of the day."""
         await self._remoting.ask(
             address,
             requests.DELETE_EXPIRED_COMMITLOG,

@@ -1,6 +1,6 @@
-"""Messages that nobody consumes: dead letters and half messages that were given up.
+"""Lists and revives messages that nobody consumes: dead letters and abandoned half messages.
 
-Java: MQAdminExt.resumeCheckHalfMessage; for dead letters its console only.
+Java: MQAdminExt.resumeCheckHalfMessage. For dead letters Java has only its console.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 _TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 _MESSAGES_AT_ONCE: Final = 32
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-# A broker answers after a second, but then it may be busy sending.
+# A broker answers a redrive after a second, or later while it is busy with sends.
 _REDRIVE_TIMEOUT_S: Final = 15.0
 _NOTHING_FOUND: Final = (
     ResponseCode.PULL_NOT_FOUND,
@@ -54,9 +54,10 @@ _NOTHING_FOUND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What a redrive has sent at one broker, calls before this one with the same id included.
+    """Counts the dead letters that a redrive has sent at one broker.
 
-    `skipped_count` letters were selected but come from a topic that no longer exists.
+    Earlier calls with the same redrive id are included. `skipped_count` letters were selected but
+    not sent, because their topic no longer exists.
     """
 
     broker_name: str
@@ -65,17 +66,20 @@ class Redriven:
 
 
 class MessagesAdmin(AdminClient):
-    """For the loop that enters it. An asynchronous context manager.
+    """Lists and redrives dead letters, lists and resumes half messages.
 
-    Calls raise RouteNotFoundError when there is no such topic (a group without dead letters has no
-    dead-letter topic), RemotingError when a server does not answer, RemoteError when it refuses.
+    Use it as an asynchronous context manager, on one loop. A call raises RouteNotFoundError when
+    the topic does not exist (a group without dead letters has no dead-letter topic), RemotingError
+    when a server does not answer, RemoteError when a server refuses.
     """
 
     async def dead_letters(
         self, group: str, *, begin_ms: int = 0, end_ms: int = NO_END_MS
     ) -> AsyncIterator[MessageExt]:
-        """The dead letters of `group` that were stored in this time (ms, both included), one queue
-        after the other, oldest first; those that come meanwhile are left out.
+        """Yield the dead letters of `group` that were stored from `begin_ms` to `end_ms`.
+
+        Both times are included, in ms since the epoch. Queues follow each other, and each begins
+        with its oldest letter. Letters that are stored during the call are left out.
         """
         check_group(group)
         async for message in self._stored(dlq_topic(group), begin_ms, end_ms):
@@ -92,17 +96,20 @@ class MessagesAdmin(AdminClient):
         end_ms: int = NO_END_MS,
         only_group: bool = False,
     ) -> list[Redriven]:
-        """Send dead letters of `group` again, to the topics they came from, and wait until the
-        brokers' disks have them. What each broker that has dead letters did.
+        """Send dead letters of `group` to their original topics again.
 
-        Letters count that fulfil all conditions given: `ids`, unique or offset ids; `keys`; the time
-        at which they became dead letters (ms since the epoch, both included). Without any condition
-        all of them. `only_group` sends them to the group's retry topic, where no other group sees
-        them.
+        Wait until the brokers have the messages on disk, and return one entry for each broker that
+        holds dead letters of the group.
 
-        `redrive_id` is of the caller's choice. Under one id no letter is sent twice: after a failure
-        call again with the same arguments; the same id with others is refused (INVALID_PARAMETER).
-        A Java broker refuses always (REQUEST_CODE_NOT_SUPPORTED).
+        A letter is selected if it fulfils all conditions that are given: `ids` (unique or offset
+        ids), `keys`, and the time at which it became a dead letter (`begin_ms` to `end_ms`, in ms
+        since the epoch, both included). Without a condition all letters are selected. With
+        `only_group` they go to the retry topic of the group, where no other group sees them.
+
+        The caller chooses `redrive_id`. Under one id no letter is sent twice, so after a failure
+        repeat the call with the same arguments. The broker refuses the same id with other
+        arguments (INVALID_PARAMETER). A Java broker refuses every redrive
+        (REQUEST_CODE_NOT_SUPPORTED).
         """
         check_group(group)
         topic = dlq_topic(group)
@@ -125,23 +132,28 @@ class MessagesAdmin(AdminClient):
     async def given_up_halves(
         self, *, begin_ms: int = 0, end_ms: int = NO_END_MS
     ) -> AsyncIterator[MessageExt]:
-        """The half messages that no producer decided on, given up within this time (ms, both
-        included), one queue after the other, oldest first.
+        """Yield the half messages that the brokers gave up from `begin_ms` to `end_ms`.
 
-        PGROUP, REAL_TOPIC and TRANSACTION_CHECK_TIMES among the properties tell whose each is, where
-        it was meant for, and how often its producers were asked. One that was resumed stays listed.
+        A broker gives a half message up when no producer decides on it. Both times are included,
+        in ms since the epoch. Queues follow each other, and each begins with its oldest message.
+
+        The properties of a message tell its producer group (PGROUP), its topic (REAL_TOPIC) and
+        how often the broker asked its producers (TRANSACTION_CHECK_TIMES). A message that was
+        resumed stays in the list.
         """
         async for message in self._stored(TRANS_CHECK_MAX_TIME_TOPIC, begin_ms, end_ms):
             yield message
 
     async def resume_half(self, offset_msg_id: str) -> None:
-        """Have the broker ask a producer once more what became of a half message: one that was given
-        up (the `offset_msg_id` of `given_up_halves`), or one that is still asked for, which begins
-        anew.
+        """Have the broker ask the producers again about a half message.
 
-        Raises IllegalArgumentError for a text that is no such id, RemoteError when no such message
-        lies there or its transaction has ended. One that was given up begins a new transaction each
-        time: resumed twice and committed, it comes twice. Java: resumeCheckHalfMessage.
+        `offset_msg_id` is that of a message that the broker gave up (see `given_up_halves`), or of
+        one that the broker still asks about; the count of its checks then starts again.
+
+        A message that was given up begins a new transaction with each call: if it is resumed twice
+        and both are committed, consumers get it twice. Raises IllegalArgumentError if the text is
+        not an offset id, RemoteError if no such message is stored there or its transaction has
+        ended. Java: resumeCheckHalfMessage.
         """
         try:
             place = parse_offset_id(offset_msg_id)
@@ -162,7 +174,10 @@ class MessagesAdmin(AdminClient):
     async def _redrive_at(
         self, address: str, header: RedriveDeadLettersRequestHeader, selection: LetterSelection
     ) -> RedriveReport | None:
-        """None from a broker without dead letters of the group."""
+        """Repeat the redrive until the broker has finished it, and return the last report.
+
+        Return None if the broker has no dead letters of the group.
+        """
         while True:
             answer = await self._remoting.ask(
                 address,
@@ -216,7 +231,10 @@ class MessagesAdmin(AdminClient):
     async def _pull(
         self, address: str, queue: MessageQueue, offset: int
     ) -> tuple[list[StoredRecord], int]:
-        """Messages from `offset` on, and where to go on: behind it, or the queue has no more."""
+        """Return the records from `offset` on, and the offset to continue at.
+
+        That offset is always beyond `offset`, and beyond every queue if this queue has no more.
+        """
         header = PullMessageRequestHeader(
             consumer_group=_TOOLS_GROUP,
             topic=queue.topic,
@@ -238,14 +256,14 @@ class MessagesAdmin(AdminClient):
             return _records(answer.body, queue), answer.header.next_begin_offset
         if answer.code == ResponseCode.PULL_NOT_FOUND:
             return [], 2**63 - 1
-        # Retention took what was there, or nothing between here and there is left.
+        # Retention has deleted the records at `offset`, or no record is left before the next one.
         if answer.header.next_begin_offset <= offset:
             raise refused(answer.command, address, what)
         return [], answer.header.next_begin_offset
 
 
 def _records(body: bytes, queue: MessageQueue) -> list[StoredRecord]:
-    """The records of an answer; bytes among them that are none are told of and left out."""
+    """Return the records of an answer. Log and leave out bytes that are not a record."""
     records = []
     for found in read_records(body):
         if isinstance(found, StoredRecord):
@@ -258,7 +276,10 @@ def _records(body: bytes, queue: MessageQueue) -> list[StoredRecord]:
 
 
 def _message(record: StoredRecord, broker_name: str) -> MessageExt:
-    """A body that does not decompress stays as it is stored, its flag set."""
+    """Return the message of a record.
+
+    A body that cannot be decompressed stays as it is stored and keeps its flag.
+    """
     message = record.to_message(broker_name)
     if message.sys_flag & COMPRESSED:
         try:

@@ -1,4 +1,4 @@
-"""Where the queues of a topic begin and end, and how far a group has come (Java: MQAdminImpl)."""
+"""Finds the first and last offsets of queues and the offsets of groups (Java: MQAdminImpl)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from cometmq.protocol.headers import (
 
 @dataclass(frozen=True, slots=True)
 class QueueOffsets:
-    """One queue's ends, and the group's offset there (None: it has none, or none was asked for).
+    """The first and last offsets of a queue, and the offset that a group has committed there.
 
-    Offsets count messages: `max_offset` is the one that the next message will get.
+    Offsets count messages; the next message gets `max_offset`. `committed_offset` is None if the
+    group has no offset, or if the caller named no group.
     """
 
     queue: MessageQueue
@@ -31,20 +32,21 @@ class QueueOffsets:
 
     @property
     def lag(self) -> int:
-        """Messages that the group has still to consume."""
+        """Return the number of messages that the group has not consumed yet."""
         begin = self.min_offset if self.committed_offset is None else self.committed_offset
         return max(0, self.max_offset - begin)
 
 
 class OffsetsAdmin(AdminClient):
-    """Asks the brokers themselves, each time anew. An asynchronous context manager; for its loop.
+    """Asks the brokers for offsets and caches none.
 
-    Calls raise RouteNotFoundError when the topic does not exist, RemotingError when a server does
-    not answer, RemoteError when it refuses.
+    Use it as an asynchronous context manager, on one loop. A call raises RouteNotFoundError when
+    the topic does not exist, RemotingError when a server does not answer, RemoteError when a
+    server refuses.
     """
 
     async def topic_offsets(self, topic: str, group: str | None = None) -> list[QueueOffsets]:
-        """The offsets of every readable queue of `topic`, in the order of the queues."""
+        """Return the offsets of every readable queue of `topic`, in the order of the queues."""
         route = await self._route(topic)
         addresses = {
             queue: master_of(route, topic, queue.broker_name)
@@ -92,5 +94,5 @@ class OffsetsAdmin(AdminClient):
 
 
 def stored(offsets: Iterable[QueueOffsets]) -> int:
-    """How many messages these queues have taken since they exist."""
+    """Return how many messages these queues have taken since they were created."""
     return sum(queue.max_offset for queue in offsets)

@@ -1,4 +1,7 @@
-"""Calls to name servers and brokers that admin functions have in common (Java: MQClientAPIImpl)."""
+"""Provides the calls to name servers and brokers that all admin classes share.
+
+Java: MQClientAPIImpl.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,15 @@ from cometmq.protocol.limits import check_route
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials, check_credentials
 from cometmq.remoting.tls import Tls, tls_of
+from cometmq.runtime.network import TCP_NETWORK, Network
 
 
 class AdminClient:
-    """Base of the admin classes: connections, and the routes that name servers tell.
+    """The base of the admin classes. It holds the connections and asks name servers for routes.
 
-    `namesrv` is `host:port`, several joined by `;` or in a list; `credentials` and `tls` are as for
-    producers and consumers. An asynchronous context manager; for the loop that enters it.
+    `namesrv` is `host:port`; give several addresses joined by `;` or in a list. `credentials` and
+    `tls` are those of producers and consumers. Connections are made through `network`. Use the
+    class as an asynchronous context manager, on one loop.
     """
 
     def __init__(
@@ -29,9 +34,12 @@ class AdminClient:
         *,
         credentials: Credentials | None = None,
         tls: bool | Tls | None = None,
+        network: Network = TCP_NETWORK,
     ) -> None:
         self._namesrv = namesrv.split(";") if isinstance(namesrv, str) else list(namesrv)
-        self._remoting = RemotingClient(credentials=check_credentials(credentials), tls=tls_of(tls))
+        self._remoting = RemotingClient(
+            credentials=check_credentials(credentials), tls=tls_of(tls), network=network
+        )
 
     async def close(self) -> None:
         await self._remoting.close()
@@ -43,7 +51,7 @@ class AdminClient:
         await self.close()
 
     async def _route(self, topic: str) -> TopicRouteData:
-        """The route as the first name server that answers knows it."""
+        """Return the route of the topic from the first name server that answers."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         failure: RemotingError | None = None
         for address in self._namesrv:
@@ -71,7 +79,10 @@ class AdminClient:
 
 
 def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
-    """The address of a broker's master. Raises RouteNotFoundError when the route names none."""
+    """Return the address of a broker's master.
+
+    Raises RouteNotFoundError when the route names no master.
+    """
     broker = route.broker(broker_name)
     master = broker.master() if broker is not None else None
     if master is None:

@@ -243,19 +243,18 @@ def consumer(
         )
     tags = _tag_expression(filter_type, expression)
 
-    import time
-
     from cometmq.cli.bench_consumer import ConsumerBench, ConsumerSettings
     from cometmq.cli.bench_run import RunLimits
     from cometmq.cli.bench_screen import BenchScreen
     from cometmq.model.results import ConsumeFromWhere
+    from cometmq.runtime.clock import SYSTEM_CLOCK
 
     places = {"first": ConsumeFromWhere.FIRST_OFFSET, "last": ConsumeFromWhere.LAST_OFFSET}
     if consume_from not in places:
         raise ConfigError(f"--from {consume_from} is neither first nor last")
     group = group_prefix.strip()
     if truth("-p", suffix_enable):
-        group = f"{group}_{time.time_ns() // 1_000_000 % 100}"
+        group = f"{group}_{SYSTEM_CLOCK.now_ms() % 100}"
     settings = ConsumerSettings(
         namesrv=_namesrv(namesrv_addr),
         topic=topic.strip(),

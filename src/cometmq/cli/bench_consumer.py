@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +18,8 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
 from cometmq.remoting.credentials import Credentials
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
 # Messages that one call of the listener gets at most; what one pull brings.
 LISTENER_BATCH: Final = 32
@@ -45,7 +46,7 @@ class _Interval:
 
     born: LatencyHistogram
     stored: LatencyHistogram
-    started_ns: int
+    started_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +64,25 @@ class _Comparison:
 class ConsumerBench:
     """One run. For the loop's thread."""
 
-    def __init__(self, settings: ConsumerSettings) -> None:
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        randomness: Randomness = SYSTEM_RANDOMNESS,
+    ) -> None:
         self._settings = settings
+        self._clock = clock
+        self._instance_name = randomness.token_hex(8)
         self._came: dict[MessageQueue, OffsetSet] = {}
         self._received = 0
         self._duplicates = 0
         self._born = LatencyHistogram()
         self._stored = LatencyHistogram()
         self._interval = self._new_interval()
-        self._first_ns = 0
-        self._last_ns = 0
-        self._began_ns = time.perf_counter_ns()
+        self._first_s = 0.0
+        self._last_s = 0.0
+        self._began_s = clock.monotonic()
         self._stop: asyncio.Event | None = None
 
     async def run(self, screen: BenchScreen) -> BenchResult:
@@ -86,7 +95,7 @@ class ConsumerBench:
             settings.group,
             self._listen,
             namesrv=settings.namesrv,
-            instance_name=str(time.time_ns()),
+            instance_name=self._instance_name,
             enable_trace=settings.trace,
             credentials=settings.credentials,
             consume_from=settings.consume_from,
@@ -117,7 +126,7 @@ class ConsumerBench:
         return self._result(self._compare(before, after))
 
     async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._clock.now_ms()
         born, stored = self._interval.born.record, self._interval.stored.record
         for message in messages:
             queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
@@ -130,8 +139,8 @@ class ConsumerBench:
                 self._duplicates += 1
             born((now_ms - message.born_timestamp_ms) * 1_000_000)
             stored((now_ms - message.store_timestamp_ms) * 1_000_000)
-        self._last_ns = time.perf_counter_ns()
-        self._first_ns = self._first_ns or self._last_ns
+        self._last_s = self._clock.monotonic()
+        self._first_s = self._first_s or self._last_s
         quantity = self._settings.limits.quantity
         if quantity and self._received >= quantity and self._stop is not None:
             self._stop.set()
@@ -141,12 +150,12 @@ class ConsumerBench:
 
     def _status(self) -> str:
         interval = self._interval
-        now_ns = time.perf_counter_ns()
-        seconds = (now_ns - interval.started_ns) / 1e9
+        now_s = self._clock.monotonic()
+        seconds = now_s - interval.started_s
         quantity = self._settings.limits.quantity
         of = f" of {quantity:,}" if quantity else ""
         return (
-            f"{duration_text((now_ns - self._began_ns) / 1e9)}  {self._received:,}{of} received  "
+            f"{duration_text(now_s - self._began_s)}  {self._received:,}{of} received  "
             f"{interval.born.count / seconds:,.0f}/s  B2C p50 {interval.born.percentile_ms(50):.0f} "
             f"p99 {interval.born.percentile_ms(99):.0f} ms"
         )
@@ -154,9 +163,9 @@ class ConsumerBench:
     def _report(self, screen: BenchScreen) -> None:
         """A line about the time since the one before."""
         interval = self._interval
-        seconds = (time.perf_counter_ns() - interval.started_ns) / 1e9
+        seconds = self._clock.monotonic() - interval.started_s
         line = (
-            f"Current Time: {time_text()} | Consume TPS: {interval.born.count / seconds:.0f} | "
+            f"Current Time: {time_text(self._clock.now_ms())} | Consume TPS: {interval.born.count / seconds:.0f} | "
             f"AVG(B2C) RT(ms): {interval.born.mean_ms:7.3f} | "
             f"AVG(S2C) RT(ms): {interval.stored.mean_ms:7.3f} | "
             f"MAX(B2C) RT(ms): {interval.born.max_ms:.0f} | "
@@ -178,11 +187,11 @@ class ConsumerBench:
         self._interval = self._new_interval()
 
     def _new_interval(self) -> _Interval:
-        return _Interval(LatencyHistogram(), LatencyHistogram(), time.perf_counter_ns())
+        return _Interval(LatencyHistogram(), LatencyHistogram(), self._clock.monotonic())
 
     @property
     def _elapsed_s(self) -> float:
-        return (self._last_ns - self._first_ns) / 1e9
+        return self._last_s - self._first_s
 
     @property
     def _rate(self) -> float:

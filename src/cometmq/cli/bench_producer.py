@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import string
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +19,8 @@ from cometmq.model.message import Message
 from cometmq.model.results import SendResult
 from cometmq.protocol.compression import CompressionType
 from cometmq.remoting.credentials import Credentials
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
 GROUP: Final = "benchmark_producer"
 # After a failed send, as Java's benchmark waits: a broker that is away comes back in seconds.
@@ -52,18 +52,26 @@ class ProducerSettings:
 class ProducerBench:
     """One run. For the loop's thread."""
 
-    def __init__(self, settings: ProducerSettings) -> None:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        randomness: Randomness = SYSTEM_RANDOMNESS,
+    ) -> None:
         self._settings = settings
+        self._clock = clock
+        self._instance_name = randomness.token_hex(8)
         self._quantity_left = settings.limits.quantity or None
-        self._make = message_maker(settings)
+        self._make = message_maker(settings, clock, randomness)
         self._interval = LatencyHistogram()
         self._total = LatencyHistogram()
         self._send_failed = 0
         self._response_failed = 0
         self._last_failure = ""
-        self._started_ns = 0
-        self._ended_ns = 0
-        self._interval_started_ns = 0
+        self._started_s = 0.0
+        self._ended_s = 0.0
+        self._interval_started_s = 0.0
 
     async def run(self, screen: BenchScreen) -> BenchResult:
         """Send until the limit, then ask the brokers what they stored. Raises CometMQError."""
@@ -71,7 +79,7 @@ class ProducerBench:
         producer = Producer(
             GROUP,
             namesrv=settings.namesrv,
-            instance_name=str(time.time_ns()),
+            instance_name=self._instance_name,
             enable_trace=settings.trace,
             credentials=settings.credentials,
             compression=settings.compression or CompressionType.ZLIB,
@@ -87,31 +95,42 @@ class ProducerBench:
         signed = OffsetsAdmin(namesrv, credentials=settings.credentials)
         async with signed as admin, producer:
             await producer.queues(settings.topic)  # nothing is sent, and timed, without a route
-            before = await _stored(admin, settings.topic, deadline_s=0.0)
-            self._started_ns = self._interval_started_ns = time.perf_counter_ns()
+            before = await self._stored(admin, deadline_s=0.0)
+            self._started_s = self._interval_started_s = self._clock.monotonic()
             send = self._send_with_callbacks if settings.asynchronous else self._send_and_wait
             workers = 1 if settings.asynchronous else settings.concurrency
             async with bounded(settings.limits, lambda: self._report(screen)) as stop:
                 with screen.running(self._status):
                     await asyncio.gather(*(send(producer, stop) for _ in range(workers)))
-            self._ended_ns = time.perf_counter_ns()
+            self._ended_s = self._clock.monotonic()
             self._close_interval()
             screen.report(self._complete(), "")
             screen.show_latencies({"send": self._total})
             try:
-                after = await _stored(admin, settings.topic, deadline_s=ROUTE_DEADLINE_S)
+                after = await self._stored(admin, deadline_s=ROUTE_DEADLINE_S)
             except CometMQError as error:
                 return self._result(None, f"the brokers could not be asked: {error}")
             return self._result(after - before)
+
+    async def _stored(self, admin: OffsetsAdmin, *, deadline_s: float) -> int:
+        """Return how many messages the topic has taken, 0 if it is unknown after `deadline_s`."""
+        deadline = self._clock.monotonic() + deadline_s
+        while True:
+            try:
+                return stored(await admin.topic_offsets(self._settings.topic))
+            except RouteNotFoundError:
+                if self._clock.monotonic() >= deadline:
+                    return 0
+            await asyncio.sleep(0.05)
 
     # Sending
 
     async def _send_and_wait(self, producer: Producer, stop: asyncio.Event) -> None:
         """One of the workers, as a thread of Java's benchmark."""
-        clock = time.perf_counter_ns
+        now_s = self._clock.monotonic
         while not stop.is_set() and self._take():
             message = self._make()
-            started = clock()
+            started_s = now_s()
             try:
                 await producer.send(message)
             except IllegalArgumentError:
@@ -120,18 +139,18 @@ class ProducerBench:
                 self._count_failure(error)
                 await _pause(stop)
             else:
-                self._interval.record(clock() - started)
+                self._interval.record(int((now_s() - started_s) * 1e9))
 
     async def _send_with_callbacks(self, producer: Producer, stop: asyncio.Event) -> None:
-        clock = time.perf_counter_ns
+        now_s = self._clock.monotonic
         room = asyncio.Semaphore(self._settings.concurrency)
         refused: list[IllegalArgumentError] = []
 
-        def sender(started: int) -> Callable[[SendResult | None, BaseException | None], None]:
+        def sender(started_s: float) -> Callable[[SendResult | None, BaseException | None], None]:
             def done(_result: SendResult | None, error: BaseException | None) -> None:
                 room.release()
                 if error is None:
-                    self._interval.record(clock() - started)
+                    self._interval.record(int((now_s() - started_s) * 1e9))
                 elif isinstance(error, IllegalArgumentError):
                     refused.append(error)
                 else:
@@ -142,7 +161,7 @@ class ProducerBench:
         failed = 0
         while not stop.is_set() and not refused and self._take():
             await room.acquire()
-            producer.send_async(self._make(), sender(clock()))
+            producer.send_async(self._make(), sender(now_s()))
             if self._failed > failed:
                 await _pause(stop)
                 failed = self._failed
@@ -175,8 +194,8 @@ class ProducerBench:
 
     def _status(self) -> str:
         interval = self._interval
-        elapsed_s = (time.perf_counter_ns() - self._started_ns) / 1e9
-        interval_s = (time.perf_counter_ns() - self._interval_started_ns) / 1e9
+        now_s = self._clock.monotonic()
+        elapsed_s, interval_s = now_s - self._started_s, now_s - self._interval_started_s
         sent = self._total.count + interval.count
         quantity = self._settings.limits.quantity
         of = f" of {quantity:,}" if quantity else ""
@@ -189,9 +208,9 @@ class ProducerBench:
     def _report(self, screen: BenchScreen) -> None:
         """A line about the time since the one before."""
         interval = self._interval
-        seconds = (time.perf_counter_ns() - self._interval_started_ns) / 1e9
+        seconds = self._clock.monotonic() - self._interval_started_s
         line = (
-            f"Current Time: {time_text()} | Send TPS: {interval.count / seconds:.0f} | "
+            f"Current Time: {time_text(self._clock.now_ms())} | Send TPS: {interval.count / seconds:.0f} | "
             f"Max RT(ms): {interval.max_ms:.0f} | Average RT(ms): {interval.mean_ms:7.3f} | "
             f"Send Failed: {self._send_failed} | Response Failed: {self._response_failed}"
         )
@@ -201,11 +220,11 @@ class ProducerBench:
     def _close_interval(self) -> None:
         self._total.add(self._interval)
         self._interval = LatencyHistogram()
-        self._interval_started_ns = time.perf_counter_ns()
+        self._interval_started_s = self._clock.monotonic()
 
     @property
     def _elapsed_s(self) -> float:
-        return (self._ended_ns - self._started_ns) / 1e9
+        return self._ended_s - self._started_s
 
     @property
     def _rate(self) -> float:
@@ -259,29 +278,33 @@ class ProducerBench:
         )
 
 
-def message_maker(settings: ProducerSettings) -> Callable[[], Message]:
+def message_maker(
+    settings: ProducerSettings, clock: Clock, randomness: Randomness
+) -> Callable[[], Message]:
     """Makes the messages, all with the same random body, as Java's benchmark does."""
     letters = string.ascii_letters + string.digits
-    body = "".join(random.choices(letters, k=settings.message_size_bytes)).encode()
-    properties = filling_properties(settings.property_size_bytes)
+    body = "".join(randomness.choices(letters, k=settings.message_size_bytes)).encode()
+    properties = filling_properties(settings.property_size_bytes, randomness)
     topic, tag_count, key_enable = settings.topic, settings.tag_count, settings.key_enable
 
     def make() -> Message:
         message = Message(topic, body, properties=properties)
         if key_enable:
-            message.keys = (str(int(time.time())),)
+            message.keys = (str(clock.now_ms() // 1000),)
         if tag_count:
-            message.tags = f"tag{time.time_ns() // 1_000_000 % tag_count}"
+            message.tags = f"tag{clock.now_ms() % tag_count}"
         return message
 
     return make
 
 
-def filling_properties(size_bytes: int) -> dict[str, str]:
+def filling_properties(
+    size_bytes: int, randomness: Randomness = SYSTEM_RANDOMNESS
+) -> dict[str, str]:
     """Properties whose names and values just exceed `size_bytes`; none for 0."""
     properties: dict[str, str] = {}
     filled = 0
-    value = random.randrange(100)
+    value = randomness.randrange(100)
     while 0 < size_bytes >= filled:
         name, text = f"prop{len(properties)}", f"hello{value}"
         properties[name] = text
@@ -302,18 +325,6 @@ def _settings_facts(settings: ProducerSettings) -> dict[str, Any]:
         "async": settings.asynchronous,
         "compression": settings.compression.name if settings.compression else None,
     }
-
-
-async def _stored(admin: OffsetsAdmin, topic: str, *, deadline_s: float) -> int:
-    """How many messages the topic has taken; 0 when it does not exist after `deadline_s`."""
-    deadline = time.monotonic() + deadline_s
-    while True:
-        try:
-            return stored(await admin.topic_offsets(topic))
-        except RouteNotFoundError:
-            if time.monotonic() >= deadline:
-                return 0
-        await asyncio.sleep(0.05)
 
 
 async def _pause(stop: asyncio.Event) -> None:

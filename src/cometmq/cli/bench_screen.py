@@ -102,9 +102,9 @@ class BenchScreen:
                 ) from error
 
 
-def time_text() -> str:
-    """Return the local time as Java's benchmark prints it (UtilAll.timeMillisToHumanString2)."""
-    return datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+def time_text(now_ms: int) -> str:
+    """Return a time as the local time, as Java's benchmark prints it (UtilAll.timeMillisToHumanString2)."""
+    return datetime.fromtimestamp(now_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
 
 
 def duration_text(seconds: float) -> str:

@@ -221,7 +221,8 @@ def repair(
         store, report = tool.check(config, progress=progress)
         plan = tool.plan_repair(store, report)
         if write and not plan.is_empty:
-            stamp = datetime.now(UTC).strftime("%Y%m%d%H%M%S")
+            now = datetime.fromtimestamp(SYSTEM_CLOCK.now_ms() / 1000, UTC)
+            stamp = now.strftime("%Y%m%d%H%M%S")
             tool.repair(store, plan, clock=SYSTEM_CLOCK, stamp=stamp, progress=progress)
             store, report = tool.check(store.config, progress=progress)
     done = write and not plan.is_empty

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from cometmq.errors import IllegalArgumentError
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 MAX_KEY_LENGTH: Final = 1024
 MAX_DURATION_S: Final = 10 * 365 * 24 * 3600.0
@@ -56,7 +56,8 @@ class KeyStore(Protocol):
 
 
 def new_token() -> str:
-    return secrets.token_hex(12)
+    # Not from a parameter: two processes with the same seed would hold the same leases.
+    return SYSTEM_RANDOMNESS.token_hex(12)
 
 
 def check_seconds(name: str, value: float) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Self
 
 from cometmq.errors import IllegalArgumentError, KeyStoreError
 from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_token
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.forks import PROCESS
 
 MAX_KEYS: Final = 1_000_000
@@ -30,7 +30,7 @@ class MemoryStore:
         *,
         max_keys: int = MAX_KEYS,
         keep_s: float = WEEK_S,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = SYSTEM_CLOCK.monotonic,
     ) -> None:
         if isinstance(max_keys, bool) or not isinstance(max_keys, int) or max_keys < 1:
             raise IllegalArgumentError(f"max_keys is {max_keys!r}; it must be 1 or more")

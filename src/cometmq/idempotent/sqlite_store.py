@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Final, Self
 
 from cometmq.errors import KeyStoreError
 from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_token
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.forks import PROCESS
 
 # How long one user of the file waits for another; each holds it for one small transaction.
@@ -34,6 +34,10 @@ CREATE TABLE IF NOT EXISTS keys (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS keys_by_expiry ON keys (expires_ms);
 """
+
+
+def _wall_s() -> float:
+    return SYSTEM_CLOCK.now_ms() / 1000
 
 
 class SQLiteStore:
@@ -52,7 +56,7 @@ class SQLiteStore:
         path: str | os.PathLike[str],
         *,
         keep_s: float = WEEK_S,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = _wall_s,
     ) -> None:
         check_seconds("keep_s", keep_s)
         self._path = Path(path)

@@ -23,6 +23,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.config import Configuration
+from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 
@@ -42,6 +43,7 @@ class NameServer:
         *,
         properties: Mapping[str, str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        network: Network = TCP_NETWORK,
     ) -> None:
         self.config = config or NamesrvConfig()
         self.table = RouteTable(self.config, clock)
@@ -65,6 +67,7 @@ class NameServer:
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,
+            network=network,
         )
         self._tasks = TaskOwner("namesrv")
         self._closing = False

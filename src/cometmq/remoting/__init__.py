@@ -1,1 +1,1 @@
-"""Commands over TCP: one connection type for both sides, a server, and a client with a pool."""
+"""Carries commands over connections: one connection type, a server, and a client with a pool."""

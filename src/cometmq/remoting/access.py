@@ -1,7 +1,8 @@
-"""Requests of administrators, taken from their addresses only.
+"""Accepts administrators' requests from the addresses of administrators only.
 
-Java takes them from anybody who reaches the port unless its access control is on. Ours has none yet,
-so that these requests come from the server's own machine or from an address that its operator named.
+Java accepts these requests from anybody who reaches the port, unless its access control is on. This
+server has no access control yet, so it accepts them only from its own machine and from addresses
+that its operator has named.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ KEY: Final = "adminFrom"
 
 
 class AdminAccess:
-    """Tells administrators by the address of their connection; `admin_from` names their hosts.
+    """Recognises administrators by the address of their connection.
 
-    Raises ConfigError for a text that is no list of addresses and networks.
+    `admin_from` lists the addresses and networks of administrators. Raises ConfigError if the text
+    is not such a list.
     """
 
     def __init__(self, admin_from: str = "") -> None:
         self._networks = Networks(KEY, admin_from)
 
     def admits(self, connection: Connection) -> bool:
-        """Whether the peer is this machine, by loopback or by any of its addresses, or was named."""
+        """Return whether the peer is this machine, by any of its addresses, or is in the list."""
         ip = connection.peer_ip
         return is_loopback(ip) or ip == connection.local_ip or ip in self._networks
 
     def guarded(self, request_type: AnyRequestType, handler: Handler[Any]) -> Handler[Any]:
-        """The handler itself, or for a request of administrators one that asks who sends it.
+        """Return a handler that checks the sender if only administrators may send the request.
 
-        What others send costs nothing more.
+        For every other request return `handler` itself, so that the check costs nothing there.
         """
         if request_type.right is not Right.ADMIN:
             return handler
@@ -55,8 +57,9 @@ class AdminAccess:
         why: str = "",
         remedy: str = "",
     ) -> CometMQError:
-        """The error for a request that this peer may not send; `why` says more of the reason, `remedy`
-        what helps where an administrator's address does not.
+        """Return the error for a request that this peer may not send.
+
+        `why` replaces the usual reason, and `remedy` the usual advice to name the peer's address.
         """
         reason = why or "it is for administrators"
         remedy = remedy or (

@@ -1,4 +1,4 @@
-"""Calls by address over a pool of one connection each (Java: NettyRemotingClient)."""
+"""Calls servers by address, over one connection to each (Java: NettyRemotingClient)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from cometmq.remoting.credentials import Credentials, Signer, refused
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.hooks import RpcHooks
 from cometmq.remoting.tls import Tls, handshake_fault
+from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
 ASK_TIMEOUT_S: Final = 3.0
 
 
 class Answer(Generic[AnswerT, AnswerBodyT]):
-    """The answer to a typed call; header and body are decoded when they are read.
+    """The answer to a typed call; `header` and `body` decode it when they are read.
 
-    Both raise ProtocolError for an answer that does not fit the request's row, as one with an `also`
-    code may not.
+    Both raise ProtocolError if the answer does not fit the request's row. An answer with one of the
+    `also` codes may not fit.
     """
 
     __slots__ = ("_request_type", "command")
@@ -51,12 +52,12 @@ class Answer(Generic[AnswerT, AnswerBodyT]):
 
 
 class RemotingClient:
-    """One connection per address, made on first use and again after it was lost.
+    """Keeps one connection per address, made on first use and again after it was lost.
 
-    `handlers` serve what peers ask over these connections; `on_connect` is called with the address
-    and each new connection; `rpc_hooks` see every call. With `credentials` each request is signed;
-    with `tls` each connection is encrypted (ConfigError if its files cannot be used). For the loop
-    that first uses it.
+    `handlers` serve the requests that peers send over these connections. `on_connect` is called with
+    the address and each new connection. `rpc_hooks` see every call. With `credentials` each request
+    is signed; with `tls` each connection is encrypted (ConfigError if its files cannot be used).
+    Connections are made through `network`. For the loop that first uses it.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class RemotingClient:
         on_connect: Callable[[str, Connection], None] | None = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
+        network: Network = TCP_NETWORK,
     ) -> None:
         self._handlers = handlers or Handlers()
         self._limits = limits
@@ -79,16 +81,17 @@ class RemotingClient:
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
+        self._network = network
         self._tls = None if tls is None else tls.context()
         self.rpc_hooks = RpcHooks(None if credentials is None else Signer(credentials))
 
     def connected(self, address: str) -> Connection | None:
-        """The open connection to `address`, if there is one."""
+        """Return the open connection to `address`, if there is one."""
         connection = self._connections.get(address)
         return connection if connection is not None and not connection.closed else None
 
     async def connection(self, address: str) -> Connection:
-        """The connection to `address` (`host:port`), made if need be. Raises ConnectError."""
+        """Return the connection to `address` (`host:port`); connect if needed. Raises ConnectError."""
         if (connection := self.connected(address)) is not None:
             return connection
         if self._closed:
@@ -101,7 +104,7 @@ class RemotingClient:
             self._connecting[address] = task
             task.add_done_callback(lambda _: self._connecting.pop(address, None))
         try:
-            # Shielded: one caller's cancellation must not fail the others that wait for it.
+            # Shielded, so that one caller's cancellation does not fail others that wait for the task.
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             caller = asyncio.current_task()
@@ -112,7 +115,7 @@ class RemotingClient:
     async def call(
         self, address: str, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
-        """The answer of `address`, whatever its code. Raises RemotingError of some kind."""
+        """Return the answer of `address`, whatever its code. Raises a kind of RemotingError."""
         connection = self.connected(address) or await self.connection(address)
         if not self.rpc_hooks:
             return await connection.call(command, timeout_s)
@@ -134,8 +137,8 @@ class RemotingClient:
     ) -> Answer[AnswerT, AnswerBodyT]:
         """Send the request of a row of `cometmq.protocol.requests`, and return its answer.
 
-        Raises RemoteError for an answer whose code is neither success nor among `also`; its text says
-        that `what` was refused. Raises RemotingError of some kind, as `call` does.
+        Raises RemoteError if the code of the answer is neither success nor among `also`; its text
+        says that `what` was refused. Raises a kind of RemotingError, as `call` does.
         """
         answer = await self.call(address, request_type.command(header, body), timeout_s)
         if answer.code != ResponseCode.SUCCESS and answer.code not in also:
@@ -143,7 +146,7 @@ class RemotingClient:
         return Answer(request_type, answer)
 
     async def send_oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send a request that is never answered. Raises ConnectError when there is no connection."""
+        """Send a request that is never answered. Raises ConnectError if connecting fails."""
         connection = self.connected(address) or await self.connection(address)
         self.rpc_hooks.before(address, command)
         connection.send_oneway(command)
@@ -151,10 +154,11 @@ class RemotingClient:
     async def send_oneway_bounded(
         self, address: str, command: RemotingCommand, timeout_s: float
     ) -> tuple[Connection, int]:
-        """As `send_oneway`, after waiting for room: a peer that does not read holds up the caller
-        instead of filling memory. The connection, and how many bytes were queued there.
+        """Send a request that is never answered, once the connection is not congested.
 
-        Raises RequestTimeoutError when there is no room for `timeout_s`.
+        So a peer that does not read holds up the caller instead of filling the memory. Return the
+        connection and the number of bytes that were written to it. Raises RequestTimeoutError if
+        the connection stays congested for `timeout_s`, ConnectError if connecting fails.
         """
         connection = self.connected(address) or await self.connection(address)
         await connection.wait_writable(timeout_s)
@@ -162,7 +166,7 @@ class RemotingClient:
         return connection, connection.send_oneway(command)
 
     def close_connection(self, address: str) -> None:
-        """Drop the connection to `address`; the next use makes a new one."""
+        """Close the connection to `address`; the next use makes a new one."""
         if (connection := self._connections.pop(address, None)) is not None:
             connection.close()
 
@@ -174,11 +178,10 @@ class RemotingClient:
 
     async def _connect(self, address: str) -> Connection:
         host, port = split_address(address)
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    self._new_connection, host, port, ssl=self._tls
+                connection = await self._network.connect(
+                    self._new_connection, host, port, tls=self._tls
                 )
         except TimeoutError as error:
             raise ConnectError(
@@ -207,7 +210,7 @@ class RemotingClient:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` (IPv6 with or without brackets). Raises ConnectError."""
+    """Return host and port of `host:port` (IPv6 with or without brackets). Raises ConnectError."""
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ConnectError(f"{address!r} is no address of the form host:port", address=address)

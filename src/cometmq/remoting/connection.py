@@ -1,8 +1,8 @@
-"""One TCP connection that carries commands both ways.
+"""Carries commands over one connection, both ways.
 
 Either side may send requests. The connection holds a sans-IO frame decoder, the calls that wait for
-an answer, and the bytes of this turn of the loop: what handlers answer while one read is served
-leaves in one write.
+an answer, and the bytes to send in this turn of the loop: all answers that handlers give while one
+read is served leave in one write.
 
 For the loop's thread only.
 
@@ -58,15 +58,16 @@ _MAX_OPAQUE: Final = 0x7FFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds of one connection.
+    """The limits of one connection.
 
-    `max_frame_length` in bytes; `max_outstanding_calls` counts our requests that wait for an
-    answer; `write_buffer_high` is the number of unsent bytes above which the connection stops
-    taking requests (server) or making them (client) until the peer has read, those too that came
-    with the read at hand; a peer that let a call
-    time out and sent nothing for `silence_s` seconds is taken for dead (client). A frame has
-    `unfinished_frame_s` seconds to arrive, and one more for each SLOW_BYTES_PER_S of it that are
-    there (server).
+    max_frame_length: in bytes.
+    max_outstanding_calls: how many own requests may wait for an answer.
+    write_buffer_high: above this number of unsent bytes the connection stops serving requests
+        (server), also those that it has read already, or making them (client), until the peer reads.
+    silence_s: a peer that let a call time out and has sent nothing for this many seconds counts as
+        dead (client).
+    unfinished_frame_s: a frame has this many seconds to arrive, and one more for each
+        SLOW_BYTES_PER_S bytes of it that are there (server).
     """
 
     max_frame_length: int = MAX_FRAME_LENGTH
@@ -80,12 +81,12 @@ DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
 class WriteTurn:
-    """Lets connections that are read in one turn of the loop write together, at its end.
+    """Lets connections that are read in one turn of the loop write together, at the end of the turn.
 
-    A write to a peer that sleeps has to wake it, which on a virtual machine costs more than all else
-    that a broker does for a message. While many peers ask at once, the first write wakes the load
-    that they share a core with, and the others find it awake. A connection that is read alone
-    writes at once: nobody is there to wait for.
+    A write to a peer that sleeps has to wake it, which on a virtual machine costs more than anything
+    else that a broker does for a message. If many peers ask at once, the first write wakes the core
+    that runs them, and the other writes find it awake. A connection that is read alone writes at
+    once, because there is no other to wait for.
     """
 
     def __init__(self) -> None:
@@ -93,7 +94,7 @@ class WriteTurn:
         self._due: list[Connection] = []
 
     def take(self, connection: Connection) -> bool:
-        """Whether the connection, just read, is flushed at the end of this turn."""
+        """Return whether a connection that was just read is flushed at the end of this turn."""
         if self._reader is connection:
             return False
         self._reader = connection
@@ -109,8 +110,10 @@ class WriteTurn:
 
 
 class Connection(asyncio.Protocol):
-    """See the module. `server_side` connections stop reading while their answers cannot leave;
-    those that share a `turn` write together, and those that share `holdings` have a bound in common.
+    """The protocol object of one connection; see the module.
+
+    A `server_side` connection stops reading while its answers cannot leave. Connections that share
+    a `turn` write together, and `holdings` bounds what all connections that share it hold.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.last_active = 0.0
         self.made_at = 0.0
-        # Whether a byte has come.
+        # Whether the peer has sent anything yet.
         self.heard = False
         self.holding = Holding(holdings)
         self._last_read = 0.0
@@ -150,9 +153,9 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._next_opaque = 0
         self._out: list[Buffer] = []
-        self._out_bytes = 0  # of `_out`
-        self._written = 0  # and not told to `holding` yet
-        # Requests read, but not served while the peer does not read its answers; of one read.
+        self._out_bytes = 0  # in `_out`
+        self._written = 0  # bytes that `holding` has not been told of yet
+        # Requests of one read that are not served while the peer does not read its answers.
         self._deferred: list[Frame] = []
         self._flush_due = False
         self._writable: asyncio.Event | None = None
@@ -170,7 +173,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.peer = f"{self.peer_ip}:{self.peer_port}"
-        # A scope (`fe80::1%eth0`) is a matter of this host and has no place in a record.
+        # A scope (`fe80::1%eth0`) has a meaning on this host only, so records do not store it.
         self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
         self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))
         self.last_active = self._last_read = self.made_at = self._loop.time()
@@ -180,7 +183,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_active = self._last_read = self._loop.time()
         self.heard = True
-        self._flush_due = True  # what is answered below waits for the flush at the end
+        self._flush_due = True  # the answers given below wait for the flush at the end
         frames: list[Frame] = []
         try:
             frames = self._frames.feed(data)
@@ -209,10 +212,10 @@ class Connection(asyncio.Protocol):
             self._writable = None
         if self._deferred:
             self._serve_deferred()
-        if self.congested or self.closed:  # by what was just served
+        if self.congested or self.closed:  # because of the requests that were just served
             return
         if self._server_side and self._transport is not None:
-            if self.holding.frame_began:  # it could not arrive meanwhile
+            if self.holding.frame_began:  # the rest of the frame could not arrive meanwhile
                 self.holding.frame_began = self._loop.time()
             self._transport.resume_reading()
 
@@ -240,29 +243,29 @@ class Connection(asyncio.Protocol):
             try:
                 callback(self)
             except Exception:
-                # The others, and whoever waits for `lost`, have no part in it.
+                # The other callbacks, and tasks that wait for `lost`, must not suffer from it.
                 log.exception("clean-up after a connection failed", peer=self.peer)
         self._lost.set_result(None)
 
     @property
     def lost(self) -> asyncio.Future[None]:
-        """Done when the connection is gone and `on_close` was called."""
+        """Return a future that is done once the connection is gone and `on_close` was called."""
         return self._lost
 
     @property
     def descriptor(self) -> int:
-        """The number of the socket's file descriptor, -1 without one."""
+        """Return the file descriptor of the socket, -1 if there is no socket."""
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if sock is None else int(sock.fileno())
 
     @property
     def congested(self) -> bool:
-        """Whether more than `write_buffer_high` bytes wait for the peer to read."""
+        """Return whether more than `write_buffer_high` bytes wait for the peer to read."""
         return self._writable is not None
 
     @property
     def unsent_bytes(self) -> int:
-        """How many bytes wait here to be taken by the kernel."""
+        """Return how many bytes the kernel has not taken yet."""
         waiting = 0
         for buffer in self._out:
             waiting += len(buffer)
@@ -284,7 +287,11 @@ class Connection(asyncio.Protocol):
     def call_nowait(
         self, command: RemotingCommand, timeout_s: float
     ) -> asyncio.Future[RemotingCommand]:
-        """As `call`, without waiting for room to write; the future carries the same errors."""
+        """Send a request at once, even while congested, and return a future of its answer.
+
+        The future may fail with RequestTimeoutError or ConnectionLostError. Raises
+        ConnectionLostError or TooManyRequestsError if the request cannot be sent.
+        """
         if self.closed or self._transport is None:
             raise ConnectionLostError(f"the connection to {self.peer} is closed", address=self.peer)
         if len(self._calls) >= self._limits.max_outstanding_calls:
@@ -320,8 +327,9 @@ class Connection(asyncio.Protocol):
             ) from error
 
     def send_oneway(self, command: RemotingCommand) -> int:
-        """Send a request that is never answered; how many bytes it takes. A closed connection raises
-        ConnectionLostError.
+        """Send a request that is never answered, and return the number of its bytes.
+
+        Raises ConnectionLostError if the connection is closed.
         """
         if self.closed or self._transport is None:
             raise ConnectionLostError(f"the connection to {self.peer} is closed", address=self.peer)
@@ -332,7 +340,7 @@ class Connection(asyncio.Protocol):
         return len(data)
 
     def reply(self, request: AnyRequest, answer: RemotingCommand) -> None:
-        """Answer a request now or later; nothing is sent to a one-way request."""
+        """Answer a request, now or later. Send nothing if the request is one-way."""
         if request.flag & FLAG_ONEWAY:
             return
         answer.opaque = request.opaque
@@ -342,16 +350,17 @@ class Connection(asyncio.Protocol):
     def reply_encoded(
         self, request: AnyRequest, head: bytes, slices: Sequence[Buffer] = ()
     ) -> None:
-        """As `reply`, with an encoded frame; `slices` are what of its body does not stand in `head`.
+        """Answer a request by an encoded frame: `head`, then `slices` with the rest of its body.
 
-        For the answers that a server gives most: no command is made for them.
+        Send nothing if the request is one-way. This saves the command object for the most frequent
+        answers.
         """
         if request.flag & FLAG_ONEWAY:
             return
         if slices:
             self.write(head, *slices)
             return
-        # Short, so that they all may wait for the end of the turn; `flush` drops them when closed.
+        # A short answer may always wait for the end of the turn; `flush` drops it when closed.
         self._out.append(head)
         self._out_bytes += len(head)
         if not self._flush_due:
@@ -359,22 +368,23 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
 
     def reply_when(self, request: AnyRequest, answer: Awaitable[RemotingCommand | None]) -> None:
-        """Answer a request in a task, with what `answer` gives or raises; until then it is held."""
+        """Answer a request in a task, with the result or error of `answer`; hold it until then."""
         self.keep(request)
         self._owner.spawn(self._answer_later(request, answer), f"request-{request.code}")
 
     def reply_failure(self, request: AnyRequest, error: Exception) -> None:
-        """Answer a request that was not served, and log one line.
+        """Answer a request that failed, and log one line.
 
-        An error of ours gives the answer its code, SYSTEM_ERROR if it has none; any other is a
-        fault of the handler.
+        The answer has the code of a CometMQError, or SYSTEM_ERROR if the error has no code. Any
+        other error is a fault of the handler, is logged as such and gives SYSTEM_ERROR, too.
         """
         self.reply(request, self._failure(request, error))
 
     def write(self, *buffers: Buffer) -> None:
-        """Send encoded bytes at the end of this turn of the loop; dropped when closed.
+        """Send encoded bytes at the end of this turn of the loop; drop them when closed.
 
-        At once when there are too many to wait: then it shows whether the peer takes them.
+        Send at once if more than `write_buffer_high` bytes are waiting, which shows whether the
+        peer reads.
         """
         if self.closed:
             return
@@ -388,42 +398,44 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
 
     def close(self) -> None:
-        """Send what is waiting and close. Idempotent."""
+        """Send the bytes that are waiting, then close. Idempotent."""
         if self._transport is not None and not self.closed:
             self.flush()
             self.closed = True
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, dropping what is waiting."""
+        """Close at once and drop the bytes that are waiting."""
         if self._transport is not None:
             self.closed = True
             self._transport.abort()
 
     def keep(self, request: AnyRequest) -> None:
-        """Count a request as held until `let_go`; for handlers that answer it later."""
+        """Count a request as held until `let_go`, for handlers that answer it later."""
         size = len(request.frame.header) + len(request.frame.body)
         if size >= WORTH_COUNTING_BYTES:
             self.holding.keeps(self, size)
 
     def let_go(self, request: AnyRequest) -> None:
-        """A request that was kept is served now."""
+        """Stop counting a request as held, because it has been served."""
         size = len(request.frame.header) + len(request.frame.body)
         if size >= WORTH_COUNTING_BYTES:
             self.holding.keeps(self, -size)
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the unfinished frame should have come by now."""
+        """Return whether the unfinished frame should have arrived by now."""
         began = self.holding.frame_began
-        # Nothing is read from a peer that does not read.
+        # While the peer does not read, its frame cannot arrive, because this side does not read.
         if not began or self.closed or self._writable is not None:
             return False
         allowed_s = self._limits.unfinished_frame_s + self._frames.buffered / SLOW_BYTES_PER_S
         return now - began > allowed_s
 
     def cut(self, reason: str) -> None:
-        """Close without waiting for the peer. An unfinished request is answered with SYSTEM_BUSY, so
-        that its sender knows why and tries again.
+        """Close without waiting for the peer to send or to read the rest.
+
+        Answer an unfinished request with SYSTEM_BUSY, so that its sender knows the reason and
+        tries again.
         """
         unfinished = self._frames.unfinished_header()
         self._frames.drop()
@@ -453,7 +465,7 @@ class Connection(asyncio.Protocol):
             )
 
     def flush(self) -> None:
-        """Write what waits for the end of the turn."""
+        """Write the bytes that wait for the end of the turn."""
         self._flush_due = False
         size, self._out_bytes = self._out_bytes, 0
         out = self._out
@@ -477,7 +489,7 @@ class Connection(asyncio.Protocol):
         try:
             request = self._decode_request(frame, code)
         except ProtocolError as error:
-            # Raises when the header is no command at all, which ends the connection.
+            # `decode_command` raises if the header is no command; that ends the connection.
             self._on_refused(decode_command(frame), error)
             return
         if request.flag & FLAG_RESPONSE:
@@ -491,7 +503,7 @@ class Connection(asyncio.Protocol):
             self.reply_failure(request, error)
 
     def _serve_deferred(self) -> None:
-        """Go on with the requests of a read, as far as the peer takes their answers."""
+        """Serve deferred requests for as long as the peer takes their answers."""
         frames, self._deferred = self._deferred, []
         try:
             for index, frame in enumerate(frames):
@@ -525,7 +537,7 @@ class Connection(asyncio.Protocol):
             self.refuse(command.opaque, ResponseCode.SYSTEM_ERROR, str(error))
 
     def refuse(self, opaque: int, code: int, remark: str) -> None:
-        """Answer the request with that number by a code and the reason."""
+        """Answer the request with the number `opaque` by a code and a reason."""
         answer = response(code, remark)
         answer.opaque = opaque
         self.write(encode_command(answer, self.serialize_type))
@@ -550,7 +562,7 @@ class Connection(asyncio.Protocol):
             self.reply(request, result)
 
     def _failure(self, request: AnyRequest, error: Exception) -> RemotingCommand:
-        """The answer to a request whose handler raised; one log line each."""
+        """Log the error of a handler in one line, and return the answer."""
         if isinstance(error, CometMQError):
             code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code
             remark = error.remark or str(error)
@@ -575,8 +587,8 @@ class Connection(asyncio.Protocol):
                 f"{self.peer} did not answer within {timeout_s * 1000:.0f} ms", address=self.peer
             )
         )
-        # Not a byte in all that time: the peer is frozen or gone without a word. The next call
-        # must not wait for the kernel to find out (Java: clientCloseSocketIfTimeout).
+        # The peer sent no byte in all that time, so it is frozen or gone. The next call must not
+        # wait until the kernel notices (Java: clientCloseSocketIfTimeout).
         silent_s = self._loop.time() - self._last_read
         silent = self._last_read <= sent_at and silent_s >= self._limits.silence_s
         if silent and not self._server_side:
@@ -591,7 +603,7 @@ class Connection(asyncio.Protocol):
 
 
 async def close_all(connections: Iterable[Connection], grace_s: float = 0.5) -> None:
-    """Close connections and wait until they are gone; what a peer does not read in time is cut."""
+    """Close connections and wait until they are gone; after `grace_s` drop the unsent bytes."""
     closing = list(connections)
     for connection in closing:
         connection.close()
@@ -608,5 +620,5 @@ async def close_all(connections: Iterable[Connection], grace_s: float = 0.5) -> 
 def _endpoint(name: Any) -> tuple[str, int]:
     if not name:
         return "", 0
-    # A socket bound to `::` names its IPv4 peers like this; Java calls them by their IPv4 address.
+    # A socket bound to `::` names IPv4 peers with this prefix; Java shows their IPv4 address.
     return str(name[0]).removeprefix("::ffff:"), int(name[1])

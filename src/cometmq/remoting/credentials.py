@@ -1,10 +1,9 @@
-"""Access keys, and the signature that a request carries (Java: SessionCredentials, AclSigner,
-AclClientRPCHook).
+"""Signs requests with an access key and its secret key.
 
-A signed request has these among its ext fields:
+Java: SessionCredentials, AclSigner, AclClientRPCHook. A signed request has these ext fields:
 
     AccessKey      the name under which the server knows the secret key
-    SecurityToken  of temporary credentials only
+    SecurityToken  the token, with temporary credentials only
     Signature      Base64(HMAC-SHA1(secret key, all other ext values in the order of their names,
                    then the body)), texts in UTF-8
 
@@ -29,8 +28,8 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the field's name
 SIGNATURE: Final = "Signature"
 
-# How servers say it, and what may be done about it. The servers of 4.x give these
-# refusals the code SYSTEM_ERROR, those of 5.x NO_PERMISSION.
+# The texts by which servers deny access, and what the user can do about each. Servers of 4.x give
+# these refusals the code SYSTEM_ERROR, servers of 5.x NO_PERMISSION.
 _DENIALS: Final = (
     (
         re.compile(r"no accesskey is configured|username cannot be null", re.IGNORECASE),
@@ -66,11 +65,11 @@ _DENYING_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An access key with its secret key, and the token of temporary ones (Java: SessionCredentials).
+    """An access key with its secret key; temporary ones have a token (Java: SessionCredentials).
 
-    Neither the secret key nor the token shows in `repr`, and neither is pickled: a process that needs
-    credentials reads them itself. Raises IllegalArgumentError for what no server knows: texts that
-    are empty, or with white space around them as the line end of a file.
+    `repr` shows neither the secret key nor the token. Credentials cannot be pickled, so each process
+    that needs them has to read them itself. Raises IllegalArgumentError for texts that no server
+    knows: empty ones, and those with white space around them, such as the line end of a file.
     """
 
     access_key: str
@@ -91,7 +90,7 @@ class Credentials:
 
 
 class Signer:
-    """Signs requests in the name of `credentials`, after all that hooks put into them."""
+    """Signs requests with `credentials`, after the hooks have added their fields."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -108,23 +107,25 @@ class Signer:
 
 
 def signature(ext: Mapping[str, str], body: bytes | memoryview, secret_key: str) -> str:
-    """What `Signature` says of a request with these ext fields (its own entry does not count)."""
+    """Return the `Signature` of a request with these ext fields; an old `Signature` is ignored."""
     return _digest(_keyed(secret_key), ext, body)
 
 
 def check_credentials(credentials: object) -> Credentials | None:
-    """Raises IllegalArgumentError for what are none."""
+    """Return `credentials`. Raise IllegalArgumentError if they are not Credentials or None."""
     if credentials is None or isinstance(credentials, Credentials):
         return credentials
-    # What was passed may be the secret itself.
+    # The text does not show the value: it may be the secret itself.
     raise IllegalArgumentError(
         f"credentials is a {type(credentials).__name__}; pass Credentials(access_key, secret_key)"
     )
 
 
 def refused(answer: RemotingCommand, address: str, what: str) -> RemoteError:
-    """The error for an answer whose code is not success: AccessDeniedError where `address` minds who
-    asked."""
+    """Return the error for an answer whose code is not success.
+
+    It is an AccessDeniedError if the server at `address` refused because of who asked.
+    """
     try:
         name = ResponseCode(answer.code).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which handler serves which request code (Java: NettyRemotingAbstract.processorTable)."""
+"""Maps request codes to handlers (Java: NettyRemotingAbstract.processorTable)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from cometmq.remoting.access import AdminAccess
     from cometmq.remoting.connection import Connection
 
-# A handler returns the answer, which `Connection.reply` then sends. None says that it takes care of
-# the answer by itself, now or later: by one of `reply`, `reply_encoded`, `reply_failure` and
-# `reply_when`, or by none, as for a request that is never answered.
+# A handler returns the answer, and the connection sends it by `Connection.reply`. A handler that
+# returns None sends the answer itself, now or later, by `reply`, `reply_encoded`, `reply_failure` or
+# `reply_when`; or it sends none, if the request is never answered.
 Handler = Callable[["Connection", Request[HeaderT]], RemotingCommand | None]
-# The same as a coroutine function. It runs as a task, and its answer goes by `Connection.reply_when`.
+# A handler that is a coroutine function runs as a task; `Connection.reply_when` sends its answer.
 AsyncHandler = Callable[["Connection", Request[HeaderT]], Awaitable[RemotingCommand | None]]
 
 
 class Handlers:
-    """Handlers by request code, as rows of `cometmq.protocol.requests` declare the requests.
+    """Maps the request codes that `cometmq.protocol.requests` declares to their handlers.
 
-    With `access`, which servers have, requests of administrators are taken from them only.
+    With `access`, which servers pass, only administrators may send administrators' requests.
     """
 
     def __init__(self, access: AdminAccess | None = None) -> None:
         self._access = access
         self.decoder = RequestDecoder()
-        # What is served, by code.
+        # The rows of the requests that have a handler, by code.
         self.request_types: dict[int, AnyRequestType] = {}
         self._handlers: dict[int, Handler[Any]] = {}
         # The dict's own method: it is called for every frame.
@@ -43,10 +43,10 @@ class Handlers:
         request_type: RequestType[HeaderT, Any, Any, Any],
         handler: Handler[HeaderT] | AsyncHandler[HeaderT],
     ) -> None:
-        """Serve requests of a row with `handler`.
+        """Serve the requests of a row with `handler`.
 
-        What is needed besides (a task, a bound of the body, a check of the sender) is put around the
-        handler here, and costs nothing where it is not.
+        If the row asks for a task, a limit on the body or a check of the sender, `register` wraps
+        the handler accordingly. A request that needs none of them pays nothing for them.
         """
         code = request_type.code
         assert code not in self._handlers, f"request code {code} is registered twice"

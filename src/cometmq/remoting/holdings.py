@@ -1,8 +1,8 @@
-"""How many bytes the connections of a server hold, and which of them has to go when it is too much.
+"""Bounds the bytes that all connections of a server hold, and closes those that hold too many.
 
-What counts: frames that have begun and not ended, requests that wait (for what they ask for, or until
-their peer takes answers), and answers that the kernel has not taken. Each connection bounds its own;
-this is the bound of all.
+A connection holds: the bytes of a frame that has not arrived completely; requests that wait for
+their answer, or until the peer reads earlier answers; answers that the kernel has not taken yet.
+Each connection has limits of its own; this module adds a limit for all of them together.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import structlog
 log = structlog.get_logger(__name__)
 
 DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
-# A peer that is slower, in sending a frame or in taking answers, counts as one that stands still.
+# A peer that sends a frame or takes answers more slowly than this counts as standing still.
 SLOW_BYTES_PER_S: Final = 16 * 1024
 MEASURE_PERIOD_S: Final = 1.0
-# Smaller requests that are answered later are not counted, and so little that was written is not
-# told of yet: requests that wait, and connections, are bounded by number too.
+# Requests of fewer bytes are not counted while they wait for their answer, and a connection reports
+# written bytes only when they are this many. The number of waiting requests and of connections is
+# bounded, too, so the bytes that are not counted are bounded as well.
 WORTH_COUNTING_BYTES: Final = 4096
-# Cutting goes on until this part of the limit is free, so that the next read does not begin it anew.
+# Connections are closed until one eighth of the limit is free, so that the next read does not exceed
+# it again.
 _FREED_PART: Final = 8
-# Unsent bytes are measured when this part of the limit may have come since, and each second.
+# Unsent bytes are measured each second, and when one eighth of the limit was written meanwhile.
 _UNMEASURED_PART: Final = 8
 
 
 class Holder(Protocol):
-    """A connection, as far as it matters here."""
+    """The part of a connection that this module needs."""
 
     peer: str
     holding: Holding
@@ -40,8 +42,10 @@ class Holder(Protocol):
 
 
 class Holding:
-    """What one connection holds, and since when. The connection tells what changes, and names itself:
-    a reference to it from here would keep its memory until the garbage collector comes.
+    """Counts what one connection holds, and since when.
+
+    The connection reports each change and passes itself along. A `Holding` keeps no reference to its
+    connection: such a cycle would keep the memory until the garbage collector runs.
     """
 
     __slots__ = (
@@ -58,24 +62,25 @@ class Holding:
     )
 
     def __init__(self, of_all: Holdings | None) -> None:
-        # Bytes of all that was received, among them those of requests to be answered later; bytes of
-        # answers as last measured.
+        # In bytes: what was received; the part of it in requests that will be answered later; the
+        # unsent answers when they were measured last.
         self.received = 0
         self.kept = 0
         self.unsent = 0
         self._over = False
-        # When the first byte of the unfinished frame came, 0 if there is none.
+        # When the first byte of the unfinished frame came; 0 if no frame is unfinished.
         self.frame_began = 0.0
         self._of_all = of_all
         self._unsent_since = self._measured_at = 0.0
-        # What the transport was given, and how much of it the peer has taken.
+        # Bytes handed to the transport, and how many of them it has passed on.
         self._written = self._taken = 0
 
     def receives(
         self, holder: Holder, unfinished: int, deferred: int, now: float, *, new_frame: bool
     ) -> None:
-        """After a read: what is held of a frame, which began with this read if it is a new one, and
-        of requests that wait.
+        """Note how many bytes of an unfinished frame and of deferred requests are held after a read.
+
+        With `new_frame` the unfinished frame began with this read.
         """
         if not unfinished:
             self.frame_began = 0.0
@@ -87,20 +92,20 @@ class Holding:
             self._of_all.received(holder, more)
 
     def keeps(self, holder: Holder, more: int) -> None:
-        """So many bytes more, or fewer, are those of requests that will be answered later."""
+        """Add `more` bytes of requests that will be answered later, or subtract with a minus."""
         if self._of_all is not None and not self._over:
             self.kept += more
             self.received += more
             self._of_all.received(holder, more)
 
     def writes(self, holder: Holder, size: int) -> None:
-        """So many bytes were handed to the transport, which may keep them."""
+        """Note that `size` bytes were handed to the transport, which may not pass them on at once."""
         if self._of_all is not None and not self._over:
             self._written += size
             self._of_all.wrote(holder, size)
 
     def forget(self, holder: Holder) -> None:
-        """The connection is lost or cut. Idempotent."""
+        """Drop all counts, because the connection is lost or closed. Idempotent."""
         if self._of_all is not None:
             self._of_all.gone(holder)
         self.received = self.kept = self.unsent = 0
@@ -108,28 +113,32 @@ class Holding:
         self._over = True
 
     def measure(self, unsent: int, now: float) -> None:
-        """Tell how many bytes the transport has kept; shows whether the peer takes what it gets."""
+        """Note that the transport holds `unsent` bytes, and judge whether the peer takes answers."""
         taken = self._written - unsent
         if not self.unsent or taken - self._taken >= SLOW_BYTES_PER_S * (now - self._measured_at):
             self._unsent_since = now
         self._taken, self._measured_at, self.unsent = taken, now, unsent
 
     def byte_seconds(self, now: float) -> float:
-        """What it holds, times how long: of a frame since its first byte, of answers since the peer
-        last took any. Requests that are answered later count as if they came a second ago.
+        """Return the bytes that are held, each times the seconds for which they have been held.
+
+        A frame counts from its first byte. Answers, and requests that wait until the peer reads
+        them, count from the moment when the peer last took any. Requests that will be answered
+        later count as one second.
         """
         unsent_s = now - self._unsent_since
         received_s = now - self.frame_began if self.frame_began else unsent_s
-        # A hundredth of a second more: of those that began at this moment the largest is meant.
+        # The hundredth of a second orders those that began just now by their size.
         arriving = (self.received - self.kept) * (received_s + 0.01)
         return arriving + self.kept + self.unsent * (unsent_s + 0.01)
 
 
 class Holdings:
-    """Of one server, or of listeners that share their memory. For the loop's thread only.
+    """The bound on what all connections of a server, or of several listeners, hold.
 
-    Whoever has held most for longest goes first (bytes times seconds): a sender whose frame arrives
-    at the speed of its link holds nothing for long, however large the frame.
+    If they hold too much, the connections with the most bytes times seconds are closed first. A
+    sender whose frame arrives at the speed of its link holds nothing for long, however large the
+    frame is. For the loop's thread only.
     """
 
     def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
@@ -142,18 +151,18 @@ class Holdings:
 
     @property
     def total_bytes(self) -> int:
-        """What is held; of unsent bytes what `measure` found last."""
+        """Return the bytes that are held; the unsent ones are those that `measure` found last."""
         return self.received_bytes + self.unsent_bytes
 
     def received(self, holder: Holder, more: int) -> None:
-        """So many bytes more are held of what was received, or fewer."""
+        """Add `more` bytes that were received and are held, or subtract with a minus."""
         self.received_bytes += more
         self._holders.add(holder)
         if more > 0 and self.total_bytes > self.limit_bytes:
-            self.measure()  # what was unsent may have been taken meanwhile
+            self.measure()  # peers may have taken answers meanwhile
 
     def wrote(self, holder: Holder, size: int) -> None:
-        """So many bytes more may be unsent."""
+        """Note that up to `size` more bytes are unsent."""
         self._holders.add(holder)
         self._unmeasured += size
         if self._unmeasured * _UNMEASURED_PART > self.limit_bytes and not self._measure_due:
@@ -161,14 +170,14 @@ class Holdings:
             asyncio.get_running_loop().call_soon(self.measure)
 
     def gone(self, holder: Holder) -> None:
-        """Forget what it holds. Idempotent."""
+        """Forget what `holder` holds. Idempotent."""
         if holder in self._holders:
             self._holders.remove(holder)
             self.received_bytes -= holder.holding.received
             self.unsent_bytes -= holder.holding.unsent
 
     def measure(self) -> None:
-        """See what transports have kept, and cut connections if all hold too much."""
+        """Ask the transports for their unsent bytes, and cut connections if all hold too much."""
         self._measure_due = False
         self._unmeasured = self.unsent_bytes = 0
         now = asyncio.get_running_loop().time()

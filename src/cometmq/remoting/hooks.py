@@ -1,4 +1,4 @@
-"""Hooks around the calls of a client (Java: RPCHook)."""
+"""Calls hooks before and after each call of a client (Java: RPCHook)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from cometmq.remoting.credentials import Signer
 class RpcHook(ABC):  # noqa: B024 - each of its methods may be left out
     """Sees every request that a client sends, and the answers to those that are not one-way.
 
-    Methods run on the client's loop and must not block. What they raise fails the call: a
-    RemotingError or RemoteError as it is, anything else as the cause of an RpcHookError, so that
-    whoever calls has to mind no other kinds.
+    Methods run on the client's loop and must not block. An error that a method raises fails the
+    call. A RemotingError or RemoteError reaches the caller as it is; any other error becomes the
+    cause of an RpcHookError, so that callers need to handle no other kinds.
     """
 
     def before_request(self, address: str, command: RemotingCommand) -> None:  # noqa: B027 - each of them may be left out
-        """The command is about to be sent to `address` (`host:port`); its `ext` may be added to."""
+        """Inspect a command before it is sent to `address` (`host:port`), and add to its `ext`."""
 
     def after_response(  # noqa: B027 - each of them may be left out
         self, address: str, command: RemotingCommand, answer: RemotingCommand
     ) -> None:
-        """The answer to `command` came, whatever its code."""
+        """Inspect the answer to `command`, whatever its code."""
 
 
 class RpcHooks:
-    """The hooks of one remoting client, in the order in which they came.
+    """The hooks of one remoting client, in the order in which they were added.
 
-    Clients that share an instance share its hooks. A hook that several of them brought runs once,
-    and leaves with the last of them. `signer` comes after all of them: it signs what they have put
-    into the request too.
+    Clients that share an instance share its hooks. A hook that several clients have added runs
+    once, and is removed with the last of these clients. `signer` runs after all hooks, because it
+    also signs what they have added to the request.
     """
 
     def __init__(self, signer: Signer | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A listening socket whose connections share one table of handlers (Java: NettyRemotingServer)."""
+"""Accepts connections and serves their requests by handlers (Java: NettyRemotingServer)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from cometmq.remoting.connection import (
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.runtime.limits import descriptors_for_connections
+from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
 _REFUSALS_TOLD_EVERY_S: Final = 10.0
-# Clients connect to ask something at once.
+# A connection may stay silent for this long, since clients connect in order to ask at once.
 _SILENT_AT_LEAST_S: Final = 1.0
 _HANDSHAKE_AT_MOST_S: Final = 10.0
 
@@ -35,13 +36,14 @@ _HANDSHAKE_AT_MOST_S: Final = 10.0
 class RemotingServer:
     """Serves `handlers` on `host:port`; port 0 takes a free one.
 
-    `on_connect` and `on_disconnect` are called on the loop for each connection. A connection that
-    neither reads nor writes for `idle_timeout_s` is closed; one that sends nothing at all after
-    `silent_timeout_s`, and one whose frame does not end in its time (`ConnectionLimits`). Above
-    `max_connections`, or when few file descriptors are left, a new connection takes the place of the
-    one that has been silent for longest, or is closed at once. `holdings` is the bound on what all
-    connections hold; listeners may share one. With `ssl` every connection is encrypted; one whose
-    handshake is not over in `silent_timeout_s`, or ten seconds, is closed.
+    `on_connect` and `on_disconnect` are called on the loop for each connection. The server closes a
+    connection that neither reads nor writes for `idle_timeout_s`, one that has sent nothing at all
+    after `silent_timeout_s`, and one whose frame does not arrive in time (see `ConnectionLimits`).
+    Above `max_connections`, or when few file descriptors are left, a new connection takes the place
+    of the one that has been silent for longest, or is closed at once. `holdings` bounds what all
+    connections hold; several listeners may share it. With `ssl` every connection is encrypted, and
+    is closed if its handshake takes longer than `silent_timeout_s` or ten seconds. The port is taken
+    from `network`.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class RemotingServer:
         ssl: ssl.SSLContext | None = None,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
+        network: Network = TCP_NETWORK,
     ) -> None:
         self.connections: set[Connection] = set()
         self.holdings = holdings or Holdings()
@@ -77,10 +80,11 @@ class RemotingServer:
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
         self._turn = WriteTurn()
-        self._server: asyncio.Server | None = None
-        self._bound_port = 0
+        self._network = network
+        self._listener: Listener | None = None
         self._closing = False
-        # In the order in which they came; those that have spoken since are taken out when met.
+        # Silent connections in the order in which they came. Those that have sent something since
+        # are taken out when the server comes across them.
         self._silent: dict[Connection, None] = {}
         self._most_descriptors = self._descriptor_limit = 0
         self._refused = 0
@@ -89,39 +93,36 @@ class RemotingServer:
 
     @property
     def port(self) -> int:
-        """The port of the socket; known after `bind`, and still after `close`."""
-        assert self._bound_port, "the server is not bound"
-        return self._bound_port
+        """Return the port, which is known after `bind` and stays known after `close`."""
+        assert self._listener is not None, "the server is not bound"
+        return self._listener.port
 
     async def bind(self) -> None:
-        """Take the port without listening yet: what needs its number can be made ready first.
+        """Take the port without listening yet, so that callers can first use its number.
 
-        Raises ConfigError when the address is taken or not ours.
+        Raises ConfigError when the address is taken or does not belong to this machine.
         """
-        loop = asyncio.get_running_loop()
-        # Until it is over the connection counts in no limit of ours.
+        # During its handshake a connection does not count towards any limit.
         handshake_timeout_s = min(_HANDSHAKE_AT_MOST_S, self._silent_timeout_s)
         try:
-            self._server = await loop.create_server(
+            self._listener = await self._network.listen(
                 self._new_connection,
                 self._host,
                 self._port,
                 backlog=self._backlog,
-                ssl=self._ssl,
-                ssl_handshake_timeout=handshake_timeout_s if self._ssl else None,
-                start_serving=False,
+                tls=self._ssl,
+                handshake_timeout_s=handshake_timeout_s,
             )
         except OSError as error:
             raise ConfigError(_listen_fault(self._host, self._port, error)) from error
-        self._bound_port = int(self._server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
-        """Listen; binds first if `bind` was not called."""
-        if self._server is None:
+        """Listen; call `bind` first if the caller has not."""
+        if self._listener is None:
             await self.bind()
-        assert self._server is not None
+        assert self._listener is not None
         self._most_descriptors, self._descriptor_limit = descriptors_for_connections()
-        await self._server.start_serving()
+        await self._listener.start()
         shortest_s = min(
             self._idle_timeout_s, self._silent_timeout_s, self._limits.unfinished_frame_s
         )
@@ -131,14 +132,14 @@ class RemotingServer:
         self._owner.every(MEASURE_PERIOD_S, self.holdings.measure, "measure-holdings")
 
     async def close(self) -> None:
-        """Stop listening, close every connection, end the tasks of running requests. Idempotent."""
+        """Stop listening, close all connections, cancel the tasks of requests. Idempotent."""
         self._closing = True
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         await self._owner.close()
         await close_all(self.connections)
-        if self._server is not None:
-            await self._server.wait_closed()
+        if self._listener is not None:
+            await self._listener.wait_closed()
 
     def _new_connection(self) -> Connection:
         return Connection(
@@ -177,7 +178,7 @@ class RemotingServer:
         return connection.descriptor < self._most_descriptors
 
     def _drop_silent(self) -> bool:
-        """Close the connection that has been silent for longest, if there is one."""
+        """Close the connection that has been silent for longest; return whether there was one."""
         silent_before = asyncio.get_running_loop().time() - _SILENT_AT_LEAST_S
         while self._silent:
             oldest = next(iter(self._silent))
@@ -193,7 +194,7 @@ class RemotingServer:
         return False
 
     def _refuse(self, connection: Connection) -> None:
-        """Close it and say so, in one line for as many as come within ten seconds."""
+        """Close a new connection; log one line for all that are refused within ten seconds."""
         connection.abort()
         self._refused += 1
         now = asyncio.get_running_loop().time()
@@ -217,7 +218,7 @@ class RemotingServer:
         now = asyncio.get_running_loop().time()
         late = now - self._swept_at > max(1.0, 3 * self._sweep_period_s)
         self._swept_at = now
-        if late:  # this process stood still, and what peers sent meanwhile is not read yet
+        if late:  # this process stood still and has not read yet what peers sent meanwhile
             return
         for connection in list(self.connections):
             if connection.is_overdue(now):
@@ -226,7 +227,7 @@ class RemotingServer:
             idle_s = now - connection.last_active
             if idle_s <= (self._idle_timeout_s if connection.heard else self._silent_timeout_s):
                 continue
-            if connection.closed:  # and its peer does not read what is left to be sent
+            if connection.closed:  # but its peer does not read the rest of the answers
                 connection.abort()
             else:
                 log.info("idle connection closed", peer=connection.peer, heard=connection.heard)

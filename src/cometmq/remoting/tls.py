@@ -1,4 +1,4 @@
-"""TLS of the clients' connections (Java: TlsSystemConfig, TlsHelper)."""
+"""Sets up TLS for the connections of clients (Java: TlsSystemConfig, TlsHelper)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ from typing import Final, NoReturn
 from cometmq.errors import ConfigError, IllegalArgumentError
 from cometmq.runtime.config import load_properties
 
-# tls.client.… in Java, where no certificate is looked at unless told to.
+# Java's keys. While test mode is on, as it is by default, Java checks no certificate.
 _TEST_MODE: Final = "tls.test.mode.enable"
 _PREFIX: Final = "tls.client."
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a client talks TLS to name servers and brokers. Files are in PEM format.
+    """The TLS settings with which a client connects to name servers and brokers.
 
-    ca_file: the certificates that may sign a server's; without it those that the system trusts.
+    All files are in PEM format.
+
+    ca_file: the certificates that may sign a server's certificate; by default those that the system
+        trusts.
     cert_file, key_file: the client's own certificate chain and its private key, for servers that ask
-        for one (`tls.server.need.client.auth`); without `key_file` the key stands in `cert_file`.
-    key_password: of an encrypted private key; it shows in no `repr` and is not pickled.
-    verify: with False anybody may pretend to be the server, as with Java's clients unless
+        for them (`tls.server.need.client.auth`); without `key_file` the key is in `cert_file`.
+    key_password: the password of an encrypted private key. `repr` does not show it, and settings
+        with a password cannot be pickled.
+    verify: with False anybody can pretend to be the server, as with Java's clients unless
         `tls.client.authServer` is set.
     check_hostname: whether the server's certificate must name the host or address that the client
-        connects to. Brokers are connected to by the addresses that they register (`brokerIP1`), which
-        certificates made for RocketMQ often lack. Java never checks names.
+        connects to. Clients connect to the addresses that brokers register (`brokerIP1`), and
+        certificates made for RocketMQ often do not name these. Java never checks names.
     """
 
     ca_file: str | None = None
@@ -62,11 +66,11 @@ class Tls:
 
     @classmethod
     def from_properties(cls, path: str | Path) -> Tls:
-        """The settings of a Java client's TLS file (`tls.config.file`), as Java understands them:
-        `tls.client.trustCertPath`, `.certPath`, `.keyPath`, `.keyPassword`, `.authServer`, and
-        `tls.test.mode.enable`, with which (as by default) the others do not count.
+        """Return the settings of a Java client's TLS file (`tls.config.file`), as Java reads them.
 
-        Raises ConfigError for a file that cannot be read.
+        The keys are `tls.client.trustCertPath`, `.certPath`, `.keyPath`, `.keyPassword`,
+        `.authServer`, and `tls.test.mode.enable`. While test mode is on, which is the default, the
+        other keys have no effect. Raises ConfigError if the file cannot be read.
         """
         given = load_properties(path)
 
@@ -87,7 +91,7 @@ class Tls:
         )
 
     def context(self) -> ssl.SSLContext:
-        """Reads the files. Raises ConfigError naming the one that does not fit."""
+        """Read the files and return the context. Raises ConfigError that names an unusable file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.verify and self.check_hostname
         context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
@@ -104,7 +108,7 @@ class Tls:
 
     def _load_own(self, context: ssl.SSLContext, cert_file: str) -> None:
         def password() -> str:
-            # Asked for only if the key is encrypted; without this OpenSSL would ask the terminal.
+            # OpenSSL calls this only for an encrypted key; without it OpenSSL asks on the terminal.
             if self.key_password is None:
                 raise ConfigError(
                     f"the private key of {cert_file} is encrypted; give key_password to Tls too"
@@ -119,9 +123,9 @@ class Tls:
 
 
 def tls_of(tls: object) -> Tls | None:
-    """What the parameter `tls` of a client means: True is Tls(), False and None are none.
+    """Return the settings that the parameter `tls` of a client stands for.
 
-    Raises IllegalArgumentError for anything else.
+    True stands for Tls(), False and None for no TLS. Raises IllegalArgumentError for anything else.
     """
     if tls is None or isinstance(tls, Tls):
         return tls
@@ -131,7 +135,7 @@ def tls_of(tls: object) -> Tls | None:
 
 
 def handshake_fault(error: OSError) -> str:
-    """What to tell of a TLS connection that did not come about."""
+    """Return the text that tells why a TLS connection failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         fault = f"its certificate is refused: {error.verify_message}"
         if error.verify_code in _NAME_FAULTS:

@@ -27,6 +27,8 @@ SKEW_MS: Final = 1000
 
 
 class Clock(Protocol):
+    """Tells the time. In a simulation `monotonic` is the loop's own `time`."""
+
     def now_ms(self) -> int:
         """Return the wall time in ms since the epoch."""
 
@@ -34,9 +36,15 @@ class Clock(Protocol):
         """Return the seconds of a clock that never jumps."""
 
 
+class BlockingClock(Clock, Protocol):
+    def sleep(self, seconds: float, /) -> None:
+        """Hold up the calling thread. Not for a thread that runs a loop."""
+
+
 class SystemClock:
-    # The function itself, not a method around it: frequent callers save a call.
+    # The functions themselves, not methods around them: frequent callers save a call.
     monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -7,7 +7,6 @@ goes on without it. While no broker answers, the query waits as long as the opti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -16,6 +15,7 @@ import structlog
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import Range, check_selection, find_queues, listed
 
@@ -35,8 +35,9 @@ class LiveQueues:
     runs.
     """
 
-    def __init__(self, options: LiveOptions) -> None:
+    def __init__(self, options: LiveOptions, clock: BlockingClock = SYSTEM_CLOCK) -> None:
         self._options = options
+        self._clock = clock
         self._patience_s = options.timeout_ms / 1000
         self._queues: list[MessageQueue] = []
         self._look_after_s = 0.0
@@ -64,7 +65,7 @@ class LiveQueues:
         Raise IllegalArgumentError, RouteNotFoundError or RemotingError if queues cannot be looked
         up and none are `known`; raise a broker's failure when patience is over.
         """
-        deadline = time.monotonic() + self._patience_s
+        deadline = self._clock.monotonic() + self._patience_s
         while True:
             self._look(reader, known)
             answers = reader.offsets_or_failures(self._queues)
@@ -81,9 +82,9 @@ class LiveQueues:
                 return bounds
             if bounds and not all_of_them:
                 return bounds
-            if failures and time.monotonic() >= deadline:
+            if failures and self._clock.monotonic() >= deadline:
                 raise failures[0]
-            time.sleep(_PAUSE_S)
+            self._clock.sleep(_PAUSE_S)
 
     def fix(self) -> None:
         """Keep to the present queues, and look for no more."""
@@ -92,7 +93,7 @@ class LiveQueues:
     # Inside
 
     def _look(self, reader: BlockingRangeReader, known: Collection[MessageQueue]) -> None:
-        if time.monotonic() < self._look_after_s:
+        if self._clock.monotonic() < self._look_after_s:
             return
         try:
             queues = find_queues(reader, self._options, self._queues or known)
@@ -107,17 +108,17 @@ class LiveQueues:
                 log.warning(
                     "the queues are not looked up, those known are read on", reason=self._refused
                 )
-            self._look_after_s = time.monotonic() + _LOOK_AGAIN_S
+            self._look_after_s = self._clock.monotonic() + _LOOK_AGAIN_S
             return
         self._checked.update(queue.topic for queue in new)
         self._queues, self._refused = queues, ""
-        self._look_after_s = time.monotonic() + LOOK_EVERY_S
+        self._look_after_s = self._clock.monotonic() + LOOK_EVERY_S
 
     def _without_shorter(self, bounds: Bounds, known: Mapping[MessageQueue, int]) -> bool:
         """Remove from `bounds` the queues that may still grow to their known offset; return whether
         there were any.
         """
-        now = time.monotonic()
+        now = self._clock.monotonic()
         shorter = {queue for queue, (_, high) in bounds.items() if known.get(queue, 0) > high}
         self._shorter_since_s = {queue: self._shorter_since_s.get(queue, now) for queue in shorter}
         passing = [

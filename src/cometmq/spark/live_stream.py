@@ -24,6 +24,7 @@ from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live_admission import shared, within_bytes
 from cometmq.spark.live_options import LiveOptions, OffsetTable, offsets_of, table_of
 from cometmq.spark.live_plan import LiveRange, Range, first_offsets, gone, live_ranges
@@ -43,7 +44,9 @@ Offsets = dict[MessageQueue, int]
 class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches for a query for as long as the query runs; workers call `read`."""
 
-    def __init__(self, options: LiveOptions, names: list[str]) -> None:
+    def __init__(
+        self, options: LiveOptions, names: list[str], clock: BlockingClock = SYSTEM_CLOCK
+    ) -> None:
         self._options = options
         self._names = names
         self._client: BlockingRangeReader | None = None
@@ -55,7 +58,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._joined = False
         self._planned = False
-        self._queues = LiveQueues(options)
+        self._queues = LiveQueues(options, clock)
         self._latest: Offsets = {}
 
     def initialOffset(self) -> OffsetTable:  # noqa: N802 - Spark's names, here and below

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -25,6 +24,7 @@ from pyarrow import fs
 
 from cometmq.errors import ConfigError, DataLossError
 from cometmq.model.queue import MessageQueue
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.spark.sink_columns import OUTBOUND
 
 _DECIDED: Final = "decided.json"
@@ -170,6 +170,12 @@ class Outbox:
             os.close(descriptor)
 
 
+def _new_name() -> str:
+    # Not from a parameter: Spark would copy it to every task, and with the same seed two attempts
+    # at a partition would write the same file.
+    return SYSTEM_RANDOMNESS.token_hex(16)
+
+
 class Unit:
     """The files of one batch or job in the outbox."""
 
@@ -188,7 +194,7 @@ class Unit:
         """
         files = self._outbox.files
         files.create_dir(self._path, recursive=True)
-        name = f"part-{partition}-{uuid.uuid4().hex}.arrow"
+        name = f"part-{partition}-{_new_name()}.arrow"
         path = f"{self._path}/{name}"
         with (
             files.open_output_stream(path) as stream,
@@ -251,7 +257,7 @@ class Unit:
         """Write a file as a whole or not at all."""
         files = self._outbox.files
         files.create_dir(self._path, recursive=True)
-        temporary = f"{self._path}/.{name}-{uuid.uuid4().hex}"
+        temporary = f"{self._path}/.{name}-{_new_name()}"
         with files.open_output_stream(temporary) as stream:
             stream.write(content)
         self._sync(temporary)

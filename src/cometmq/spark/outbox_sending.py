@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ from cometmq.errors import CometMQError, DataLossError, RequestTimeoutError, Rou
 from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.outbox import Decision, Mark, Outbox, Unit
 from cometmq.spark.patience import patiently
 from cometmq.spark.record_texts import RecordTexts
@@ -47,6 +47,7 @@ def commit_unit(
     name: str,
     parts: Sequence[KeptPart],
     quiet_s: float = QUIET_S,
+    clock: BlockingClock = SYSTEM_CLOCK,
 ) -> None:
     """Decide that these parts make up the unit, unless that is decided already, and send what is
     not sent yet.
@@ -68,8 +69,8 @@ def commit_unit(
             return
         with options.new_producer() as producer:
             if decision is None:
-                decision = decide(options, producer, unit, parts, outbox.latest_marks())
-            OutboxSending(options, producer, quiet_s).run(unit, decision, resumed=resumed)
+                decision = decide(options, producer, unit, parts, outbox.latest_marks(), clock)
+            OutboxSending(options, producer, quiet_s, clock).run(unit, decision, resumed=resumed)
         unit.finish()
 
 
@@ -79,6 +80,7 @@ def decide(
     unit: Unit,
     parts: Sequence[KeptPart],
     before: Sequence[Mark] = (),
+    clock: BlockingClock = SYSTEM_CLOCK,
 ) -> Decision:
     """Decide that these parts make up the unit.
 
@@ -88,10 +90,10 @@ def decide(
     topics = {topic for part in parts for topic in part.topics}
     patience_s = options.timeout_ms / 1000
     try:
-        marks = patiently(lambda: marks_of(producer, topics, before), patience_s)
+        marks = patiently(lambda: marks_of(producer, topics, before), patience_s, clock)
     except RouteNotFoundError as error:
         log.warning("keys go to other queues", reason=str(error))
-        marks = patiently(lambda: marks_of(producer, topics), patience_s)
+        marks = patiently(lambda: marks_of(producer, topics), patience_s, clock)
     decision = Decision(
         owner=parts[0].owner,
         unit=unit.name,
@@ -132,8 +134,13 @@ class OutboxSending:
     """
 
     def __init__(
-        self, options: SinkOptions, producer: BlockingBulkProducer, quiet_s: float = QUIET_S
+        self,
+        options: SinkOptions,
+        producer: BlockingBulkProducer,
+        quiet_s: float = QUIET_S,
+        clock: BlockingClock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._options = options
         self._producer = producer
         self._quiet_s = quiet_s
@@ -146,12 +153,12 @@ class OutboxSending:
         if resumed:
             log.info("a batch is resumed", outbox=unit.name, rows=decision.rows)
         there = self._look(unit, decision) if resumed else _none()
-        stuck_until = time.monotonic() + self._patience_s
+        stuck_until = self._clock.monotonic() + self._patience_s
         while (doubt := self._send(unit, decision, there)) is not None:
             found = self._look(unit, decision)
             if len(found) > len(there):
-                stuck_until = time.monotonic() + self._patience_s
-            elif time.monotonic() > stuck_until:
+                stuck_until = self._clock.monotonic() + self._patience_s
+            elif self._clock.monotonic() > stuck_until:
                 raise RequestTimeoutError(
                     f"of {decision.rows} messages {len(found)} arrived, and no more within "
                     f"{self._options.timeout_ms} ms (timeoutMs), lately because {doubt}; what is "
@@ -191,7 +198,7 @@ class OutboxSending:
         """Return the ids of the unit's messages that are in their topics."""
         marks = {mark.queue: mark.offset for mark in decision.marks}
         self._bounds(marks)  # waits for an answer from each broker
-        time.sleep(self._quiet_s)
+        self._clock.sleep(self._quiet_s)
         found = []
         with self._options.new_reader() as reader:
             for queue, (low, end) in self._bounds(marks).items():
@@ -215,7 +222,7 @@ class OutboxSending:
 
     def _bounds(self, marks: dict[MessageQueue, int]) -> dict[MessageQueue, tuple[int, int]]:
         """Return the bounds that the masters report; wait for masters that are away."""
-        return patiently(lambda: self._producer.bounds(marks), self._patience_s)
+        return patiently(lambda: self._producer.bounds(marks), self._patience_s, self._clock)
 
 
 def _ids(records: bytes) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import structlog
 
 from cometmq.errors import CometMQError
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 
 log = structlog.get_logger(__name__)
 
@@ -17,16 +17,16 @@ T = TypeVar("T")
 _AGAIN_S: Final = 0.5
 
 
-def patiently(ask: Callable[[], T], patience_s: float) -> T:
+def patiently(ask: Callable[[], T], patience_s: float, clock: BlockingClock = SYSTEM_CLOCK) -> T:
     """Call `ask` until it succeeds, for up to `patience_s` while it fails with errors that may
     pass.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = clock.monotonic() + patience_s
     while True:
         try:
             return ask()
         except CometMQError as error:
-            if not error.retriable or time.monotonic() >= deadline:
+            if not error.retriable or clock.monotonic() >= deadline:
                 raise
             log.warning("a server is waited for", reason=str(error))
-        time.sleep(_AGAIN_S)
+        clock.sleep(_AGAIN_S)

@@ -1,0 +1,107 @@
+"""Makes connections and listeners.
+
+Servers and clients take a `Network` as a parameter, so a test can pass one that lies in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class Listener(Protocol):
+    """A port that clients can connect to."""
+
+    @property
+    def port(self) -> int:
+        """Return the number of the port, also after `close`."""
+
+    async def start(self) -> None:
+        """Begin to accept connections."""
+
+    def close(self) -> None:
+        """Release the port. Connections that were accepted stay open. Idempotent."""
+
+    async def wait_closed(self) -> None:
+        """Wait until a closed listener has released its port."""
+
+
+class Network(Protocol):
+    """Makes connections and listeners on the running loop. All failures are OSErrors.
+
+    Each connection gets a protocol object of its own, which `new_protocol` makes.
+    """
+
+    async def connect(
+        self, new_protocol: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None
+    ) -> P:
+        """Connect to `host:port` and return the protocol object of the connection."""
+
+    async def listen(
+        self,
+        new_protocol: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        tls: ssl.SSLContext | None,
+        handshake_timeout_s: float,
+    ) -> Listener:
+        """Take a port, a free one for 0; its listener accepts connections once it is started.
+
+        A `tls` handshake that takes longer than `handshake_timeout_s` closes its connection.
+        """
+
+
+class _TcpListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.port = int(server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        await self._server.start_serving()
+
+    def close(self) -> None:
+        self._server.close()
+
+    async def wait_closed(self) -> None:
+        await self._server.wait_closed()
+
+
+class TcpNetwork:
+    """The network of the operating system."""
+
+    async def connect(
+        self, new_protocol: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None
+    ) -> P:
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(new_protocol, host, port, ssl=tls)
+        return protocol
+
+    async def listen(
+        self,
+        new_protocol: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        tls: ssl.SSLContext | None,
+        handshake_timeout_s: float,
+    ) -> Listener:
+        server = await asyncio.get_running_loop().create_server(
+            new_protocol,
+            host,
+            port,
+            backlog=backlog,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else handshake_timeout_s,
+            start_serving=False,
+        )
+        return _TcpListener(server)
+
+
+TCP_NETWORK = TcpNetwork()

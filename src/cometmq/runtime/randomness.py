@@ -1,0 +1,35 @@
+"""Draws random numbers.
+
+Whoever needs them takes a `Randomness` as a parameter, so a test can pass one with a seed. Do not
+use it for secrets: who sees enough of the numbers can predict the next ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Final
+
+
+class Randomness(random.Random):
+    """A source of random numbers. With a `seed` it gives the same numbers in every run."""
+
+    def token_hex(self, size_bytes: int) -> str:
+        """Return `size_bytes` random bytes as hex text."""
+        return self.randbytes(size_bytes).hex()
+
+
+class _SystemRandomness(Randomness):
+    """Draws other numbers in each process.
+
+    A forked child or the reader of a pickle must not repeat the numbers of its origin, because
+    names that are meant to be unique would come twice. So a forked child takes a new seed, and a
+    pickle refers to the source of the process that reads it.
+    """
+
+    def __reduce__(self) -> str:
+        return "SYSTEM_RANDOMNESS"
+
+
+SYSTEM_RANDOMNESS: Final[Randomness] = _SystemRandomness()
+os.register_at_fork(after_in_child=SYSTEM_RANDOMNESS.seed)

@@ -1,0 +1,145 @@
+"""A name server with its clients in one process, on a simulated clock and without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.simulated import EPOCH_MS, LoopClock, MemoryNetwork, simulate
+
+from cometmq.admin.offsets import OffsetsAdmin
+from cometmq.errors import ConnectError, RequestTimeoutError, RouteNotFoundError
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.server import NameServer
+from cometmq.protocol import headers, requests
+from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import request
+from cometmq.protocol.register_body import body_crc, encode_register_body
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import AnyRequest, Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.server import RemotingServer
+
+BROKER = "10.0.0.1:10911"
+
+
+@asynccontextmanager
+async def name_server(directory: Path, network: MemoryNetwork) -> AsyncIterator[str]:
+    config = NamesrvConfig(
+        listen_port=9876,
+        kv_config_path=directory / "kvConfig.json",
+        config_store_path=directory / "namesrv.properties",
+    )
+    server = NameServer(config, clock=LoopClock(), network=network)
+    await server.start()
+    try:
+        yield f"127.0.0.1:{server.port}"
+    finally:
+        await server.close()
+
+
+async def register(client: RemotingClient, address: str) -> None:
+    # Two, because one topic alone is refused until all of a broker's have come.
+    topics = {name: TopicConfig(name) for name in ("orders", "payments")}
+    wrapper = TopicConfigSerializeWrapper(DataVersion(1), topic_config_table=topics)
+    body = encode_register_body(RegisterBrokerBody([], wrapper), compressed=False)
+    header = headers.RegisterBrokerRequestHeader(
+        broker_name="broker-a",
+        broker_addr=BROKER,
+        cluster_name="C",
+        ha_server_addr=BROKER,
+        broker_id=0,
+        compressed=False,
+        body_crc32=body_crc(body),
+    )
+    answer = await client.call(address, request(RequestCode.REGISTER_BROKER, header, body), 3.0)
+    assert answer.code == ResponseCode.SUCCESS
+
+
+async def has_route(client: RemotingClient, address: str) -> bool:
+    header = headers.GetRouteInfoRequestHeader(topic="orders")
+    command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+    return (await client.call(address, command, 3.0)).code == ResponseCode.SUCCESS
+
+
+async def history_of_a_silent_broker(directory: Path) -> list[tuple[float, str]]:
+    """What a client sees that asks every ten seconds; the broker registers once and is silent."""
+    network, loop, history = MemoryNetwork(), asyncio.get_running_loop(), []
+    async with name_server(directory, network) as address:
+        broker, client = RemotingClient(network=network), RemotingClient(network=network)
+        await register(broker, address)
+        for _ in range(15):
+            # The broker's connection is kept busy, so that it is not its idleness that counts.
+            assert await has_route(broker, address) == await has_route(client, address)
+            history.append((loop.time(), "there" if await has_route(client, address) else "gone"))
+            await asyncio.sleep(10)
+        await broker.close()
+        await client.close()
+    return history
+
+
+def test_a_silent_broker_is_forgotten_after_two_simulated_minutes(tmp_path: Path) -> None:
+    history = simulate(history_of_a_silent_broker(tmp_path))
+    there = [time_s for time_s, seen in history if seen == "there"]
+    gone = [time_s for time_s, seen in history if seen == "gone"]
+    assert 110 <= there[-1] <= 125
+    assert there[-1] < gone[0] == pytest.approx(there[-1] + 10)
+
+
+def test_two_runs_have_the_same_history(tmp_path: Path) -> None:
+    first = simulate(history_of_a_silent_broker(tmp_path / "first"))
+    assert first == simulate(history_of_a_silent_broker(tmp_path / "second"))
+
+
+def test_an_idle_connection_is_closed_in_simulated_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with name_server(tmp_path, network) as address:
+            client = RemotingClient(network=network)
+            connection = await client.connection(address)
+            assert not await has_route(client, address)
+            await connection.lost
+            assert 120 <= asyncio.get_running_loop().time() <= 132
+            assert not await has_route(client, address)  # over a new one
+            await client.close()
+
+    simulate(main())
+
+
+def test_an_answer_that_does_not_come_is_missed_in_simulated_time() -> None:
+    def silent(_connection: Connection, _request: AnyRequest) -> None:
+        """Answer never."""
+
+    async def main() -> None:
+        network, handlers = MemoryNetwork(), Handlers()
+        handlers.register(requests.GET_BROKER_CONFIG, silent)
+        server = RemotingServer("127.0.0.1", 10911, handlers, network=network)
+        await server.start()
+        client = RemotingClient(network=network)
+        with pytest.raises(RequestTimeoutError, match="100000 ms"):
+            await client.call("127.0.0.1:10911", request(RequestCode.GET_BROKER_CONFIG), 100.0)
+        assert LoopClock().now_ms() - EPOCH_MS == pytest.approx(100_000, abs=1000)
+        await client.close()
+        await server.close()
+
+    simulate(main())
+
+
+def test_an_admin_asks_over_the_network_that_it_is_given(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        async with (
+            name_server(tmp_path, network) as address,
+            OffsetsAdmin(address, network=network) as admin,
+        ):
+            with pytest.raises(RouteNotFoundError, match=f"{address} knows no route"):
+                await admin.topic_offsets("orders")
+        with pytest.raises(ConnectError, match="nobody listens on"):
+            await OffsetsAdmin(address, network=network).topic_offsets("orders")
+
+    simulate(main())
