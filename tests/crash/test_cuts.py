@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 from tests.crash.bad_link import BadLink
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.peers import HOST
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
 from cometmq.client.producer import SEND_TIMEOUT_MS
@@ -58,13 +59,13 @@ class Traffic:
         def first() -> float | None:
             return next((at for at, _ in self.acknowledged if at > recovered), None)
 
-        return float(eventually(first, DEADLINE_S)) - recovered
+        return float(eventually(first, wait_s=DEADLINE_S)) - recovered
 
     def consumed_s(self, recovered: float) -> float:
         """Seconds from `recovered` until a message came that was sent after it."""
-        eventually(lambda: any(at > recovered for at, _ in self.acknowledged), DEADLINE_S)
+        eventually(lambda: any(at > recovered for at, _ in self.acknowledged), wait_s=DEADLINE_S)
         body = next(body for at, body in self.acknowledged if at > recovered)
-        eventually(lambda: body in self.received.bodies, DEADLINE_S)
+        eventually(lambda: body in self.received.bodies, wait_s=DEADLINE_S)
         return time.monotonic() - recovered
 
     def stop(self) -> None:
@@ -281,7 +282,7 @@ def test_known_topics_do_not_notice_a_name_server_and_new_ones_are_found_again(
     recovered = break_and_mend(cut)
     told = []
     for label, producer in newcomers.items():
-        eventually(partial(sends, producer, f"new-{label}"), DEADLINE_S)
+        eventually(partial(sends, producer, f"new-{label}"), wait_s=DEADLINE_S)
         told.append(f"{label} sends to a new topic after {time.monotonic() - recovered:.2f} s")
     for label, traffic in cut.traffic.items():
         traffic.stop()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageModel
 from cometmq.testing.cluster import Cluster

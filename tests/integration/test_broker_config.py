@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.integration.raw_client import Command, RawClient, pull_ext, send_ext
+from tests.waits import eventually
 
 from cometmq.admin.brokers import BrokersAdmin
 from cometmq.broker.config import BrokerConfig
@@ -25,7 +26,6 @@ from cometmq.store.disk import Disk, DiskUsage
 from cometmq.testing import Cluster
 
 SEND, PULL, UPDATE_CONFIG, GET_CONFIG, RUNTIME_INFO, ROUTE = 10, 11, 25, 26, 28, 105
-DEADLINE_S = 60.0
 EVERY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
 CONF = """\
 # Orders, first machine.
@@ -125,13 +125,6 @@ def asked(call: Callable[[BrokersAdmin], Coroutine[Any, Any, T]]) -> T:
     return asyncio.run(ask())
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
-
-
 def fill(client: RawClient, files: int) -> None:
     for _ in range(files * 4):
         assert client.ask(SEND, send_ext("T"), b"x" * 900).code == 0
@@ -158,7 +151,7 @@ def test_retention_obeys_at_once_and_the_file_keeps_it(
         os.utime(path, (long_ago, long_ago))
     assert store.commit_log.min_offset == 0
     assert update(client, fileReservedTime=1, deleteWhen=EVERY_HOUR).code == 0
-    until(lambda: store.commit_log.min_offset > 0)
+    eventually(lambda: store.commit_log.min_offset > 0)
     assert shown(client)["fileReservedTime"] == "1"
     assert '"counter":1' in client.ask(GET_CONFIG).ext["version"]
     text = CONF.replace("fileReservedTime = 72", "fileReservedTime=1")
@@ -178,7 +171,7 @@ def test_flushing_obeys_at_once(site: Site, client: RawClient) -> None:
     assert client.ask(SEND, send_ext("T"), b"x").code == 0
     assert store.flushed_offset == 0
     assert update(client, flushCommitLogThoroughInterval=1).code == 0
-    until(lambda: store.flushed_offset == store.commit_log.end)
+    eventually(lambda: store.flushed_offset == store.commit_log.end)
 
 
 def test_pulls_obey_at_once(client: RawClient) -> None:
@@ -260,9 +253,9 @@ def test_name_servers_learn_of_a_new_permission() -> None:
         RawClient(f"127.0.0.1:{cluster.brokers[0].port}") as client,
     ):
         assert client.ask(SEND, send_ext("T"), b"x").code == 0
-        until(lambda: b'"perm":6' in namesrv.ask(ROUTE, {"topic": "T"}).body)
+        eventually(lambda: b'"perm":6' in namesrv.ask(ROUTE, {"topic": "T"}).body)
         assert update(client, brokerPermission=4).code == 0
-        until(lambda: b'"perm":4' in namesrv.ask(ROUTE, {"topic": "T"}).body)
+        eventually(lambda: b'"perm":4' in namesrv.ask(ROUTE, {"topic": "T"}).body)
 
 
 def test_live_keys_are_keys() -> None:
@@ -312,7 +305,7 @@ def test_refusals_are_counted_by_cause(site: Site, client: RawClient) -> None:
     assert set(refusals.values()) == {0}
     low = {"diskSpaceCleanForciblyRatio": "30", "diskSpaceWarningLevelRatio": "35"}
     asked(lambda admin: admin.update_config(site.address, low))
-    until(lambda: client.ask(SEND, send_ext("T"), b"x").code == 14)
+    eventually(lambda: client.ask(SEND, send_ext("T"), b"x").code == 14)
     info = asked(lambda admin: admin.runtime_info(site.address))
     assert int(info["refused_disk_full"]) >= 1
     assert "diskSpaceWarningLevelRatio" in info["refusing"]

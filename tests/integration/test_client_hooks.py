@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
+from tests.waits import WAIT_S, eventually
 
 from cometmq import (
     CheckForbiddenHook,

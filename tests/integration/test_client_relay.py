@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.waits import until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageQueue
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer
@@ -91,12 +92,6 @@ class Desk:
         yield
         for member, former in zip(members, versions, strict=True):
             member.version = former
-
-
-async def until(condition: Callable[[], Any], wait_s: float = 60.0) -> None:
-    async with asyncio.timeout(wait_s):
-        while not condition():  # noqa: ASYNC110 - the condition is the test's, nobody signals it
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

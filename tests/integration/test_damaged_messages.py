@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
 from tests.integration.raw_client import RawClient
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, DamagedMessage, Message, MessageExt, MessageQueue, SendResult
 from cometmq.errors import DamagedMessageError

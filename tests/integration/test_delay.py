@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.client_faces import BlockingFace, Face, Received, eventually, open_face
+from tests.integration.client_faces import BlockingFace, Face, Received, open_face
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
 from tests.integration.test_cli import running
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.errors import IllegalArgumentError, RemoteError

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, eventually, open_face
+from tests.integration.client_faces import Face, open_face
 from tests.unit.idempotent.stores import redis_server
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageQueue
 from cometmq.idempotent import (

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, eventually, open_face
+from tests.integration.client_faces import Face, open_face
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageExt, MessageModel, MessageQueue, PullStatus
 from cometmq.errors import ClientStateError, IllegalArgumentError, RemoteError

@@ -9,8 +9,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
-from tests.integration.client_faces import BlockingFace, Received, eventually
+from tests.integration.client_faces import BlockingFace, Received
 from tests.integration.raw_client import RawClient
+from tests.waits import eventually
 
 import cometmq
 from cometmq import (

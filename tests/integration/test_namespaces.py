@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
+from tests.waits import WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,

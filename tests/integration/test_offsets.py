@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
 from tests.integration.raw_client import RawClient
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageModel, MessageQueue
 from cometmq.testing.cluster import Cluster

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue
 from cometmq.client.namesrv_api import NamesrvApi

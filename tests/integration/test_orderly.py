@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
+from tests.waits import WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -187,7 +188,7 @@ def test_members_that_come_and_go_never_share_a_queue(face: Face, name: str) -> 
         else:
             members.append(face.consumer(name, name, watch.handle, **ORDERLY))
         time.sleep(0.1)
-    eventually(lambda: watch.done(counts), 120)
+    eventually(lambda: watch.done(counts), wait_s=120)
     assert watch.overlaps == []
     assert watch.gaps() == []
     # What a member consumed it also committed before it gave the queue away.
@@ -210,7 +211,7 @@ def test_two_members_share_queues_one_of_which_suspends(face: Face, name: str) -
     face.consumer(name, name, refuse_once, **ORDERLY)
     eventually(lambda: any(watch.history.values()))
     first.close()
-    eventually(lambda: watch.done(counts), 120)
+    eventually(lambda: watch.done(counts), wait_s=120)
     assert watch.overlaps == []
     assert refused == {0, 1, 2, 3}
     assert all(watch.history[queue] == list(range(100)) for queue in counts)
@@ -252,7 +253,7 @@ def test_a_closed_member_leaves_its_queues_unlocked(face: Face, name: str) -> No
     first.close()
     second = face.consumer(name, name, watch.handle, **ORDERLY)
     # A lock that nobody returns expires after 60 s.
-    eventually(lambda: owned(second, name) == 4, 40)
+    eventually(lambda: owned(second, name) == 4, wait_s=40)
     face.producer(f"{name}-more").send(
         Message(name, b"more"), queue=MessageQueue(name, "broker-a", 3)
     )

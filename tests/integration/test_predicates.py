@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from tests.integration import filter_functions
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
 from tests.integration.raw_client import RawClient, pull_ext
+from tests.waits import eventually
 
 from cometmq import CompressionType, ConsumeFromWhere, Message
 from cometmq.broker.predicates import FilterPredicate

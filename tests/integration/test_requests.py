@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, open_face
+from tests.integration.client_faces import Face, open_face
 from tests.integration.test_client_scenarios import create_topic
+from tests.waits import WAIT_S
 
 import cometmq
 from cometmq import (

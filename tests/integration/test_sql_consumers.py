@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
 from tests.integration.raw_client import RawClient
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.errors import IllegalArgumentError, RemoteError

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
+from tests.waits import WAIT_S, eventually
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
@@ -20,7 +21,6 @@ from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk, DiskUsage
 
-DEADLINE_S = 60.0
 LOG_FILE = 4096
 SEARCH_OFFSET, MAX_OFFSET, VIEW_MESSAGE = 29, 30, 33
 SEND, PULL, END_TRANSACTION = 10, 11, 37
@@ -50,7 +50,7 @@ class SwitchDisk(Disk):
 
     def sync(self, path: Path) -> None:
         if path.parent.name == "commitlog":
-            assert self.may_sync.wait(DEADLINE_S)
+            assert self.may_sync.wait(WAIT_S)
         super().sync(path)
 
 
@@ -119,25 +119,18 @@ def send(client: RawClient, topic: str = "T", size: int = 700) -> Command:
     return client.ask(SEND, send_ext(topic), b"x" * size)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
-
-
 def test_a_full_disk_is_service_not_available_until_there_is_room(tmp_path: Path) -> None:
     with site(tmp_path) as (running, client):
         assert send(client).code == 0
         running.disk.used = 95
-        until(lambda: send(client).code == 14)
+        eventually(lambda: send(client).code == 14)
         refused = send(client)
         assert refused.remark is not None
         assert "95.0% full, the limit is 90% (diskSpaceWarningLevelRatio)" in refused.remark
         assert "fileReservedTime" in refused.remark
         assert client.ask(PULL, pull_ext("T")).code == 0
         running.disk.used = 60
-        until(lambda: send(client).code == 0)
+        eventually(lambda: send(client).code == 0)
         assert running.broker.store.refusals.counts
 
 
@@ -145,7 +138,7 @@ def test_a_disk_that_is_behind_is_system_busy(tmp_path: Path) -> None:
     settings = {"flush_interval_commit_log": 20, "flush_commit_log_thorough_interval": 20}
     with site(tmp_path, os_page_cache_busy_time_out_mills=100, **settings) as (running, client):
         running.disk.may_sync.clear()
-        until(lambda: send(client, size=10).code == 2)
+        eventually(lambda: send(client, size=10).code == 2)
         refused = send(client)
         assert refused.remark is not None
         assert refused.remark.startswith(
@@ -155,7 +148,7 @@ def test_a_disk_that_is_behind_is_system_busy(tmp_path: Path) -> None:
             "the limit is osPageCacheBusyTimeOutMills=100; send again in 100 ms"
         )
         running.disk.may_sync.set()
-        until(lambda: send(client).code == 0)
+        eventually(lambda: send(client).code == 0)
 
 
 def test_expired_files_go_when_an_operator_asks(tmp_path: Path) -> None:
@@ -165,14 +158,14 @@ def test_expired_files_go_when_an_operator_asks(tmp_path: Path) -> None:
             assert send(client).code == 0
         running.age_files()
         assert client.ask(DELETE_EXPIRED_COMMITLOG).code == 0
-        until(lambda: running.broker.store.commit_log.min_offset >= 4 * LOG_FILE)
+        eventually(lambda: running.broker.store.commit_log.min_offset >= 4 * LOG_FILE)
 
         def pull_from_the_first() -> Command:
             pulled = client.ask(PULL, pull_ext("T"))
             return client.ask(PULL, pull_ext("T", queueOffset=pulled.ext["minOffset"]))
 
         # Queues follow the log in a moment.
-        until(lambda: pull_from_the_first().code == 0)
+        eventually(lambda: pull_from_the_first().code == 0)
         pulled = client.ask(PULL, pull_ext("T"))
         assert (pulled.code, pulled.ext["minOffset"]) == (21, pulled.ext["nextBeginOffset"])
 
@@ -210,7 +203,7 @@ def test_what_waits_outlives_the_files_that_it_lay_in(tmp_path: Path) -> None:
             send(client, "done")
         running.age_files()
         assert client.ask(DELETE_EXPIRED_COMMITLOG).code == 0
-        until(lambda: store.commit_log.min_offset >= first_end)
+        eventually(lambda: store.commit_log.min_offset >= first_end)
         assert client.ask(PULL, pull_ext("level")).code != 0
         end = {
             "producerGroup": "pg",
@@ -222,7 +215,7 @@ def test_what_waits_outlives_the_files_that_it_lay_in(tmp_path: Path) -> None:
         assert client.ask(END_TRANSACTION, end).code == 0
         running.clock.ahead_ms = 3_602_000
         for topic in waits:
-            until(lambda topic=topic: client.ask(PULL, pull_ext(topic)).code == 0)  # type: ignore[misc]  # mypy infers no lambda with a default
+            eventually(lambda topic=topic: client.ask(PULL, pull_ext(topic)).code == 0)  # type: ignore[misc]  # mypy infers no lambda with a default
             (record,) = decode_records(client.ask(PULL, pull_ext(topic)).body)
             assert record.body == topic.encode()
             if topic != "half":
@@ -259,7 +252,7 @@ def test_committed_messages_wake_pulls_with_a_transient_store_pool(tmp_path: Pat
     with site(tmp_path, transient_store_pool_enable=True) as (running, client):
         assert send(client, size=10).code == 0
         with running.client() as waiting:
-            until(lambda: client.ask(PULL, pull_ext("T")).code == 0)
+            eventually(lambda: client.ask(PULL, pull_ext("T")).code == 0)
             opaque = waiting.send(PULL, pull_ext("T", queueOffset=1, sysFlag=6))
             assert send(client, size=10).ext["queueOffset"] == "1"
             assert waiting.answer(opaque).code == 0
@@ -296,7 +289,7 @@ def test_the_next_file_is_made_ahead_of_need(tmp_path: Path) -> None:
         assert send(client, size=1000).code == 0
         assert len(list((tmp_path / "commitlog").iterdir())) == 1
         assert send(client, size=1500).code == 0
-        until((tmp_path / "commitlog" / f"{LOG_FILE:020d}").exists)
+        eventually((tmp_path / "commitlog" / f"{LOG_FILE:020d}").exists)
         assert send(client, size=2000).code == 0
 
 
@@ -304,4 +297,4 @@ def test_the_checkpoint_is_written_soon(tmp_path: Path) -> None:
     settings = {"flush_interval_commit_log": 20, "flush_commit_log_thorough_interval": 20}
     with site(tmp_path, **settings) as (_, client):
         assert send(client).code == 0
-        until(lambda: (tmp_path / "checkpoint").read_bytes()[:8] != bytes(8))
+        eventually(lambda: (tmp_path / "checkpoint").read_bytes()[:8] != bytes(8))

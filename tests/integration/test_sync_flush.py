@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.raw_client import ONEWAY, RawClient, properties, pull_ext, send_ext
+from tests.waits import WAIT_S, eventually
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
@@ -17,7 +17,6 @@ from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk import Disk
 
-DEADLINE_S = 60.0
 SEND, PULL = 10, 11
 OK, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE = 0, 10, 14
 
@@ -34,7 +33,7 @@ class CountingDisk(Disk):
     def sync(self, path: Path) -> None:
         if path.parent.name == "commitlog":
             self.begun += 1
-            assert self.may_sync.wait(DEADLINE_S)
+            assert self.may_sync.wait(WAIT_S)
             if self.broken:
                 raise StoreError(f"{path}: Input/output error")
         super().sync(path)
@@ -93,13 +92,6 @@ def site(tmp_path: Path, timeout_ms: int) -> Iterator[Site]:
     site.close()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
-
-
 def begin(client: RawClient, body: bytes = b"x", **texts: str) -> int:
     return client.send(SEND, send_ext("T", properties=properties(texts)), body)
 
@@ -120,9 +112,9 @@ def test_one_sync_serves_all_that_wait(site: Site) -> None:
     with site.client() as first, site.client() as second:
         site.disk.may_sync.clear()
         alone = begin(first)
-        until(lambda: site.disk.begun == 1)
+        eventually(lambda: site.disk.begun == 1)
         group = [(client, begin(client)) for _ in range(20) for client in (first, second)]
-        until(lambda: stored_count(site) == 41)
+        eventually(lambda: stored_count(site) == 41)
         assert first.silent(0.05)
         assert second.silent(0.05)
         site.disk.may_sync.set()
@@ -135,7 +127,7 @@ def test_who_does_not_want_to_wait_does_not(site: Site) -> None:
     with site.client() as client, site.client() as other:
         site.disk.may_sync.clear()
         waiting = begin(client)
-        until(lambda: site.disk.begun == 1)
+        eventually(lambda: site.disk.begun == 1)
         assert other.answer(begin(other, WAIT="false")).code == OK
         assert stored_count(site) == 2
         assert client.silent(0.05)
@@ -149,7 +141,7 @@ def test_a_disk_that_hangs_is_a_flush_disk_timeout(site: Site) -> None:
         site.disk.may_sync.clear()
         # Whoever comes while the disk hangs is told in time, too.
         late = [begin(client)]
-        until(lambda: site.disk.begun == 1)
+        eventually(lambda: site.disk.begun == 1)
         late.append(begin(client))
         for opaque in late:
             answer = client.answer(opaque)
@@ -157,7 +149,7 @@ def test_a_disk_that_hangs_is_a_flush_disk_timeout(site: Site) -> None:
             assert answer.ext["msgId"]
         site.disk.may_sync.set()
         # A busy machine may take longer than this limit once more.
-        until(lambda: client.answer(begin(client)).code == OK)
+        eventually(lambda: client.answer(begin(client)).code == OK)
         # The messages stay: a producer that sends again sends them twice.
         pulled = client.ask(PULL, pull_ext("T"))
         assert int(pulled.ext["nextBeginOffset"]) == stored_count(site) >= 3
@@ -180,7 +172,7 @@ def test_a_disk_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
 def test_a_oneway_send_is_flushed_without_an_answer(site: Site) -> None:
     with site.client() as client:
         client.send(SEND, send_ext("T"), b"x", flag=ONEWAY)
-        until(lambda: site.disk.begun == 1)
+        eventually(lambda: site.disk.begun == 1)
         assert client.silent(0.05)
 
 

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
 from tests.integration.transaction_faces import COMMIT
 from tests.integration.transaction_faces import Face as TransactionFace
+from tests.waits import WAIT_S, eventually
 
 import cometmq
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, SendStatus

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, eventually
 from tests.integration.transaction_faces import (
     COMMIT,
     COMMITTED,
@@ -18,6 +17,7 @@ from tests.integration.transaction_faces import (
     Listener,
     unresolved,
 )
+from tests.waits import WAIT_S, eventually
 
 import cometmq
 import cometmq.aio

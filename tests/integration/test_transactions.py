@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.raw_client import ONEWAY, RawClient, properties, pull_ext, send_ext
 from tests.integration.transaction_faces import COMMIT, COMMITTED, QUICK, UNKNOWN, Face, unresolved
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.model import names

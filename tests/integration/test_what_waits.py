@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
+from tests.waits import eventually
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
@@ -26,7 +27,6 @@ from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 
-DEADLINE_S = 60.0
 SEND, PULL, QUERY_OFFSET, RUNTIME_INFO, HEARTBEAT = 10, 11, 14, 28, 34
 UNREGISTER, SEND_BACK, END_TRANSACTION, CHECK = 35, 36, 37, 39
 SEARCH_OFFSET, RECALL = 29, 370
@@ -119,13 +119,6 @@ def records(client: RawClient, topic: str) -> list[StoredRecord]:
     return list(decode_records(answer.body)) if answer.code == 0 else []
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
-
-
 # -- stats --
 
 
@@ -144,7 +137,7 @@ def test_stats_tell_how_many_wait_by_level_and_by_time(client: RawClient) -> Non
     table = info(client)
     assert [table[f"delayPending_{level}"] for level in (2, 5)] == ["0", "2"]
     assert (table["timerPending"], table["transactionsUnresolved"]) == ("1", "1")
-    until(lambda: info(client)["delayPending_1"] == "0")
+    eventually(lambda: info(client)["delayPending_1"] == "0")
     table = info(client)
     assert table["scheduleMessageOffset_1"] == "1,1"
     assert table["delayDelivered"] == "1"
@@ -161,7 +154,7 @@ def test_a_clock_that_is_set_forward_brings_what_is_due_by_it(
     send(client, "timer", {"TIMER_DELAY_SEC": "3600", "UNIQ_KEY": "T"})
     assert records(client, "level") == records(client, "timer") == []
     site.clock.ahead_ms += HOUR_MS + 1_000
-    until(lambda: records(client, "level") and records(client, "timer"))
+    eventually(lambda: records(client, "level") and records(client, "timer"))
 
 
 def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
@@ -173,16 +166,16 @@ def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
     send(client, "moment", {"TIMER_DELIVER_MS": str(now_ms + 2500), "UNIQ_KEY": "M"})
     site.clock.ahead_ms -= 3 * HOUR_MS
     topics = ["level", "timer", "moment"]
-    until(lambda: all(records(client, topic) for topic in topics))
+    eventually(lambda: all(records(client, topic) for topic in topics))
     # The clients' clocks were set back too: their times mean what they mean to them.
     began = time.monotonic()
     send(client, "level", {"DELAY": "1"})
     send(client, "timer", {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "T2"})
     moment = {"TIMER_DELIVER_MS": str(site.clock.now_ms() + 2500), "UNIQ_KEY": "M2"}
     send(client, "moment", moment)
-    until(lambda: len(records(client, "moment")) == 2)
+    eventually(lambda: len(records(client, "moment")) == 2)
     assert time.monotonic() - began >= 2.4
-    until(lambda: all(len(records(client, topic)) == 2 for topic in topics))
+    eventually(lambda: all(len(records(client, topic)) == 2 for topic in topics))
 
 
 def test_store_times_rise_while_the_clock_is_set_back(site: Site, client: RawClient) -> None:
@@ -208,7 +201,7 @@ def test_what_a_timer_had_before_the_clock_was_set_back_is_recalled(
     recall = {"producerGroup": "g", "topic": "recalled", "recallHandle": handle}
     assert client.ask(RECALL, recall).code == 0
     send(client, "behind", {"TIMER_DELAY_MS": "4500", "UNIQ_KEY": "B"})
-    until(lambda: records(client, "behind"))
+    eventually(lambda: records(client, "behind"))
     assert records(client, "recalled") == []
 
 
@@ -245,7 +238,7 @@ def test_a_start_with_the_clock_set_back_goes_on_where_the_log_ends(tmp_path: Pa
         send(client, "times", {"UNIQ_KEY": "2"})
         before, first, second = (record.store_timestamp for record in records(client, "times"))
         assert before <= first < second
-        until(lambda: records(client, "timer"))
+        eventually(lambda: records(client, "timer"))
         # Its hour is not over.
         assert records(client, "level") == []
 
@@ -282,15 +275,17 @@ def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up
         end |= {name: question.ext[name] for name in names}
         assert producer.ask(END_TRANSACTION, end).code == 0
     assert len(records(client, "asked")) == 1
-    until(lambda: len(records(client, GIVEN_UP_TOPIC)) == 3)
+    eventually(lambda: len(records(client, GIVEN_UP_TOPIC)) == 3)
     listed = {
         record.properties.split("UNIQ_KEY\x01")[1][:9] for record in records(client, GIVEN_UP_TOPIC)
     }
     assert listed == {"poisoned0", "poisoned1", "poisoned2"}
     # Nothing is unresolved: both offsets come to the ends of their queues.
-    until(lambda: info(client)["transactionsUnresolved"] == "0")
-    until(lambda: offset(client, HALF_TOPIC) == site.broker.store.max_offset(HALF_TOPIC, 0) > 0)
-    until(lambda: offset(client, OP_TOPIC) == site.broker.store.max_offset(OP_TOPIC, 0) > 0)
+    eventually(lambda: info(client)["transactionsUnresolved"] == "0")
+    eventually(
+        lambda: offset(client, HALF_TOPIC) == site.broker.store.max_offset(HALF_TOPIC, 0) > 0
+    )
+    eventually(lambda: offset(client, OP_TOPIC) == site.broker.store.max_offset(OP_TOPIC, 0) > 0)
     assert [records(client, f"poisoned{number}") for number in range(3)] == [[], [], []]
 
 
@@ -343,6 +338,6 @@ def test_the_last_consumer_to_start_with_another_number_wins_for_its_group(
         second.ask(UNREGISTER, {"clientID": "c2", "consumerGroup": "cg"})
         assert not is_buried(third, 16)
         assert not is_buried(first, 9)
-    until(lambda: site.broker.clients.consumers("cg") == [])
+    eventually(lambda: site.broker.clients.consumers("cg") == [])
     assert not is_buried(client, 16)
     assert is_buried(client, 3)

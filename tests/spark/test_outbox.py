@@ -18,10 +18,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.spark.outbox_query import OutboxQuery
-from tests.spark.sink_rows import eventually, make_topic, messages_of, wait_for
+from tests.spark.sink_rows import make_topic, messages_of, wait_for
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.client.bulk_producer import BlockingBulkProducer
-from cometmq.errors import ConfigError, DataLossError, IllegalArgumentError
+from cometmq.errors import CometMQError, ConfigError, DataLossError, IllegalArgumentError
 from cometmq.spark.outbox import Decision, Mark, Outbox, batch_unit
 from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.sink_options import SinkOptions
@@ -131,6 +132,8 @@ def test_keys_wait_for_a_broker_that_is_away(cluster: Cluster, tmp_path: Path) -
             eventually(
                 lambda: {queue.broker_name for queue in producer.write_queues("away")},
                 lambda brokers: brokers == {"broker-b"},
+                wait_s=JVM_WAIT_S,
+                passing=(CometMQError,),
             )
     finally:
         cluster.call("start_broker", 0)
@@ -145,7 +148,10 @@ def test_keys_wait_for_a_broker_that_is_away(cluster: Cluster, tmp_path: Path) -
     finally:
         cluster.call("start_broker", 0)
     found = eventually(
-        lambda: messages_of(cluster.namesrv, "hasty"), lambda found: len(found) >= 100
+        lambda: messages_of(cluster.namesrv, "hasty"),
+        lambda found: len(found) >= 100,
+        wait_s=JVM_WAIT_S,
+        passing=(CometMQError,),
     )
     assert Counter(m.body.decode() for m in found) == Counter(
         f"{batch}-{at}" for batch in (0, 1) for at in range(50)

@@ -14,16 +14,10 @@ from typing import Any
 
 import pytest
 from tests.spark.archives import context_of
-from tests.spark.dead_letters import (
-    REASONS,
-    bury,
-    numbers,
-    redriven,
-    stored_count,
-    wait_until,
-)
+from tests.spark.dead_letters import REASONS, bury, numbers, redriven, stored_count
 from tests.spark.processes import QUICK_JAVA, below
 from tests.spark.standalone import HOST
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import ConsumeResult, Message, Producer, PushConsumer
 from cometmq.client.range_reader import BlockingRangeReader
@@ -126,7 +120,9 @@ def test_killed_in_the_middle_and_run_again_each_is_sent_once(
             command, cwd=tmp_path, env=environment, stdout=output, stderr=output
         )
     try:
-        wait_until(lambda: total(cluster) >= before + 3 or driver.poll() is not None)
+        eventually(
+            lambda: total(cluster) >= before + 3 or driver.poll() is not None, wait_s=JVM_WAIT_S
+        )
         assert driver.poll() is None, (tmp_path / "driver.log").read_text()
         with pytest.raises(ConfigError, match="is being run by process"):
             run(spark, cluster, **settings)
@@ -135,7 +131,7 @@ def test_killed_in_the_middle_and_run_again_each_is_sent_once(
         driver.kill()
         driver.wait()
         # Its Java sees that it is gone, and the Python workers that Java is.
-        wait_until(lambda: not any(map(lives, workers)))
+        eventually(lambda: not any(map(lives, workers)), wait_s=JVM_WAIT_S)
     # Locks of whoever was killed expire after a minute. A broker that restarts has none.
     for index in range(2):
         cluster.call("restart_broker", index)
@@ -218,7 +214,7 @@ def test_a_group_without_dead_letters(spark: Any, cluster: Cluster) -> None:
     consumer = PushConsumer("healthy", lambda _: ConsumeResult.SUCCESS, namesrv=cluster.namesrv)
     consumer.subscribe(TOPICS[0])
     with consumer:
-        wait_until(lambda: "%RETRY%healthy" in topics_of(cluster.namesrv))
+        eventually(lambda: "%RETRY%healthy" in topics_of(cluster.namesrv), wait_s=JVM_WAIT_S)
     report = run(spark, cluster, group="healthy")
     assert (report.holds, report.letters) == (True, 0)
     assert report.sections()

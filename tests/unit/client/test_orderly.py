@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import FakeInstance, until
+from tests.unit.client.fakes import FakeInstance
+from tests.waits import until
 
 from cometmq.client.offset_store import RemoteOffsetStore
 from cometmq.client.orderly import OrderlyConsumption
