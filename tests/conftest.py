@@ -29,6 +29,10 @@ settings.register_profile(
 settings.load_profile("unhurried")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         of_these = any(room in item.path.parents for room in _ROOMS)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ from cometmq.errors import RouteNotFoundError
 from cometmq.testing import Cluster
 
 DEADLINE_S = 120.0
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster() as cluster:
-        yield cluster.namesrv
 
 
 def command(*arguments: str) -> list[str]:

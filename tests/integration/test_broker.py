@@ -43,12 +43,6 @@ def address_of(cluster: Cluster, index: int = 0) -> str:
     return f"127.0.0.1:{cluster.brokers[index].port}"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as running:
-        yield running
-
-
 @pytest.fixture
 def connect(cluster: Cluster) -> Iterator[Callable[[], RawClient]]:
     """Opens connections to the broker."""

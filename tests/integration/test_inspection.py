@@ -31,12 +31,6 @@ RATES = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTp
 POOLS = ("send", "pull", "litePull", "query", "ack")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as running:
-        yield running
-
-
 @pytest.fixture
 def connect(cluster: Cluster) -> Iterator[Callable[[], RawClient]]:
     with contextlib.ExitStack() as opened:

@@ -42,10 +42,7 @@ T = TypeVar("T")
 Ask = Callable[[Callable[[MessagesAdmin], Coroutine[Any, Any, Any]]], Any]
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(brokers=2, properties=QUICK) as cluster:
-        yield cluster.namesrv
+pytestmark = [pytest.mark.cluster(brokers=2, properties=QUICK)]
 
 
 @pytest.fixture
@@ -62,11 +59,6 @@ def raw(namesrv: str) -> Iterator[RawClient]:
     place = parse_offset_id(address)
     with RawClient(f"{place.host}:{place.port}") as raw:
         yield raw
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 @pytest.fixture

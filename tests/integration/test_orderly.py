@@ -7,11 +7,10 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, open_face
+from tests.integration.client_faces import Face, Received
 from tests.waits import WAIT_S, eventually
 
 from cometmq import (
@@ -22,28 +21,13 @@ from cometmq import (
     MessageExt,
     MessageQueue,
 )
-from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 FACES = ("blocking", "asyncio")
 ORDERLY = {"orderly": True, "consume_from": FIRST, "suspend_current_queue_time_ms": 10}
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 class Watch:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, open_face
+from tests.integration.client_faces import Face, Received
 from tests.integration.raw_client import json_frame
 from tests.integration.test_client_scenarios import create_topic
 from tests.waits import WAIT_S, eventually
@@ -42,22 +42,7 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 BOTH = ("broker-a", "broker-b")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [pytest.mark.cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 @pytest.fixture

@@ -41,13 +41,6 @@ def address_of(cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A broker as it ships."""
-    with Cluster() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A broker that makes nothing by itself, with the topics and groups that its files name.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.own_broker import OwnBroker, nameless
 from tests.integration.raw_client import (
     Command,
     RawClient,
@@ -21,10 +22,7 @@ from tests.integration.raw_client import (
 )
 from tests.waits import eventually
 
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.server import Broker
 from cometmq.protocol.record import StoredRecord, decode_records
-from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 
 SEND, PULL, QUERY_OFFSET, RUNTIME_INFO, HEARTBEAT = 10, 11, 14, 28, 34
@@ -36,69 +34,34 @@ GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 HOUR_MS = 3_600_000
 
 
-class SetClock:
-    """The machine's clock, ahead or behind by what a test says."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self.ahead_ms
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
-class Site:
-    """A broker without a name server, on a clock that can be set."""
-
-    def __init__(self, root: Path) -> None:
-        self.clock = SetClock()
-        self._thread = LoopThread("broker")
-        self.broker = Broker(
-            BrokerConfig(
-                broker_name="b",
-                broker_ip1="127.0.0.1",
-                bind_address="127.0.0.1",
-                listen_port=0,
-                transaction_time_out=300,
-                # A producer has more than a second to answer before its message is given up.
-                transaction_check_interval=300,
-                transaction_check_max=5,
-                transaction_op_batch_interval=200,
-            ),
-            StoreConfig(
-                store_path_root_dir=root,
-                message_delay_level="1s 1s 1s 1s 1h",
-                # Offsets of transactions are written when the log is on the disk.
-                flush_interval_commit_log=50,
-                flush_commit_log_thorough_interval=50,
-                mapped_file_size_commit_log=1 << 20,
-            ),
-            clock=self.clock,
-        )
-
-    def __enter__(self) -> Site:
-        self._thread.start()
-        self._thread.call(self.broker.start())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.call(self.broker.close())
-        self._thread.stop()
-
-    def client(self) -> RawClient:
-        return RawClient(f"127.0.0.1:{self.broker.port}")
+def new_site(root: Path) -> OwnBroker:
+    return OwnBroker(
+        nameless(
+            transaction_time_out=300,
+            # A producer has more than a second to answer before its message is given up.
+            transaction_check_interval=300,
+            transaction_check_max=5,
+            transaction_op_batch_interval=200,
+        ),
+        StoreConfig(
+            store_path_root_dir=root,
+            message_delay_level="1s 1s 1s 1s 1h",
+            # Offsets of transactions are written when the log is on the disk.
+            flush_interval_commit_log=50,
+            flush_commit_log_thorough_interval=50,
+            mapped_file_size_commit_log=1 << 20,
+        ),
+    )
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "store") as site:
+def site(tmp_path: Path) -> Iterator[OwnBroker]:
+    with new_site(tmp_path / "store") as site:
         yield site
 
 
 @pytest.fixture
-def client(site: Site) -> Iterator[RawClient]:
+def client(site: OwnBroker) -> Iterator[RawClient]:
     with site.client() as client:
         yield client
 
@@ -148,7 +111,7 @@ def test_stats_tell_how_many_wait_by_level_and_by_time(client: RawClient) -> Non
 
 
 def test_a_clock_that_is_set_forward_brings_what_is_due_by_it(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     send(client, "level", {"DELAY": "5"})
     send(client, "timer", {"TIMER_DELAY_SEC": "3600", "UNIQ_KEY": "T"})
@@ -158,7 +121,7 @@ def test_a_clock_that_is_set_forward_brings_what_is_due_by_it(
 
 
 def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     now_ms = site.clock.now_ms()
     send(client, "level", {"DELAY": "1"})
@@ -178,7 +141,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
     eventually(lambda: all(len(records(client, topic)) == 2 for topic in topics))
 
 
-def test_store_times_rise_while_the_clock_is_set_back(site: Site, client: RawClient) -> None:
+def test_store_times_rise_while_the_clock_is_set_back(site: OwnBroker, client: RawClient) -> None:
     """A search by time finds nothing where they fall."""
     send(client, "times", {"UNIQ_KEY": "A"})
     site.clock.ahead_ms -= 3 * HOUR_MS
@@ -192,7 +155,7 @@ def test_store_times_rise_while_the_clock_is_set_back(site: Site, client: RawCli
 
 
 def test_what_a_timer_had_before_the_clock_was_set_back_is_recalled(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     handle = send(client, "recalled", {"TIMER_DELAY_MS": "3000", "UNIQ_KEY": "R"}).ext[
         "recallHandle"
@@ -206,7 +169,7 @@ def test_what_a_timer_had_before_the_clock_was_set_back_is_recalled(
 
 
 def test_a_producer_is_asked_neither_early_nor_late_when_the_clock_was_set_back(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     with site.client() as producer:
         beat = json.dumps({"clientID": "p@1", "producerDataSet": [{"groupName": "pg"}]})
@@ -225,12 +188,12 @@ def test_a_producer_is_asked_neither_early_nor_late_when_the_clock_was_set_back(
 
 
 def test_a_start_with_the_clock_set_back_goes_on_where_the_log_ends(tmp_path: Path) -> None:
-    with Site(tmp_path / "store") as site, site.client() as client:
+    with new_site(tmp_path / "store") as site, site.client() as client:
         send(client, "level", {"DELAY": "5"})
         send(client, "timer", {"TIMER_DELAY_SEC": "8", "UNIQ_KEY": "T"})
         send(client, "moment", {"UNIQ_KEY": "0"})
         send(client, "times", {"UNIQ_KEY": "0"})
-    again = Site(tmp_path / "store")
+    again = new_site(tmp_path / "store")
     again.clock.ahead_ms -= 3 * HOUR_MS
     with again as site, site.client() as client:
         send(client, "times", {"UNIQ_KEY": "1"})
@@ -259,7 +222,7 @@ def half(client: RawClient, key: str, group: str) -> Command:
 
 
 def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     """Offsets of both queues advance, those who answer are asked, the others can be listed."""
     for number in range(3):
@@ -311,7 +274,7 @@ def send_back(client: RawClient, record: StoredRecord, max_times: int) -> None:
 
 
 def test_the_last_consumer_to_start_with_another_number_wins_for_its_group(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     send(client, "orders", {"UNIQ_KEY": "U"}, reconsumeTimes=3)
     (record,) = records(client, "orders")
