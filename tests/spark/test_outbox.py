@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,10 +32,7 @@ from cometmq.testing.cluster import Cluster
 PROGRAM = Path(__file__).with_name("outbox_program.py")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2) as cluster:
-        yield cluster
+pytestmark = pytest.mark.cluster(brokers=2)
 
 
 def test_a_batch_is_sent_when_it_is_committed_and_leaves_nothing(

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,9 @@ slow = pytest.mark.timeout(2 * JVM_WAIT_S)
 RETRY = "%RETRY%somebody"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    properties = {"autoCreateSubscriptionGroup": "true", "defaultTopicQueueNums": "1"}
-    with Cluster(brokers=2, properties=properties) as cluster:
-        yield cluster
+pytestmark = pytest.mark.cluster(
+    brokers=2, properties={"autoCreateSubscriptionGroup": "true", "defaultTopicQueueNums": "1"}
+)
 
 
 @pytest.fixture

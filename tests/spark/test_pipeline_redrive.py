@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,11 +31,13 @@ GROUP = "mailers"
 BROKEN = [at for at in range(COUNT) if at % 3 == 0]
 
 
+pytestmark = pytest.mark.cluster(brokers=2)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2) as cluster:
-        bury(cluster.namesrv, GROUP, TOPICS, COUNT)
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    bury(cluster.namesrv, GROUP, TOPICS, COUNT)
+    return cluster
 
 
 def run(spark: Any, cluster: Cluster, **settings: Any) -> redrive.Report:

@@ -35,11 +35,9 @@ OURS = {"REPLAY_ID", "UNIQ_KEY"} | LEFT_OUT
 Row = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    properties = {"defaultTopicQueueNums": "4", "messageDelayLevel": "1s 1s"}
-    with Cluster(brokers=2, properties=properties) as cluster:
-        yield cluster
+pytestmark = pytest.mark.cluster(
+    brokers=2, properties={"defaultTopicQueueNums": "4", "messageDelayLevel": "1s 1s"}
+)
 
 
 @pytest.fixture(scope="module")
