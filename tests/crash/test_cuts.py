@@ -75,11 +75,12 @@ class Traffic:
     def expect_everything(self) -> None:
         """What was acknowledged is consumed in the end."""
         sent = {body for _, body in self.acknowledged}
-        deadline = time.monotonic() + DEADLINE_S
-        while missing := sent - set(self.received.bodies):
-            places = sorted(self._places[body] for body in missing)
-            assert time.monotonic() < deadline, f"{len(places)} never came: {places[:20]} …"
-            time.sleep(0.05)
+        eventually(
+            lambda: sorted(self._places[body] for body in sent - set(self.received.bodies)),
+            lambda missing: not missing,
+            wait_s=DEADLINE_S,
+            pause_s=0.05,
+        )
 
     def _run(self) -> None:
         for number in itertools.count():

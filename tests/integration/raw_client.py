@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tests.waits import WAIT_S
+from tests.waits import WAIT_S, eventually
 
 # With a transient store pool a message can be read some 200 ms after it was acknowledged.
 READ_LATER = "transientStorePoolEnable=true" in os.environ.get("COMETMQ_TEST_PROPERTIES", "")
@@ -217,12 +217,11 @@ def wait_until_readable(
     namesrv: str, topic: str, broker_name: str, queue_id: int, queue_offset: int
 ) -> None:
     """Wait until the message at a queue offset can be read from its broker."""
-    deadline = time.monotonic() + WAIT_S
     with RawClient(namesrv.split(";", maxsplit=1)[0]) as client:
         # A topic that a send has just made reaches the name server a moment later.
-        while not (answer := client.ask(_GET_ROUTE, {"topic": topic})).body:
-            assert time.monotonic() < deadline, answer.remark
-            time.sleep(0.01)
+        answer = eventually(
+            lambda: client.ask(_GET_ROUTE, {"topic": topic}), lambda answer: bool(answer.body)
+        )
     route = json.loads(answer.body)
     (broker,) = [data for data in route["brokerDatas"] if data["brokerName"] == broker_name]
     with RawClient(broker["brokerAddrs"]["0"]) as client:
@@ -270,10 +269,7 @@ class RawClient:
     def wait_for_offset(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Wait until the message at a queue offset can be read."""
         queue = {"topic": topic, "queueId": queue_id}
-        deadline = time.monotonic() + WAIT_S
-        while int(self.ask(_GET_MAX_OFFSET, queue).ext["offset"]) <= queue_offset:
-            assert time.monotonic() < deadline, f"{queue} does not reach {queue_offset}"
-            time.sleep(0.01)
+        eventually(lambda: int(self.ask(_GET_MAX_OFFSET, queue).ext["offset"]) > queue_offset)
 
     def answer(self, opaque: int) -> Command:
         """The answer to `opaque`; requests of the server that come before it are kept."""

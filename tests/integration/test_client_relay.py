@@ -336,8 +336,7 @@ async def test_a_member_that_does_not_answer_in_time_is_told_of(desk: Desk) -> N
     async with consumer:
         await desk.joined(1)
         # With a transient store pool it comes from its buffer first.
-        while (record := broker.store.record_at(0)) is None:  # noqa: ASYNC110 - nobody signals a stored record
-            await asyncio.sleep(0.01)
+        record = await until(lambda: broker.store.record_at(0), lambda record: record is not None)
         msg_id = decode_record(record).to_message("").offset_msg_id
         header = ConsumeMessageDirectlyResultRequestHeader("g", consumer.client_id, msg_id)
         answer = await desk.ask(DIRECTLY, header, address=f"127.0.0.1:{server.port}")

@@ -80,7 +80,8 @@ async def test_properties_that_fit_only_without_those_of_the_broker_are_refused(
     """The record has two bytes for their length: one byte more would spoil all records behind."""
 
     def text(length: int) -> str:
-        return "k\x01" + "v" * (length - 3) + "\x02"
+        own = properties({"UNIQ_KEY": "A" * 32, "k": ""})
+        return own[:-1] + "v" * (length - len(own)) + "\x02"
 
     answer = await client.ask(SEND, send_ext("orders", properties=text(MAX_PROPERTIES)), b"x")
     assert answer.code == ILLEGAL

@@ -55,16 +55,17 @@ async def test_what_changes_while_a_file_is_written_leaves_in_one_write(
 ) -> None:
     file = JsonFile(tmp_path / "f.json")
     written: list[str] = []
-    go_on = threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
 
     def slow(text: str | Iterable[str]) -> None:
+        begun.set()
         assert go_on.wait(WAIT_S)
         written.append("".join(text))
 
     monkeypatch.setattr(file, "write", slow)
     writer = StateWriter()
     writer.soon(file, lambda: "[0]")
-    await asyncio.sleep(0.05)
+    await until(begun.is_set)
     for at in range(1, 6):
         writer.soon(file, lambda at=at: f"[{at}]")  # type: ignore[misc]  # mypy infers no lambda with a default
         await asyncio.sleep(0)
