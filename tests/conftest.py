@@ -1,7 +1,7 @@
 """What holds for all tests: how long one may take, and which examples hypothesis draws.
 
 A test may take as long as it would on a machine that is ten times slower, and more: a deadline inside
-it, such as `client_faces.WAIT_S`, says what was missing, and this limit is only for tests that hang.
+it, such as `tests.waits.WAIT_S`, says what was missing, and this limit is only for tests that hang.
 
 The examples are the same in every run, so that a run says something about the change that it is for;
 COMETMQ_EXPLORE=1 draws new ones. None is refused for its time: a machine that is busy with something
@@ -27,6 +27,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

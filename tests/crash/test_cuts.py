@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 from tests.crash.bad_link import BadLink
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.peers import HOST
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
 from cometmq.client.producing.producer import SEND_TIMEOUT_MS
@@ -58,13 +59,13 @@ class Traffic:
         def first() -> float | None:
             return next((at for at, _ in self.acknowledged if at > recovered), None)
 
-        return float(eventually(first, DEADLINE_S)) - recovered
+        return float(eventually(first, wait_s=DEADLINE_S)) - recovered
 
     def consumed_s(self, recovered: float) -> float:
         """Seconds from `recovered` until a message came that was sent after it."""
-        eventually(lambda: any(at > recovered for at, _ in self.acknowledged), DEADLINE_S)
+        eventually(lambda: any(at > recovered for at, _ in self.acknowledged), wait_s=DEADLINE_S)
         body = next(body for at, body in self.acknowledged if at > recovered)
-        eventually(lambda: body in self.received.bodies, DEADLINE_S)
+        eventually(lambda: body in self.received.bodies, wait_s=DEADLINE_S)
         return time.monotonic() - recovered
 
     def stop(self) -> None:
@@ -74,11 +75,12 @@ class Traffic:
     def expect_everything(self) -> None:
         """What was acknowledged is consumed in the end."""
         sent = {body for _, body in self.acknowledged}
-        deadline = time.monotonic() + DEADLINE_S
-        while missing := sent - set(self.received.bodies):
-            places = sorted(self._places[body] for body in missing)
-            assert time.monotonic() < deadline, f"{len(places)} never came: {places[:20]} …"
-            time.sleep(0.05)
+        eventually(
+            lambda: sorted(self._places[body] for body in sent - set(self.received.bodies)),
+            lambda missing: not missing,
+            wait_s=DEADLINE_S,
+            pause_s=0.05,
+        )
 
     def _run(self) -> None:
         for number in itertools.count():
@@ -281,7 +283,7 @@ def test_known_topics_do_not_notice_a_name_server_and_new_ones_are_found_again(
     recovered = break_and_mend(cut)
     told = []
     for label, producer in newcomers.items():
-        eventually(partial(sends, producer, f"new-{label}"), DEADLINE_S)
+        eventually(partial(sends, producer, f"new-{label}"), wait_s=DEADLINE_S)
         told.append(f"{label} sends to a new topic after {time.monotonic() - recovered:.2f} s")
     for label, traffic in cut.traffic.items():
         traffic.stop()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pytest
 from tests.integration.raw_client import RawClient, wait_until_readable
+from tests.waits import WAIT_S, eventually
 
 import cometmq
 import cometmq.aio
@@ -23,9 +23,7 @@ from cometmq import ConsumeResult, MessageExt, SendResult
 from cometmq.client.membership import membership
 from cometmq.runtime.portal import LoopThread
 
-# What must come has all the time that a busy machine may need.
-WAIT_S = 60.0
-# So has an answer to what a producer sends, unless a test says otherwise.
+# An answer has all the time that a busy machine may need, also one to what a producer sends, unless a test says otherwise.
 PATIENT = {"send_timeout_ms": int(WAIT_S * 1000)}
 
 Handle = Callable[[list[MessageExt]], ConsumeResult | None]
@@ -208,14 +206,3 @@ class Received:
             if not self._changed.wait_for(lambda: len(self.messages) >= count, wait_s):
                 raise AssertionError(f"{len(self.messages)} of {count} messages came in {wait_s} s")
             return list(self.messages)
-
-
-def eventually(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
-    """The condition's first true value; fails when there is none in time."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not true within {wait_s} s"
-        time.sleep(0.01)

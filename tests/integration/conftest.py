@@ -1,5 +1,6 @@
 from __future__ import annotations
 
 from tests.integration.client_faces import patient_starts
+from tests.integration.fixtures import cluster, face, name, namesrv
 
-__all__ = ["patient_starts"]
+__all__ = ["cluster", "face", "name", "namesrv", "patient_starts"]

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-TIMEOUT_S = 60.0
+from tests.waits import WAIT_S, eventually
+
 # With a transient store pool a message can be read some 200 ms after it was acknowledged.
 READ_LATER = "transientStorePoolEnable=true" in os.environ.get("COMETMQ_TEST_PROPERTIES", "")
 _SENDS = (10, 310, 320, 324, 325)
@@ -216,12 +217,11 @@ def wait_until_readable(
     namesrv: str, topic: str, broker_name: str, queue_id: int, queue_offset: int
 ) -> None:
     """Wait until the message at a queue offset can be read from its broker."""
-    deadline = time.monotonic() + TIMEOUT_S
     with RawClient(namesrv.split(";", maxsplit=1)[0]) as client:
         # A topic that a send has just made reaches the name server a moment later.
-        while not (answer := client.ask(_GET_ROUTE, {"topic": topic})).body:
-            assert time.monotonic() < deadline, answer.remark
-            time.sleep(0.01)
+        answer = eventually(
+            lambda: client.ask(_GET_ROUTE, {"topic": topic}), lambda answer: bool(answer.body)
+        )
     route = json.loads(answer.body)
     (broker,) = [data for data in route["brokerDatas"] if data["brokerName"] == broker_name]
     with RawClient(broker["brokerAddrs"]["0"]) as client:
@@ -233,7 +233,7 @@ class RawClient:
 
     def __init__(self, address: str, *, binary: bool = False) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
         # As the server calls this end.
         self.peer_name = "{}:{}".format(*self.socket.getsockname()[:2])
         self._encode = binary_request if binary else json_request
@@ -269,10 +269,7 @@ class RawClient:
     def wait_for_offset(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Wait until the message at a queue offset can be read."""
         queue = {"topic": topic, "queueId": queue_id}
-        deadline = time.monotonic() + TIMEOUT_S
-        while int(self.ask(_GET_MAX_OFFSET, queue).ext["offset"]) <= queue_offset:
-            assert time.monotonic() < deadline, f"{queue} does not reach {queue_offset}"
-            time.sleep(0.01)
+        eventually(lambda: int(self.ask(_GET_MAX_OFFSET, queue).ext["offset"]) > queue_offset)
 
     def answer(self, opaque: int) -> Command:
         """The answer to `opaque`; requests of the server that come before it are kept."""
@@ -285,7 +282,7 @@ class RawClient:
 
     def settle(self) -> None:
         """Wait until all that the broker has acknowledged can be read."""
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + WAIT_S
         settled = 0
         # Twice: what is committed between two looks at the log is put into its queue soon after.
         while READ_LATER and settled < 2:
@@ -295,14 +292,14 @@ class RawClient:
             settled = 0 if uncommitted or table["dispatchBehindBytes"] != "0" else settled + 1
             time.sleep(0.01)
 
-    def push(self, code: int, timeout_s: float = TIMEOUT_S) -> Command:
+    def push(self, code: int, timeout_s: float = WAIT_S) -> Command:
         """The next request of the server, which must have `code`."""
         command = self.pushed.popleft() if self.pushed else self.receive(timeout_s)
         assert not command.is_response
         assert command.code == code
         return command
 
-    def receive(self, timeout_s: float = TIMEOUT_S) -> Command:
+    def receive(self, timeout_s: float = WAIT_S) -> Command:
         """The next frame. Raises TimeoutError, or ConnectionError when the peer closed."""
         self.socket.settimeout(timeout_s)
         length, type_and_length = struct.unpack(">II", self._exactly(8))
@@ -328,7 +325,7 @@ class RawClient:
         """Whether nothing comes in for so long."""
         return not select.select([self.socket], [], [], seconds)[0]
 
-    def closed_by_peer(self, timeout_s: float = TIMEOUT_S) -> bool:
+    def closed_by_peer(self, timeout_s: float = WAIT_S) -> bool:
         """Whether the peer closes the connection in time; what else comes in is dropped."""
         deadline = time.monotonic() + timeout_s
         try:

@@ -6,12 +6,12 @@ By both faces, for the producer, the push consumer and the lite pull consumer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, open_face
+from tests.integration.client_faces import Face, Received
 
 from cometmq import Message, MessageModel, MessageQueue, select_by_hash, split_batches
 from cometmq.errors import (
@@ -20,23 +20,10 @@ from cometmq.errors import (
     IllegalArgumentError,
     UnknownOptionError,
 )
-from cometmq.testing import Cluster
 
 KINDS = ("producer", "push", "lite")
 QUEUE = MessageQueue("t", "broker-a", 0)
 FOREIGN = MessageQueue("elsewhere", "broker-a", 0)
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster() as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from cometmq.admin.offsets import OffsetsAdmin, stored
@@ -27,12 +27,6 @@ from cometmq.errors import RouteNotFoundError
 from cometmq.testing import Cluster
 
 DEADLINE_S = 120.0
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster() as cluster:
-        yield cluster.namesrv
 
 
 def command(*arguments: str) -> list[str]:
@@ -189,14 +183,6 @@ def producer_settings(namesrv: str, **limits: Any) -> ProducerSettings:
         compress_over_bytes=4096,
         limits=RunLimits(**limits),
     )
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def until_sending(namesrv: str) -> None:

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageModel
-from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 @pytest.fixture

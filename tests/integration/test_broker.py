@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from tests.integration.raw_client import (
-    TIMEOUT_S,
     Command,
     RawClient,
     heartbeat_body,
@@ -21,6 +20,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
+from tests.waits import eventually
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
@@ -43,12 +43,6 @@ def address_of(cluster: Cluster, index: int = 0) -> str:
     return f"127.0.0.1:{cluster.brokers[index].port}"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as running:
-        yield running
-
-
 @pytest.fixture
 def connect(cluster: Cluster) -> Iterator[Callable[[], RawClient]]:
     """Opens connections to the broker."""
@@ -65,13 +59,6 @@ def client(connect: Callable[[], RawClient]) -> RawClient:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and group name of this test's own."""
     return f"n{java_hash(request.node.name) & 0xFFFFFFFF}"
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def stored(client: RawClient, topic: str, body: bytes = b"x", **fields: Any) -> Command:
@@ -532,7 +519,7 @@ def test_a_new_topic_is_registered_at_once(client: RawClient, cluster: Cluster, 
     assert route(cluster.namesrv, name) is None
     stored(client, name, defaultTopicQueueNums=3)
     # Without a change, a broker tells its topics every 30 s.
-    eventually(lambda: route(cluster.namesrv, name) is not None, 25)
+    eventually(lambda: route(cluster.namesrv, name) is not None, wait_s=25)
     found = route(cluster.namesrv, name)
     assert found is not None
     assert [queues["writeQueueNums"] for queues in found["queueDatas"]] == [3]
@@ -558,7 +545,7 @@ def test_a_name_server_that_restarts_knows_all_topics_within_seconds() -> None:
             stored(client, "t")
         eventually(lambda: route(cluster.namesrv, "t") is not None)
         cluster.call("restart_name_server", 0)
-        eventually(lambda: route(cluster.namesrv, "t") is not None, 25)
+        eventually(lambda: route(cluster.namesrv, "t") is not None, wait_s=25)
 
 
 def test_name_servers_do_without_each_other() -> None:
@@ -568,9 +555,9 @@ def test_name_servers_do_without_each_other() -> None:
             assert route(address, "TBW102") is not None
         cluster.call("stop_name_server", 0)
         stored(client, "t")
-        eventually(lambda: route(second, "t") is not None, 25)
+        eventually(lambda: route(second, "t") is not None, wait_s=25)
         cluster.call("start_name_server", 0)
-        eventually(lambda: route(first, "t") is not None, 25)
+        eventually(lambda: route(first, "t") is not None, wait_s=25)
 
 
 def test_a_broker_starts_without_a_name_server_and_finds_it_later(tmp_path: Path) -> None:
@@ -605,7 +592,7 @@ def test_a_broker_starts_without_a_name_server_and_finds_it_later(tmp_path: Path
         with RawClient(f"127.0.0.1:{broker.port}") as client:
             stored(client, "t")
             server = thread.call(name_server(port.port))
-            eventually(lambda: route(address, "t") is not None, 25)
+            eventually(lambda: route(address, "t") is not None, wait_s=25)
             stored(client, "t")
         thread.call(close(broker, server))
     finally:

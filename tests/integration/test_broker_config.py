@@ -10,22 +10,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.integration.own_broker import OwnBroker
 from tests.integration.raw_client import Command, RawClient, pull_ext, send_ext
+from tests.waits import eventually
 
 from cometmq.admin.brokers import BrokersAdmin
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.operation.config_handlers import LIVE_KEYS, GivenConfig
-from cometmq.broker.server import Broker
 from cometmq.errors import RemoteError
 from cometmq.runtime.config import from_properties, load_properties, parse_properties, to_properties
-from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import LIVE_KEYS as LIVE_STORE_KEYS
 from cometmq.store.config import StoreConfig
-from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.testing import Cluster
 
 SEND, PULL, UPDATE_CONFIG, GET_CONFIG, RUNTIME_INFO, ROUTE = 10, 11, 25, 26, 28, 105
-DEADLINE_S = 60.0
 EVERY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
 CONF = """\
 # Orders, first machine.
@@ -52,39 +50,14 @@ configBlackList=fetchNamesrvAddrByAddressServer;slaveReadEnable
 T = TypeVar("T")
 
 
-class HalfFull(Disk):
-    def usage(self, path: Path) -> DiskUsage:
-        return DiskUsage(100 << 30, 50 << 30)
-
-
-class Site:
-    """A broker as `cometmq broker -c FILE` makes it, on a thread of this process."""
-
-    def __init__(self, conf: Path, *, with_file: bool = True) -> None:
-        properties = {
-            **load_properties(conf),
-            "storePathRootDir": str(conf.parent / "store"),
-        }
-        self._thread = LoopThread("broker")
-        self.broker = Broker(
-            from_properties(BrokerConfig, properties),
-            from_properties(StoreConfig, properties),
-            disk=HalfFull(),
-            given=GivenConfig(properties, conf if with_file else None),
-        )
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.broker.port}"
-
-    def __enter__(self) -> Site:
-        self._thread.start()
-        self._thread.call(self.broker.start())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.call(self.broker.close())
-        self._thread.stop()
+def new_site(conf: Path, *, with_file: bool = True) -> OwnBroker:
+    """A broker as `cometmq broker -c FILE` makes it."""
+    properties = {**load_properties(conf), "storePathRootDir": str(conf.parent / "store")}
+    return OwnBroker(
+        from_properties(BrokerConfig, properties),
+        from_properties(StoreConfig, properties),
+        given=GivenConfig(properties, conf if with_file else None),
+    )
 
 
 @pytest.fixture
@@ -95,13 +68,13 @@ def conf(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def site(conf: Path) -> Iterator[Site]:
-    with Site(conf) as site:
+def site(conf: Path) -> Iterator[OwnBroker]:
+    with new_site(conf) as site:
         yield site
 
 
 @pytest.fixture
-def client(site: Site) -> Iterator[RawClient]:
+def client(site: OwnBroker) -> Iterator[RawClient]:
     with RawClient(site.address) as client:
         yield client
 
@@ -125,13 +98,6 @@ def asked(call: Callable[[BrokersAdmin], Coroutine[Any, Any, T]]) -> T:
     return asyncio.run(ask())
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
-
-
 def fill(client: RawClient, files: int) -> None:
     for _ in range(files * 4):
         assert client.ask(SEND, send_ext("T"), b"x" * 900).code == 0
@@ -149,7 +115,7 @@ def test_every_setting_is_shown(client: RawClient) -> None:
 
 
 def test_retention_obeys_at_once_and_the_file_keeps_it(
-    site: Site, client: RawClient, conf: Path
+    site: OwnBroker, client: RawClient, conf: Path
 ) -> None:
     fill(client, 5)
     store = site.broker.store
@@ -158,7 +124,7 @@ def test_retention_obeys_at_once_and_the_file_keeps_it(
         os.utime(path, (long_ago, long_ago))
     assert store.commit_log.min_offset == 0
     assert update(client, fileReservedTime=1, deleteWhen=EVERY_HOUR).code == 0
-    until(lambda: store.commit_log.min_offset > 0)
+    eventually(lambda: store.commit_log.min_offset > 0)
     assert shown(client)["fileReservedTime"] == "1"
     assert '"counter":1' in client.ask(GET_CONFIG).ext["version"]
     text = CONF.replace("fileReservedTime = 72", "fileReservedTime=1")
@@ -167,18 +133,18 @@ def test_retention_obeys_at_once_and_the_file_keeps_it(
 
 
 def test_a_changed_file_is_what_the_next_start_reads(conf: Path) -> None:
-    with Site(conf) as site, RawClient(site.address) as client:
+    with new_site(conf) as site, RawClient(site.address) as client:
         assert update(client, diskMaxUsedSpaceRatio=60).code == 0
-    with Site(conf) as site:
+    with new_site(conf) as site:
         assert site.broker.store.config.disk_max_used_space_ratio == 60
 
 
-def test_flushing_obeys_at_once(site: Site, client: RawClient) -> None:
+def test_flushing_obeys_at_once(site: OwnBroker, client: RawClient) -> None:
     store = site.broker.store
     assert client.ask(SEND, send_ext("T"), b"x").code == 0
     assert store.flushed_offset == 0
     assert update(client, flushCommitLogThoroughInterval=1).code == 0
-    until(lambda: store.flushed_offset == store.commit_log.end)
+    eventually(lambda: store.flushed_offset == store.commit_log.end)
 
 
 def test_pulls_obey_at_once(client: RawClient) -> None:
@@ -238,7 +204,9 @@ def test_an_update_that_is_no_text(client: RawClient) -> None:
     assert "is not UTF-8" in (answer.remark or "")
 
 
-def test_a_file_that_cannot_be_written_is_told(site: Site, client: RawClient, conf: Path) -> None:
+def test_a_file_that_cannot_be_written_is_told(
+    site: OwnBroker, client: RawClient, conf: Path
+) -> None:
     conf.unlink()
     answer = update(client, fileReservedTime=5)
     assert answer.code == 1
@@ -247,7 +215,7 @@ def test_a_file_that_cannot_be_written_is_told(site: Site, client: RawClient, co
 
 
 def test_without_a_file_a_change_ends_with_the_broker(conf: Path) -> None:
-    with Site(conf, with_file=False) as site, RawClient(site.address) as client:
+    with new_site(conf, with_file=False) as site, RawClient(site.address) as client:
         assert update(client, fileReservedTime=5).code == 0
         assert shown(client)["fileReservedTime"] == "5"
     assert conf.read_text() == CONF
@@ -260,9 +228,9 @@ def test_name_servers_learn_of_a_new_permission() -> None:
         RawClient(f"127.0.0.1:{cluster.brokers[0].port}") as client,
     ):
         assert client.ask(SEND, send_ext("T"), b"x").code == 0
-        until(lambda: b'"perm":6' in namesrv.ask(ROUTE, {"topic": "T"}).body)
+        eventually(lambda: b'"perm":6' in namesrv.ask(ROUTE, {"topic": "T"}).body)
         assert update(client, brokerPermission=4).code == 0
-        until(lambda: b'"perm":4' in namesrv.ask(ROUTE, {"topic": "T"}).body)
+        eventually(lambda: b'"perm":4' in namesrv.ask(ROUTE, {"topic": "T"}).body)
 
 
 def test_live_keys_are_keys() -> None:
@@ -273,7 +241,7 @@ def test_live_keys_are_keys() -> None:
 # -- what the broker tells of itself --
 
 
-def test_runtime_info_has_javas_keys(site: Site, client: RawClient) -> None:
+def test_runtime_info_has_javas_keys(site: OwnBroker, client: RawClient) -> None:
     assert client.ask(SEND, send_ext("T"), b"x").code == 0
     info = asked(lambda admin: admin.runtime_info(site.address))
     assert info["brokerVersionDesc"] == "V5_3_3"
@@ -287,7 +255,7 @@ def test_runtime_info_has_javas_keys(site: Site, client: RawClient) -> None:
     assert info["runtime"].startswith("[ 0 days, 0 hours, ")
 
 
-def test_the_next_file_to_go_is_told_and_why(site: Site, client: RawClient) -> None:
+def test_the_next_file_to_go_is_told_and_why(site: OwnBroker, client: RawClient) -> None:
     assert asked(lambda admin: admin.next_deletion(site.address)) is None
     fill(client, 3)
     found = asked(lambda admin: admin.next_deletion(site.address))
@@ -303,7 +271,7 @@ def test_the_next_file_to_go_is_told_and_why(site: Site, client: RawClient) -> N
     assert abs(found.when_ms - (time.time() + 72 * 3600) * 1000) < 3600_000
 
 
-def test_refusals_are_counted_by_cause(site: Site, client: RawClient) -> None:
+def test_refusals_are_counted_by_cause(site: OwnBroker, client: RawClient) -> None:
     refusals = asked(lambda admin: admin.refusals(site.address))
     assert set(refusals) == {
         "store_closed", "disk_failed", "disk_full", "page_cache_busy", "no_space", "no_buffer",
@@ -312,13 +280,13 @@ def test_refusals_are_counted_by_cause(site: Site, client: RawClient) -> None:
     assert set(refusals.values()) == {0}
     low = {"diskSpaceCleanForciblyRatio": "30", "diskSpaceWarningLevelRatio": "35"}
     asked(lambda admin: admin.update_config(site.address, low))
-    until(lambda: client.ask(SEND, send_ext("T"), b"x").code == 14)
+    eventually(lambda: client.ask(SEND, send_ext("T"), b"x").code == 14)
     info = asked(lambda admin: admin.runtime_info(site.address))
     assert int(info["refused_disk_full"]) >= 1
     assert "diskSpaceWarningLevelRatio" in info["refusing"]
 
 
-def test_the_admin_side_of_the_configuration(site: Site) -> None:
+def test_the_admin_side_of_the_configuration(site: OwnBroker) -> None:
     changes = {"fileReservedTime": "5", "deleteWhen": "03;04"}
     asked(lambda admin: admin.update_config(site.address, changes))
     found = asked(lambda admin: admin.config(site.address))

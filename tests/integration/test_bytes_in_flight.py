@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.raw_client import RawClient, json_request, pull_ext
 from tests.integration.server_processes import UNSUPPORTED, server_process
+from tests.waits import eventually
 
 LIMIT = 16 << 20
 FRAME = 1 << 20

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.waits import until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageQueue
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer
@@ -91,12 +92,6 @@ class Desk:
         yield
         for member, former in zip(members, versions, strict=True):
             member.version = former
-
-
-async def until(condition: Callable[[], Any], wait_s: float = 60.0) -> None:
-    async with asyncio.timeout(wait_s):
-        while not condition():  # noqa: ASYNC110 - the condition is the test's, nobody signals it
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -332,8 +327,7 @@ async def test_a_member_that_does_not_answer_in_time_is_told_of(desk: Desk) -> N
     async with consumer:
         await desk.joined(1)
         # With a transient store pool it comes from its buffer first.
-        while (record := broker.store.record_at(0)) is None:  # noqa: ASYNC110 - nobody signals a stored record
-            await asyncio.sleep(0.01)
+        record = await until(lambda: broker.store.record_at(0), lambda record: record is not None)
         msg_id = decode_record(record).to_message("").offset_msg_id
         header = ConsumeMessageDirectlyResultRequestHeader("g", consumer.client_id, msg_id)
         answer = await desk.ask(DIRECTLY, header, address=f"127.0.0.1:{server.port}")

@@ -6,13 +6,14 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
+from tests.waits import WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -28,37 +29,24 @@ from cometmq.errors import (
     IllegalArgumentError,
     RemoteError,
 )
-from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 FACES = ("blocking", "asyncio")
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    # No queue ever counts as young (accessMessageInMemoryMaxRatio), so that where a new group begins
-    # is its own choice. What a listener refuses comes again soon.
-    properties = {"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s"}
-    with Cluster(properties=properties) as cluster:
-        yield cluster.namesrv
+# No queue ever counts as young (accessMessageInMemoryMaxRatio), so that where a new group begins
+# is its own choice. What a listener refuses comes again soon.
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s"}
+    )
+]
 
 
 @pytest.fixture
 def new_groups_choose() -> bool:
     """Whether a group without offsets begins a young queue where its members say."""
     return True
-
-
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 def send_all(producer: Any, topic: str, count: int, **properties: Any) -> list[bytes]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.waits import until
 
 from cometmq import (
     ConsumeFromWhere,
@@ -69,12 +69,6 @@ class Box:
         header = ResetOffsetRequestHeader(group, topic, -1, True)
         command = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)
         (await self.connection(group)).send_oneway(command)
-
-
-async def until(condition: Callable[[], Any], wait_s: float = 60.0) -> None:
-    async with asyncio.timeout(wait_s):
-        while not condition():  # noqa: ASYNC110 - the condition is the test's, nobody signals it
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

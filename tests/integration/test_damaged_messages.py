@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
 from tests.integration.raw_client import RawClient
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, DamagedMessage, Message, MessageExt, MessageQueue, SendResult
 from cometmq.errors import DamagedMessageError
@@ -25,22 +25,11 @@ _CONSUMER_RUNNING_INFO = 307
 _CONSUMER_LIST = 38
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    properties = {"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
-    with Cluster(properties=properties) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
+    )
+]
 
 
 def fill(face: Face, topic: str, count: int, queue_id: int = 0) -> list[SendResult]:

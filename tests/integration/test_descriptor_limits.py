@@ -10,7 +10,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.raw_client import Command, RawClient, send_ext
 from tests.integration.server_processes import (
     SEND,
@@ -18,6 +17,7 @@ from tests.integration.server_processes import (
     ServerProcess,
     server_process,
 )
+from tests.waits import eventually
 
 LIMIT = 256
 CLIENTS = 400

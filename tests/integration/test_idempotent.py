@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, eventually, open_face
+from tests.integration.client_faces import Face
 from tests.unit.idempotent.stores import redis_server
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageQueue
 from cometmq.idempotent import (
@@ -21,29 +22,22 @@ from cometmq.idempotent import (
     SQLiteStore,
     idempotent,
 )
-from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    # Short delay levels: what is sent back comes soon.
-    properties = {"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
-    with Cluster(properties=properties) as cluster:
-        yield cluster.namesrv
+# Short delay levels: what is sent back comes soon.
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
+    )
+]
 
 
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with redis_server(tmp_path_factory.mktemp("redis")) as url:
         yield url
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
 
 
 @pytest.fixture(params=("memory", "sqlite", "redis"))
@@ -60,11 +54,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeyStore]:
 @pytest.fixture(params=(False, True), ids=("concurrent", "orderly"))
 def orderly(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 class Books:

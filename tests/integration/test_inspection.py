@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from tests.integration.raw_client import (
-    TIMEOUT_S,
     Command,
     RawClient,
     heartbeat_body,
@@ -21,6 +20,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
+from tests.waits import eventually
 
 from cometmq.testing import Cluster
 
@@ -29,12 +29,6 @@ TOPIC_STATS, CONSUMERS, PRODUCERS, CONSUME_STATS = 202, 203, 204, 208
 WHO_CONSUMES, TOPICS_OF, SUBSCRIPTION_OF, TOPIC_CONFIG = 300, 343, 345, 351
 RATES = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
 POOLS = ("send", "pull", "litePull", "query", "ack")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as running:
-        yield running
 
 
 @pytest.fixture
@@ -83,13 +77,6 @@ def table(answer: Command) -> dict[int, dict[str, int]]:
 def info(client: RawClient) -> dict[str, str]:
     found: dict[str, str] = json.loads(client.ask(RUNTIME_INFO).body)["table"]
     return found
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
 
 
 # Runtime information
@@ -143,7 +130,7 @@ def test_rates_rise_with_traffic(client: RawClient, name: str) -> None:
         assert client.ask(PULL, pull_ext(name, maxMsgNums=32)).code == 0
         return all(first(key) > 0 for key in (*RATES[:2], *RATES[3:], "getTransferedTps"))
 
-    until(busy)
+    eventually(busy)
 
 
 # Topics

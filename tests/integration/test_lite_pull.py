@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, eventually, open_face
+from tests.integration.client_faces import Face
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageExt, MessageModel, MessageQueue, PullStatus
 from cometmq.errors import ClientStateError, IllegalArgumentError, RemoteError
-from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 def queue_of(topic: str, queue_id: int = 0) -> MessageQueue:

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.server_processes import server_process
+from tests.waits import eventually
 
 KINDS = ("broker", "namesrv", "dev")
 

@@ -6,12 +6,12 @@ import errno
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 from tests.integration.raw_client import RawClient, pull_ext, send_ext
+from tests.waits import WAIT_S, eventually
 
 from cometmq.broker.topics.journal import JournalFile
 from cometmq.runtime.json_file import JsonFile
@@ -20,7 +20,6 @@ from cometmq.testing import Cluster
 SEND, PULL, HEARTBEAT, SEND_BACK = 10, 11, 34, 36
 SUCCESS, SERVICE_NOT_AVAILABLE = 0, 14
 TOPIC_COUNT = 1_000
-WAIT_S = 60.0
 
 
 class Gate:
@@ -67,13 +66,6 @@ def in_topics_json(directory: Path) -> set[str]:
         return set(json.loads(path.read_text())["topicConfigTable"])
     except FileNotFoundError:
         return set()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_thousand_first_sends_hold_up_no_other_client_while_the_disk_hangs(

@@ -9,8 +9,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
-from tests.integration.client_faces import BlockingFace, Received, eventually
+from tests.integration.client_faces import BlockingFace, Received
 from tests.integration.raw_client import RawClient
+from tests.waits import eventually
 
 import cometmq
 from cometmq import (
@@ -41,10 +42,7 @@ T = TypeVar("T")
 Ask = Callable[[Callable[[MessagesAdmin], Coroutine[Any, Any, Any]]], Any]
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(brokers=2, properties=QUICK) as cluster:
-        yield cluster.namesrv
+pytestmark = [pytest.mark.cluster(brokers=2, properties=QUICK)]
 
 
 @pytest.fixture
@@ -61,11 +59,6 @@ def raw(namesrv: str) -> Iterator[RawClient]:
     place = parse_offset_id(address)
     with RawClient(f"{place.host}:{place.port}") as raw:
         yield raw
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
+from tests.waits import WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -19,28 +19,15 @@ from cometmq import (
     create_reply_message,
 )
 from cometmq.errors import CometMQError, IllegalArgumentError
-from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    properties = {"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s"}
-    with Cluster(properties=properties) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s"}
+    )
+]
 
 
 def test_names_on_the_wire_have_the_namespace_and_users_names_have_not(

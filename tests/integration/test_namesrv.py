@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import WAIT_S, until
 
 from cometmq.errors import ConfigError
 from cometmq.model.route import ClusterInfo, QueueData, TopicRouteData
@@ -30,8 +30,6 @@ from cometmq.protocol.header import Header
 from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
-
-TIMEOUT_S = 60.0
 
 
 class Peer:
@@ -54,7 +52,7 @@ class Peer:
         command.ext.update(ext or {})
         if version is not None:
             command.version = version
-        return await self._client.call(self._address, command, TIMEOUT_S)
+        return await self._client.call(self._address, command, WAIT_S)
 
     async def register(
         self,
@@ -130,12 +128,6 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[NameServer, Peer]]:
 @pytest.fixture
 def peer(pair: tuple[NameServer, Peer]) -> Peer:
     return pair[1]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not holds():  # noqa: ASYNC110 - what it waits for has no event
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -6,12 +6,12 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue
 from cometmq.client.cluster.namesrv_api import NamesrvApi
@@ -24,26 +24,11 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.remoting.client import RemotingClient
-from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 def fill(face: Face, topic: str, per_queue: int, word: bytes = b"m") -> list[MessageQueue]:

@@ -7,11 +7,11 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
+from tests.waits import WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -21,28 +21,13 @@ from cometmq import (
     MessageExt,
     MessageQueue,
 )
-from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 FACES = ("blocking", "asyncio")
 ORDERLY = {"orderly": True, "consume_from": FIRST, "suspend_current_queue_time_ms": 10}
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 class Watch:
@@ -187,7 +172,7 @@ def test_members_that_come_and_go_never_share_a_queue(face: Face, name: str) -> 
         else:
             members.append(face.consumer(name, name, watch.handle, **ORDERLY))
         time.sleep(0.1)
-    eventually(lambda: watch.done(counts), 120)
+    eventually(lambda: watch.done(counts), wait_s=120)
     assert watch.overlaps == []
     assert watch.gaps() == []
     # What a member consumed it also committed before it gave the queue away.
@@ -210,7 +195,7 @@ def test_two_members_share_queues_one_of_which_suspends(face: Face, name: str) -
     face.consumer(name, name, refuse_once, **ORDERLY)
     eventually(lambda: any(watch.history.values()))
     first.close()
-    eventually(lambda: watch.done(counts), 120)
+    eventually(lambda: watch.done(counts), wait_s=120)
     assert watch.overlaps == []
     assert refused == {0, 1, 2, 3}
     assert all(watch.history[queue] == list(range(100)) for queue in counts)
@@ -252,7 +237,7 @@ def test_a_closed_member_leaves_its_queues_unlocked(face: Face, name: str) -> No
     first.close()
     second = face.consumer(name, name, watch.handle, **ORDERLY)
     # A lock that nobody returns expires after 60 s.
-    eventually(lambda: owned(second, name) == 4, 40)
+    eventually(lambda: owned(second, name) == 4, wait_s=40)
     face.producer(f"{name}-more").send(
         Message(name, b"more"), queue=MessageQueue(name, "broker-a", 3)
     )

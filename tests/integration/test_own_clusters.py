@@ -6,13 +6,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Received, eventually, open_face
+from tests.integration.client_faces import Received, open_face
 from tests.integration.test_client_scenarios import create_topic
 from tests.integration.test_lite_pull import assigned, numbers, poll_bodies
 from tests.integration.test_lite_pull import fill as fill_queue
 from tests.integration.test_orderly import ORDERLY, Watch, fill
 from tests.integration.test_retry import FailsFirst
 from tests.integration.test_sql_consumers import make_topic
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
 from cometmq.errors import CometMQError, ConfigError, RemoteError
@@ -54,7 +55,7 @@ def test_sending_and_consuming_resume_after_restarts(face_name: str) -> None:
         cluster.call("start_broker")
         # Sooner than the next of the periodic refreshes, which come every 30 s; what is sent while
         # nobody listens raises.
-        eventually(lambda: sends(producer, b"after-broker"), SOON_S)
+        eventually(lambda: sends(producer, b"after-broker"), wait_s=SOON_S)
         wait_for_body(received, b"after-broker", SOON_S)
         cluster.call("stop_name_server")
         assert sends(producer, b"without-name-server")
@@ -63,7 +64,7 @@ def test_sending_and_consuming_resume_after_restarts(face_name: str) -> None:
         wait_for_body(received, b"after-name-server", SOON_S)
         # The new name server knows the topic again, so a new client finds it.
         late = face.producer("late")
-        eventually(lambda: sends(late, b"late"), SOON_S)
+        eventually(lambda: sends(late, b"late"), wait_s=SOON_S)
         wait_for_body(received, b"late", SOON_S)
 
 
@@ -85,7 +86,7 @@ def test_a_second_broker_takes_over(face_name: str) -> None:
             used = [producer.send(Message("failover", b"x")).queue.broker_name for _ in range(8)]
             return set(used) == {"broker-a", "broker-b"}
 
-        eventually(both, SOON_S)
+        eventually(both, wait_s=SOON_S)
         producer.send(Message("failover", b"back"), queue=MessageQueue("failover", "broker-a", 1))
         wait_for_body(received, b"back", SOON_S)
 
@@ -118,7 +119,7 @@ def test_a_restarted_broker_does_not_mix_its_members(face_name: str) -> None:
             face.consumer(topic, topic, watch.handle, **ORDERLY)
         eventually(lambda: sum(map(len, watch.history.values())) > 300)
         cluster.call("restart_broker", 0)
-        eventually(lambda: watch.done(counts), 120)
+        eventually(lambda: watch.done(counts), wait_s=120)
         assert watch.overlaps == []
         assert watch.gaps() == []
 
@@ -164,7 +165,7 @@ def sends(producer: Any, body: bytes) -> bool:
 
 
 def wait_for_body(received: Received, body: bytes, wait_s: float) -> None:
-    eventually(lambda: body in received.bodies, wait_s)
+    eventually(lambda: body in received.bodies, wait_s=wait_s)
 
 
 @pytest.mark.parametrize("face_name", FACES)

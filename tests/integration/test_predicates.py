@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.integration import filter_functions
-from tests.integration.client_faces import Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received, open_face
 from tests.integration.raw_client import RawClient, pull_ext
+from tests.waits import eventually
 
 from cometmq import CompressionType, ConsumeFromWhere, Message
 from cometmq.broker.filters.predicates import FilterPredicate
@@ -22,27 +22,16 @@ GET_ROUTE, HEART_BEAT, PULL, GET_RUNTIME_INFO = 105, 34, 11, 28
 CLASS_FILTER = 8
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    settings = {
-        "accessMessageInMemoryMaxRatio": "0",
-        "filterPredicateModules": f"{HERE}:is_paid, fails={HERE}:fails,{HERE}:dawdles,"
-        f"com.shop.PaidFilter={HERE}:is_paid",
-        "filterPredicateTimeLimit": "200",
-    }
-    with Cluster(properties=settings) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [
+    pytest.mark.cluster(
+        properties={
+            "accessMessageInMemoryMaxRatio": "0",
+            "filterPredicateModules": f"{HERE}:is_paid, fails={HERE}:fails,{HERE}:dawdles,"
+            f"com.shop.PaidFilter={HERE}:is_paid",
+            "filterPredicateTimeLimit": "200",
+        }
+    )
+]
 
 
 def send(producer: Any, topic: str, body: bytes, tags: str = "paid") -> None:

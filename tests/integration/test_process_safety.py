@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,13 @@ import pytest
 import cometmq
 import cometmq.aio
 from cometmq import Message
-from cometmq.testing import Cluster
 
 ROOT = Path(__file__).parents[2]
 # Long enough to tell an interpreter that ends from one that its clients hold up for ever.
 END_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster.namesrv
+pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 def run(script: str, namesrv: str) -> tuple[list[str], str]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
+import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
+from tests.integration.raw_client import json_frame
 from tests.integration.test_client_scenarios import create_topic
+from tests.waits import WAIT_S, eventually
 
 import cometmq.aio
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus, split_batches
@@ -27,7 +32,7 @@ from cometmq.model.route import BrokerData, QueueData, TopicRouteData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import response
 from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.requests import GET_ROUTEINFO_BY_TOPIC
+from cometmq.protocol.requests import GET_ROUTEINFO_BY_TOPIC, HEART_BEAT
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.portal import LoopThread
@@ -37,22 +42,7 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 BOTH = ("broker-a", "broker-b")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    with open_face(request.param, cluster.namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [pytest.mark.cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 @pytest.fixture
@@ -218,19 +208,43 @@ def test_close_flushes_one_way_messages(face: Face, name: str) -> None:
 
 
 class DeafBroker:
-    """Accepts connections and reads nothing from them."""
+    """Answers the heartbeat that a connection begins with, and reads nothing more from it.
+
+    Without that answer the client drops the connection as silent after three seconds, which a busy
+    machine may need to fill it: a message that waits for room is then refused for the lost connection.
+    """
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._connection: socket.socket | None = None
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
 
     @property
     def port(self) -> int:
         port: int = self._socket.getsockname()[1]
         return port
 
+    def _serve(self) -> None:
+        try:
+            self._connection, _ = self._socket.accept()
+        except OSError:  # closed before anybody came
+            return
+        with self._connection.makefile("rb") as stream:
+            code = None
+            while code != HEART_BEAT.code:
+                length, header_length = struct.unpack(">II", stream.read(8))
+                header = json.loads(stream.read(length - 4)[:header_length])
+                code = header["code"]
+        self._connection.sendall(json_frame({"code": 0, "flag": 1, "opaque": header["opaque"]}))
+
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
         self._socket.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 @contextmanager

@@ -36,10 +36,7 @@ def address_of(cluster: Cluster) -> str:
     return f"127.0.0.1:{cluster.brokers[0].port}"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(properties={"enablePropertyFilter": "true"}) as running:
-        yield running
+pytestmark = [pytest.mark.cluster(properties={"enablePropertyFilter": "true"})]
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
+from tests.waits import WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -20,32 +20,20 @@ from cometmq import (
     MessageQueue,
 )
 from cometmq.errors import IllegalArgumentError
-from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    # Short delay levels: what is sent back comes soon.
-    properties = {"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
-    with Cluster(properties=properties) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
+# Short delay levels: what is sent back comes soon.
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
+    )
+]
 
 
 # A coroutine that blocks would hold up its loop, not its message.
 blocking_only = pytest.mark.parametrize("face", ["blocking"], indirect=True)
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 def fill(face: Face, topic: str, count: int) -> MessageQueue:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageModel, MessageQueue
-from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 ROOT = Path(__file__).parents[2]
@@ -26,23 +26,12 @@ ROOT = Path(__file__).parents[2]
 QUIET_S = 0.3
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    # Short delay levels: what is sent back comes soon.
-    properties = {"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
-    with Cluster(properties=properties) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+# Short delay levels: what is sent back comes soon.
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
+    )
+]
 
 
 def fill(face: Face, topic: str, count: int, body: bytes = b"") -> MessageQueue:

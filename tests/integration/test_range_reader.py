@@ -36,11 +36,13 @@ def body(at: int) -> bytes:
     return b"%d " % at * (1 + at * 7919 % 400)
 
 
+pytestmark = [pytest.mark.cluster(properties=LIMITS)]
+
+
 @pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(properties=LIMITS) as cluster:
-        fill(cluster.namesrv, COUNT)
-        yield cluster.namesrv
+def namesrv(cluster: Cluster) -> str:
+    fill(cluster.namesrv, COUNT)
+    return cluster.namesrv
 
 
 def fill(namesrv: str, count: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 import structlog
 from tests.integration.raw_client import (
     ONEWAY,
-    TIMEOUT_S,
     Command,
     RawClient,
     batch_body,
@@ -25,6 +24,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
+from tests.waits import WAIT_S, eventually
 
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord, decode_records
@@ -38,13 +38,6 @@ MIB = 1024 * 1024
 
 def address_of(cluster: Cluster) -> str:
     return f"127.0.0.1:{cluster.brokers[0].port}"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A broker as it ships."""
-    with Cluster() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +224,7 @@ def test_what_the_broker_adds_replaces_what_was_there(client: RawClient, topic: 
 def test_a_oneway_send_is_stored_and_not_answered(client: RawClient, topic: str) -> None:
     client.send(SEND, send_ext(topic), b"silently", flag=ONEWAY)
     client.send(SEND, send_ext(topic, queueId=99), b"refused silently", flag=ONEWAY)
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + WAIT_S
     while client.ask(PULL, pull_ext(topic)).code != 0:
         assert time.monotonic() < deadline, "what was sent one-way does not come"
     assert [record.body for record in pulled(client, topic)] == [b"silently"]
@@ -766,13 +759,6 @@ def test_the_pulls_of_a_lost_connection_are_forgotten(cluster: Cluster, topic: s
             eventually(lambda: polling.count == 1)
         eventually(lambda: polling.count == 0)
         stored(sender, topic)
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
 
 
 def test_a_pull_of_a_topic_that_is_removed_is_told(cluster: Cluster, topic: str) -> None:

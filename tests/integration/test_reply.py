@@ -24,12 +24,6 @@ REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 PROPERTIES = {"MSG_TYPE": "reply", "CORRELATION_ID": "c-1", "TTL": "3000"}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def requester(cluster: Cluster) -> Iterator[RawClient]:
     with RawClient(cluster.brokers[0].address) as client:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, open_face
+from tests.integration.client_faces import Face
 from tests.integration.test_client_scenarios import create_topic
+from tests.waits import WAIT_S
 
 import cometmq
 from cometmq import (
@@ -20,28 +21,12 @@ from cometmq import (
     create_reply_message,
 )
 from cometmq.errors import IllegalArgumentError, RequestTimeoutError
-from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    # Two brokers: a reply may come by one that knows the requester only because it asked.
-    with Cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"}) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+# Two brokers: a reply may come by one that knows the requester only because it asked.
+pytestmark = [pytest.mark.cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 @pytest.fixture

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from tests.integration.client_faces import Face, Received, open_face
+from tests.integration.client_faces import Face, Received
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
-from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with Cluster(properties={"messageDelayLevel": "1s 1s 1s 1s 1s 1s"}) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [pytest.mark.cluster(properties={"messageDelayLevel": "1s 1s 1s 1s 1s 1s"})]
 
 
 class FailsFirst(Received):

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.raw_client import RawClient, json_request, pull_ext
+from tests.waits import eventually
 
 import cometmq
 from cometmq import Message, MessageQueue

@@ -7,33 +7,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
 from tests.integration.raw_client import RawClient
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.errors import IllegalArgumentError, RemoteError
-from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 GET_ROUTE = 105
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    settings = {"enablePropertyFilter": "true", "accessMessageInMemoryMaxRatio": "0"}
-    with Cluster(properties=settings) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"enablePropertyFilter": "true", "accessMessageInMemoryMaxRatio": "0"}
+    )
+]
 
 
 def send(producer: Any, topic: str, body: bytes, **properties: str) -> None:

@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.integration.own_broker import OwnBroker, nameless
 from tests.integration.raw_client import ONEWAY, RawClient, properties, pull_ext, send_ext
+from tests.waits import eventually
 
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.server import Broker
 from cometmq.errors import StoreError
-from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
-from cometmq.store.files.disk import Disk
 
-DEADLINE_S = 60.0
 SEND, PULL = 10, 11
 OK, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE = 0, 10, 14
 
 
-class CountingDisk(Disk):
-    """Counts syncs of the commit log, holds them up while `may_sync` is clear, fails them if told."""
-
-    def __init__(self) -> None:
-        self.may_sync = threading.Event()
-        self.may_sync.set()
-        self.begun = 0
-        self.broken = False
-
-    def sync(self, path: Path) -> None:
-        if path.parent.name == "commitlog":
-            self.begun += 1
-            assert self.may_sync.wait(DEADLINE_S)
-            if self.broken:
-                raise StoreError(f"{path}: Input/output error")
-        super().sync(path)
-
-
-class Site:
-    """A broker that flushes on demand only, on a disk of ours."""
+class Site(OwnBroker):
+    """A broker that flushes on demand only."""
 
     def __init__(self, root: Path, sync_flush_timeout: int) -> None:
-        self.disk = CountingDisk()
-        self._thread = LoopThread("broker")
-        self.broker = Broker(
-            BrokerConfig(
-                broker_name="b",
-                broker_ip1="127.0.0.1",
-                bind_address="127.0.0.1",
-                listen_port=0,
-            ),
+        super().__init__(
+            nameless(),
             StoreConfig(
                 store_path_root_dir=root,
                 mapped_file_size_commit_log=1 << 20,
@@ -61,22 +32,7 @@ class Site:
                 flush_interval_commit_log=3_600_000,
                 sync_flush_timeout=sync_flush_timeout,
             ),
-            disk=self.disk,
         )
-
-    def start(self) -> None:
-        self._thread.start()
-        self._thread.call(self.broker.start())
-
-    def close(self) -> None:
-        self.disk.may_sync.set()
-        try:
-            self._thread.call(self.broker.close())
-        finally:
-            self._thread.stop()
-
-    def client(self) -> RawClient:
-        return RawClient(f"127.0.0.1:{self.broker.port}")
 
 
 @pytest.fixture
@@ -87,17 +43,8 @@ def timeout_ms() -> int:
 
 @pytest.fixture
 def site(tmp_path: Path, timeout_ms: int) -> Iterator[Site]:
-    site = Site(tmp_path / "store", timeout_ms)
-    site.start()
-    yield site
-    site.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
+    with Site(tmp_path / "store", timeout_ms) as site:
+        yield site
 
 
 def begin(client: RawClient, body: bytes = b"x", **texts: str) -> int:
@@ -120,9 +67,9 @@ def test_one_sync_serves_all_that_wait(site: Site) -> None:
     with site.client() as first, site.client() as second:
         site.disk.may_sync.clear()
         alone = begin(first)
-        until(lambda: site.disk.begun == 1)
+        eventually(lambda: site.disk.begun == 1)
         group = [(client, begin(client)) for _ in range(20) for client in (first, second)]
-        until(lambda: stored_count(site) == 41)
+        eventually(lambda: stored_count(site) == 41)
         assert first.silent(0.05)
         assert second.silent(0.05)
         site.disk.may_sync.set()
@@ -135,7 +82,7 @@ def test_who_does_not_want_to_wait_does_not(site: Site) -> None:
     with site.client() as client, site.client() as other:
         site.disk.may_sync.clear()
         waiting = begin(client)
-        until(lambda: site.disk.begun == 1)
+        eventually(lambda: site.disk.begun == 1)
         assert other.answer(begin(other, WAIT="false")).code == OK
         assert stored_count(site) == 2
         assert client.silent(0.05)
@@ -149,7 +96,7 @@ def test_a_disk_that_hangs_is_a_flush_disk_timeout(site: Site) -> None:
         site.disk.may_sync.clear()
         # Whoever comes while the disk hangs is told in time, too.
         late = [begin(client)]
-        until(lambda: site.disk.begun == 1)
+        eventually(lambda: site.disk.begun == 1)
         late.append(begin(client))
         for opaque in late:
             answer = client.answer(opaque)
@@ -157,30 +104,30 @@ def test_a_disk_that_hangs_is_a_flush_disk_timeout(site: Site) -> None:
             assert answer.ext["msgId"]
         site.disk.may_sync.set()
         # A busy machine may take longer than this limit once more.
-        until(lambda: client.answer(begin(client)).code == OK)
+        eventually(lambda: client.answer(begin(client)).code == OK)
         # The messages stay: a producer that sends again sends them twice.
         pulled = client.ask(PULL, pull_ext("T"))
         assert int(pulled.ext["nextBeginOffset"]) == stored_count(site) >= 3
 
 
 def test_a_disk_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
-    site = Site(tmp_path / "store", 5000)
-    site.start()
-    with site.client() as client:
-        site.disk.broken = True
-        answer = client.answer(begin(client))
-        assert answer.code == SERVICE_NOT_AVAILABLE
-        assert "Input/output error" in str(answer.remark)
-        assert client.answer(begin(client)).code == SERVICE_NOT_AVAILABLE
-        assert site.disk.begun == 1, "a sync that failed is not tried again"
-    with pytest.raises(StoreError):
-        site.close()
+    with ExitStack() as stack:
+        site = stack.enter_context(Site(tmp_path / "store", 5000))
+        with site.client() as client:
+            site.disk.broken = True
+            answer = client.answer(begin(client))
+            assert answer.code == SERVICE_NOT_AVAILABLE
+            assert "Input/output error" in str(answer.remark)
+            assert client.answer(begin(client)).code == SERVICE_NOT_AVAILABLE
+            assert site.disk.begun == 1, "a sync that failed is not tried again"
+        with pytest.raises(StoreError):
+            stack.close()
 
 
 def test_a_oneway_send_is_flushed_without_an_answer(site: Site) -> None:
     with site.client() as client:
         client.send(SEND, send_ext("T"), b"x", flag=ONEWAY)
-        until(lambda: site.disk.begun == 1)
+        eventually(lambda: site.disk.begun == 1)
         assert client.silent(0.05)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
-from tests.integration.client_faces import WAIT_S, Face, Received, eventually, open_face
+from tests.integration.client_faces import Face, Received
 from tests.integration.transaction_faces import COMMIT
 from tests.integration.transaction_faces import Face as TransactionFace
+from tests.waits import WAIT_S, eventually
 
 import cometmq
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, SendStatus
@@ -26,23 +26,11 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    properties = {"accessMessageInMemoryMaxRatio": "0", "recallMessageEnable": "true"}
-    with Cluster(properties=properties) as cluster:
-        yield cluster.namesrv
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"accessMessageInMemoryMaxRatio": "0", "recallMessageEnable": "true"}
+    )
+]
 
 
 class Traces:

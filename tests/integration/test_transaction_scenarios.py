@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S, eventually
 from tests.integration.transaction_faces import (
     COMMIT,
     COMMITTED,
@@ -18,6 +17,7 @@ from tests.integration.transaction_faces import (
     Listener,
     unresolved,
 )
+from tests.waits import WAIT_S, eventually
 
 import cometmq
 import cometmq.aio
@@ -25,16 +25,7 @@ from cometmq import Message, SendStatus
 from cometmq.errors import IllegalArgumentError
 from cometmq.testing import Cluster
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(properties={"accessMessageInMemoryMaxRatio": "0", **QUICK}) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def namesrv(cluster: Cluster) -> str:
-    return cluster.namesrv
+pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0", **QUICK})]
 
 
 @pytest.fixture
@@ -56,12 +47,6 @@ def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
         yield face
     finally:
         face.face.close()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 def test_what_is_committed_is_consumed_and_what_is_rolled_back_is_not(

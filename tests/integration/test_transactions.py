@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.raw_client import ONEWAY, RawClient, properties, pull_ext, send_ext
 from tests.integration.transaction_faces import COMMIT, COMMITTED, QUICK, UNKNOWN, Face, unresolved
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.model import names
@@ -24,11 +24,15 @@ ROLLED_BACK = 12
 CHECKS = 8
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    settings = {"accessMessageInMemoryMaxRatio": "0", **QUICK, "transactionCheckMax": f"{CHECKS}"}
-    with Cluster(properties=settings) as cluster:
-        yield cluster
+pytestmark = [
+    pytest.mark.cluster(
+        properties={
+            "accessMessageInMemoryMaxRatio": "0",
+            **QUICK,
+            "transactionCheckMax": f"{CHECKS}",
+        }
+    )
+]
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
@@ -38,12 +42,6 @@ def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
         yield face
     finally:
         face.face.close()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 @pytest.fixture

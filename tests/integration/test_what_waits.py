@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.own_broker import OwnBroker, nameless
 from tests.integration.raw_client import (
     Command,
     RawClient,
@@ -19,14 +20,11 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
+from tests.waits import eventually
 
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.server import Broker
 from cometmq.protocol.record import StoredRecord, decode_records
-from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 
-DEADLINE_S = 60.0
 SEND, PULL, QUERY_OFFSET, RUNTIME_INFO, HEARTBEAT = 10, 11, 14, 28, 34
 UNREGISTER, SEND_BACK, END_TRANSACTION, CHECK = 35, 36, 37, 39
 SEARCH_OFFSET, RECALL = 29, 370
@@ -36,69 +34,34 @@ GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 HOUR_MS = 3_600_000
 
 
-class SetClock:
-    """The machine's clock, ahead or behind by what a test says."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self.ahead_ms
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
-class Site:
-    """A broker without a name server, on a clock that can be set."""
-
-    def __init__(self, root: Path) -> None:
-        self.clock = SetClock()
-        self._thread = LoopThread("broker")
-        self.broker = Broker(
-            BrokerConfig(
-                broker_name="b",
-                broker_ip1="127.0.0.1",
-                bind_address="127.0.0.1",
-                listen_port=0,
-                transaction_time_out=300,
-                # A producer has more than a second to answer before its message is given up.
-                transaction_check_interval=300,
-                transaction_check_max=5,
-                transaction_op_batch_interval=200,
-            ),
-            StoreConfig(
-                store_path_root_dir=root,
-                message_delay_level="1s 1s 1s 1s 1h",
-                # Offsets of transactions are written when the log is on the disk.
-                flush_interval_commit_log=50,
-                flush_commit_log_thorough_interval=50,
-                mapped_file_size_commit_log=1 << 20,
-            ),
-            clock=self.clock,
-        )
-
-    def __enter__(self) -> Site:
-        self._thread.start()
-        self._thread.call(self.broker.start())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.call(self.broker.close())
-        self._thread.stop()
-
-    def client(self) -> RawClient:
-        return RawClient(f"127.0.0.1:{self.broker.port}")
+def new_site(root: Path) -> OwnBroker:
+    return OwnBroker(
+        nameless(
+            transaction_time_out=300,
+            # A producer has more than a second to answer before its message is given up.
+            transaction_check_interval=300,
+            transaction_check_max=5,
+            transaction_op_batch_interval=200,
+        ),
+        StoreConfig(
+            store_path_root_dir=root,
+            message_delay_level="1s 1s 1s 1s 1h",
+            # Offsets of transactions are written when the log is on the disk.
+            flush_interval_commit_log=50,
+            flush_commit_log_thorough_interval=50,
+            mapped_file_size_commit_log=1 << 20,
+        ),
+    )
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "store") as site:
+def site(tmp_path: Path) -> Iterator[OwnBroker]:
+    with new_site(tmp_path / "store") as site:
         yield site
 
 
 @pytest.fixture
-def client(site: Site) -> Iterator[RawClient]:
+def client(site: OwnBroker) -> Iterator[RawClient]:
     with site.client() as client:
         yield client
 
@@ -119,13 +82,6 @@ def records(client: RawClient, topic: str) -> list[StoredRecord]:
     return list(decode_records(answer.body)) if answer.code == 0 else []
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
-
-
 # -- stats --
 
 
@@ -144,7 +100,7 @@ def test_stats_tell_how_many_wait_by_level_and_by_time(client: RawClient) -> Non
     table = info(client)
     assert [table[f"delayPending_{level}"] for level in (2, 5)] == ["0", "2"]
     assert (table["timerPending"], table["transactionsUnresolved"]) == ("1", "1")
-    until(lambda: info(client)["delayPending_1"] == "0")
+    eventually(lambda: info(client)["delayPending_1"] == "0")
     table = info(client)
     assert table["scheduleMessageOffset_1"] == "1,1"
     assert table["delayDelivered"] == "1"
@@ -155,17 +111,17 @@ def test_stats_tell_how_many_wait_by_level_and_by_time(client: RawClient) -> Non
 
 
 def test_a_clock_that_is_set_forward_brings_what_is_due_by_it(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     send(client, "level", {"DELAY": "5"})
     send(client, "timer", {"TIMER_DELAY_SEC": "3600", "UNIQ_KEY": "T"})
     assert records(client, "level") == records(client, "timer") == []
     site.clock.ahead_ms += HOUR_MS + 1_000
-    until(lambda: records(client, "level") and records(client, "timer"))
+    eventually(lambda: records(client, "level") and records(client, "timer"))
 
 
 def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     now_ms = site.clock.now_ms()
     send(client, "level", {"DELAY": "1"})
@@ -173,19 +129,19 @@ def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
     send(client, "moment", {"TIMER_DELIVER_MS": str(now_ms + 2500), "UNIQ_KEY": "M"})
     site.clock.ahead_ms -= 3 * HOUR_MS
     topics = ["level", "timer", "moment"]
-    until(lambda: all(records(client, topic) for topic in topics))
+    eventually(lambda: all(records(client, topic) for topic in topics))
     # The clients' clocks were set back too: their times mean what they mean to them.
     began = time.monotonic()
     send(client, "level", {"DELAY": "1"})
     send(client, "timer", {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "T2"})
     moment = {"TIMER_DELIVER_MS": str(site.clock.now_ms() + 2500), "UNIQ_KEY": "M2"}
     send(client, "moment", moment)
-    until(lambda: len(records(client, "moment")) == 2)
+    eventually(lambda: len(records(client, "moment")) == 2)
     assert time.monotonic() - began >= 2.4
-    until(lambda: all(len(records(client, topic)) == 2 for topic in topics))
+    eventually(lambda: all(len(records(client, topic)) == 2 for topic in topics))
 
 
-def test_store_times_rise_while_the_clock_is_set_back(site: Site, client: RawClient) -> None:
+def test_store_times_rise_while_the_clock_is_set_back(site: OwnBroker, client: RawClient) -> None:
     """A search by time finds nothing where they fall."""
     send(client, "times", {"UNIQ_KEY": "A"})
     site.clock.ahead_ms -= 3 * HOUR_MS
@@ -199,7 +155,7 @@ def test_store_times_rise_while_the_clock_is_set_back(site: Site, client: RawCli
 
 
 def test_what_a_timer_had_before_the_clock_was_set_back_is_recalled(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     handle = send(client, "recalled", {"TIMER_DELAY_MS": "3000", "UNIQ_KEY": "R"}).ext[
         "recallHandle"
@@ -208,12 +164,12 @@ def test_what_a_timer_had_before_the_clock_was_set_back_is_recalled(
     recall = {"producerGroup": "g", "topic": "recalled", "recallHandle": handle}
     assert client.ask(RECALL, recall).code == 0
     send(client, "behind", {"TIMER_DELAY_MS": "4500", "UNIQ_KEY": "B"})
-    until(lambda: records(client, "behind"))
+    eventually(lambda: records(client, "behind"))
     assert records(client, "recalled") == []
 
 
 def test_a_producer_is_asked_neither_early_nor_late_when_the_clock_was_set_back(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     with site.client() as producer:
         beat = json.dumps({"clientID": "p@1", "producerDataSet": [{"groupName": "pg"}]})
@@ -232,12 +188,12 @@ def test_a_producer_is_asked_neither_early_nor_late_when_the_clock_was_set_back(
 
 
 def test_a_start_with_the_clock_set_back_goes_on_where_the_log_ends(tmp_path: Path) -> None:
-    with Site(tmp_path / "store") as site, site.client() as client:
+    with new_site(tmp_path / "store") as site, site.client() as client:
         send(client, "level", {"DELAY": "5"})
         send(client, "timer", {"TIMER_DELAY_SEC": "8", "UNIQ_KEY": "T"})
         send(client, "moment", {"UNIQ_KEY": "0"})
         send(client, "times", {"UNIQ_KEY": "0"})
-    again = Site(tmp_path / "store")
+    again = new_site(tmp_path / "store")
     again.clock.ahead_ms -= 3 * HOUR_MS
     with again as site, site.client() as client:
         send(client, "times", {"UNIQ_KEY": "1"})
@@ -245,7 +201,7 @@ def test_a_start_with_the_clock_set_back_goes_on_where_the_log_ends(tmp_path: Pa
         send(client, "times", {"UNIQ_KEY": "2"})
         before, first, second = (record.store_timestamp for record in records(client, "times"))
         assert before <= first < second
-        until(lambda: records(client, "timer"))
+        eventually(lambda: records(client, "timer"))
         # Its hour is not over.
         assert records(client, "level") == []
 
@@ -266,7 +222,7 @@ def half(client: RawClient, key: str, group: str) -> Command:
 
 
 def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     """Offsets of both queues advance, those who answer are asked, the others can be listed."""
     for number in range(3):
@@ -282,15 +238,17 @@ def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up
         end |= {name: question.ext[name] for name in names}
         assert producer.ask(END_TRANSACTION, end).code == 0
     assert len(records(client, "asked")) == 1
-    until(lambda: len(records(client, GIVEN_UP_TOPIC)) == 3)
+    eventually(lambda: len(records(client, GIVEN_UP_TOPIC)) == 3)
     listed = {
         record.properties.split("UNIQ_KEY\x01")[1][:9] for record in records(client, GIVEN_UP_TOPIC)
     }
     assert listed == {"poisoned0", "poisoned1", "poisoned2"}
     # Nothing is unresolved: both offsets come to the ends of their queues.
-    until(lambda: info(client)["transactionsUnresolved"] == "0")
-    until(lambda: offset(client, HALF_TOPIC) == site.broker.store.max_offset(HALF_TOPIC, 0) > 0)
-    until(lambda: offset(client, OP_TOPIC) == site.broker.store.max_offset(OP_TOPIC, 0) > 0)
+    eventually(lambda: info(client)["transactionsUnresolved"] == "0")
+    eventually(
+        lambda: offset(client, HALF_TOPIC) == site.broker.store.max_offset(HALF_TOPIC, 0) > 0
+    )
+    eventually(lambda: offset(client, OP_TOPIC) == site.broker.store.max_offset(OP_TOPIC, 0) > 0)
     assert [records(client, f"poisoned{number}") for number in range(3)] == [[], [], []]
 
 
@@ -316,7 +274,7 @@ def send_back(client: RawClient, record: StoredRecord, max_times: int) -> None:
 
 
 def test_the_last_consumer_to_start_with_another_number_wins_for_its_group(
-    site: Site, client: RawClient
+    site: OwnBroker, client: RawClient
 ) -> None:
     send(client, "orders", {"UNIQ_KEY": "U"}, reconsumeTimes=3)
     (record,) = records(client, "orders")
@@ -343,6 +301,6 @@ def test_the_last_consumer_to_start_with_another_number_wins_for_its_group(
         second.ask(UNREGISTER, {"clientID": "c2", "consumerGroup": "cg"})
         assert not is_buried(third, 16)
         assert not is_buried(first, 9)
-    until(lambda: site.broker.clients.consumers("cg") == [])
+    eventually(lambda: site.broker.clients.consumers("cg") == [])
     assert not is_buried(client, 16)
     assert is_buried(client, 3)

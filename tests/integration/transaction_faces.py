@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from tests.integration.client_faces import (
     PATIENT,
-    WAIT_S,
     AsyncFace,
     BlockingFace,
     OnLoop,
     Received,
 )
+from tests.waits import WAIT_S
 
 import cometmq
 import cometmq.aio

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.client_faces import patient_starts
+from tests.integration.fixtures import face
 from tests.interop.peers import JavaBroker, JavaNamesrv, missing_tools
 
 from cometmq.testing import Cluster
@@ -14,7 +15,7 @@ from cometmq.testing import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["patient_starts"]
+__all__ = ["face", "patient_starts"]
 
 Namesrv = str
 

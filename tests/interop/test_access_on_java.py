@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Received, eventually, open_face
+from tests.integration.client_faces import Received, open_face
 from tests.interop.clients import JavaClient
 from tests.interop.conftest import JAVA_BROKER_CONF, need
 from tests.interop.guarded import (
@@ -26,6 +26,7 @@ from tests.interop.guarded import (
     tls_servers,
 )
 from tests.interop.peers import JavaNamesrv
+from tests.waits import eventually
 
 import cometmq
 import cometmq.aio
@@ -128,7 +129,7 @@ def test_what_is_sent_in_any_way_is_consumed(guarded: Guarded, name: str, kind: 
     )
     # What the producer's end had to send of its trace came through as well.
     with BlockingRangeReader(**guarded.options) as reader:
-        assert eventually(lambda: _traced(reader, name), 30)
+        assert eventually(lambda: _traced(reader, name), wait_s=30)
 
 
 def _traced(reader: BlockingRangeReader, topic: str) -> bool:
@@ -156,7 +157,7 @@ def test_offsets_are_asked_for_and_stored(guarded: Guarded, name: str) -> None:
             got.extend(consumer.poll(200))
             return len(got) >= len(sent)
 
-        eventually(all_came, 60)
+        eventually(all_came, wait_s=60)
         consumer.commit()
     assert sorted(message.body for message in got) == [b"%d" % index for index in range(8)]
 
@@ -166,7 +167,7 @@ def test_offsets_are_asked_for_and_stored(guarded: Guarded, name: str) -> None:
         ) as admin:
             return sum(queue.lag for queue in await admin.topic_offsets(name, name))
 
-    assert eventually(lambda: run(lag()) == 0, 30)
+    assert eventually(lambda: run(lag()) == 0, wait_s=30)
 
 
 def test_transactions_are_decided_and_asked_for(guarded: Guarded, name: str) -> None:
@@ -186,7 +187,7 @@ def test_transactions_are_decided_and_asked_for(guarded: Guarded, name: str) -> 
         producer.send_in_transaction(Message(name, b"when asked"))
         face.consumer(name, name, received.handle, consume_from=FIRST, **guarded.options)
         # A Java broker may ask for what is being committed, and then it comes twice.
-        eventually(lambda: set(received.bodies) == {b"at once", b"when asked"}, 90)
+        eventually(lambda: set(received.bodies) == {b"at once", b"when asked"}, wait_s=90)
 
 
 def test_requests_are_replied_to(acl2_over_tls: Guarded, name: str) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.test_delay import (
     LEVELS,
-    face,
     test_a_sender_takes_a_timed_message_back,
     test_levels_and_times_are_kept,
     test_tags_select_among_delayed_messages,
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "face",
     "name",
     "test_a_sender_takes_a_timed_message_back",
     "test_levels_and_times_are_kept",

@@ -11,6 +11,7 @@ from tests.integration.raw_client import RawClient, properties, pull_ext, send_e
 from tests.interop.comet_servers import CometBroker
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
+from tests.waits import eventually
 
 from cometmq.protocol.record import decode_records
 
@@ -62,11 +63,12 @@ def delivered(client: RawClient) -> list[str]:
 
 
 def wait_for(client: RawClient, count: int) -> list[str]:
-    deadline = time.monotonic() + DEADLINE_S
-    while len(found := delivered(client)) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count}: {found}"
-        time.sleep(0.5)
-    return found
+    return eventually(
+        lambda: delivered(client),
+        lambda found: len(found) >= count,
+        wait_s=DEADLINE_S,
+        pause_s=0.5,
+    )
 
 
 def first_stage(client: RawClient) -> None:

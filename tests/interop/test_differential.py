@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.raw_client import (
     Command,
     RawClient,
@@ -25,6 +24,7 @@ from tests.integration.raw_client import (
 )
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
+from tests.waits import eventually
 
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord, decode_records

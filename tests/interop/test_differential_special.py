@@ -27,6 +27,7 @@ from tests.integration.raw_client import (
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.interop.test_differential import Answer, Step, seen
+from tests.waits import eventually
 
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.recall_handle import RecallHandle
@@ -103,9 +104,8 @@ class Talk:
         """
         assert self.client.ask(SEND, send_ext("settled"), b"x").code == 0
         self._settled += 1
-        deadline = time.monotonic() + 120
-        while self.client.ask(PULL, pull_ext("settled", queueOffset=self._settled - 1)).code != 0:
-            assert time.monotonic() < deadline
+        ext = pull_ext("settled", queueOffset=self._settled - 1)
+        eventually(lambda: self.client.ask(PULL, ext).code == 0, wait_s=120)
 
 
 def comparable(text: str) -> dict[str, Any]:
@@ -431,9 +431,11 @@ def pushed(push: Command) -> Answer:
 
 def wait_until_gone(talk: Talk, ext: Mapping[str, Any]) -> None:
     """A broker notices a closed connection a moment later."""
-    deadline = time.monotonic() + 120
-    while "not found" not in (talk.client.ask(REPLY_V2, ext, b"x").remark or ""):
-        assert time.monotonic() < deadline
+    eventually(
+        lambda: talk.client.ask(REPLY_V2, ext, b"x").remark or "",
+        lambda remark: "not found" in remark,
+        wait_s=120,
+    )
 
 
 # -- what is switched off --

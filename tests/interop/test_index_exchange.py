@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
 from tests.interop.comet_servers import CometBroker
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
+from tests.waits import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

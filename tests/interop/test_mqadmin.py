@@ -5,7 +5,6 @@ the same traffic is the measure.
 from __future__ import annotations
 
 import re
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +13,7 @@ from tests.interop.clients import FINISH_TIMEOUT_S, JavaClient, RunningClient
 from tests.interop.conftest import need
 from tests.interop.mqadmin import MqAdmin, Printed
 from tests.interop.peers import ask
+from tests.waits import eventually
 
 from cometmq.protocol.inspection_bodies import OffsetWrapper
 from cometmq.protocol.queue_table import decode_queue_table
@@ -73,14 +73,13 @@ def _watched(namesrv: str, stack: ExitStack) -> Seen:
 def _wait_committed(offset_msg_id: str) -> None:
     """Wait until the consumer has told the broker of the message how far it is."""
     broker = f"127.0.0.1:{int(offset_msg_id[8:16], 16)}"
-    deadline = time.monotonic() + FINISH_TIMEOUT_S
-    while True:
+
+    def committed() -> int:
         code, body = ask(broker, CONSUME_STATS, {"consumerGroup": GROUP, "topic": TOPIC})
         rows = decode_queue_table(body, "offsetTable", OffsetWrapper) if code == 0 else {}
-        if sum(row.consumer_offset for row in rows.values()) == COUNT:
-            return
-        assert time.monotonic() < deadline, rows
-        time.sleep(0.2)
+        return sum(row.consumer_offset for row in rows.values())
+
+    eventually(committed, lambda count: count == COUNT, wait_s=FINISH_TIMEOUT_S, pause_s=0.2)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.client_faces import Face, Received, open_face
+from tests.integration.client_faces import Face, Received
 from tests.integration.raw_client import wait_until_readable
 from tests.interop.on_java import MARKS, name, namesrv
 
@@ -14,16 +14,10 @@ from cometmq import ConsumeFromWhere, Message
 from cometmq.errors import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 __all__ = ["name", "namesrv"]
 pytestmark = MARKS
-
-
-@pytest.fixture(params=("blocking", "asyncio"))
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face
 
 
 def test_a_predicate_is_refused_at_the_start(namesrv: str, face: Face, name: str) -> None:

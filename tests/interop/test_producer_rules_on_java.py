@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-from tests.integration.client_faces import Face, open_face
 from tests.integration.test_producer_rules import (
     test_batches_keep_their_rules,
     test_close_flushes_one_way_messages,
@@ -14,7 +12,7 @@ from tests.integration.test_producer_rules import (
 from tests.interop.on_java import MARKS, name, namesrv
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 __all__ = [
     "name",
@@ -24,9 +22,3 @@ __all__ = [
     "test_close_waits_for_what_was_sent_asynchronously",
 ]
 pytestmark = MARKS
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    with open_face(request.param, namesrv) as face:
-        yield face

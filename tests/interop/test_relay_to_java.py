@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.integration.raw_client import RawClient
 from tests.interop.clients import Event, JavaClient, RunningClient
 from tests.interop.conftest import need
+from tests.waits import eventually
 
 import cometmq
 from cometmq import Message, MessageQueue

@@ -20,6 +20,7 @@ from tests.interop.clients import (
     body_pattern,
 )
 from tests.interop.conftest import Namesrv, need
+from tests.waits import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -159,14 +160,14 @@ def test_a_group_of_two_shares_the_queues_and_hands_them_over(
         second.wait_started()
         produced = 8 + settle(client, base, first, second)
         client.produce(**base, count=COUNT, first=10_000)
-        wait_until(lambda: len(shared(first, second, 10_000)) >= COUNT)
+        eventually(lambda: len(shared(first, second, 10_000)) >= COUNT, wait_s=180)
         halves = [queues(member, 10_000) for member in (first, second)]
         assert all(halves), "each member has queues"
         assert not halves[0] & halves[1], "no queue has two members"
         assert sorted(shared(first, second, 10_000)) == list(range(10_000, 10_000 + COUNT))
         left = first.finish()
         client.produce(**base, count=8, first=20_000)
-        wait_until(lambda: len(set(shared(second, second, 20_000))) >= 8)
+        eventually(lambda: len(set(shared(second, second, 20_000))) >= 8, wait_s=180)
         assert queues(second, 20_000) == halves[0] | halves[1]
         right = second.finish()
     everything = {index_of(message) for message in messages(left) + messages(right)}
@@ -187,7 +188,7 @@ def settle(
         start = 8 + produced
         client.produce(**base, count=8, first=start)
         produced += 8
-        wait_until(partial(got_all, first, second, start, 8))
+        eventually(partial(got_all, first, second, start, 8), wait_s=180)
         halves = [queues(member, start) for member in (first, second)]
         if all(halves) and not halves[0] & halves[1]:
             return produced
@@ -212,14 +213,6 @@ def queues(member: RunningClient, start: int) -> set[int]:
     return {message["queueId"] for message in received if index_of(message) >= start}
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 180.0) -> None:
-    """Poll until the condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {timeout_s:.0f} s"
-        time.sleep(0.05)
-
-
 def test_a_group_resumes_where_it_stopped(
     pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
 ) -> None:
@@ -242,7 +235,7 @@ def test_java_asks_for_offsets(
     base = {"namesrv": comet_servers, "topic": fresh("topic")}
     sent = client.produce(**base, count=8)
     now = int(time.time() * 1000)
-    wait_until(lambda: int(time.time() * 1000) > now + 10)
+    eventually(lambda: int(time.time() * 1000) > now + 10, wait_s=180)
     sent += client.produce(**base, count=8, first=8)
     client.run("consume", **base, group=fresh("group"), expected=16)
     events = client.run("offsets", **base, group=fresh("group"), timestamp=now + 5)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.client_faces import eventually
 from tests.interop.clients import CometClient, JavaClient
 from tests.interop.conftest import need
+from tests.waits import eventually
 
 from cometmq import LitePullConsumer
 from cometmq.client.tracing.codec import (

@@ -1,7 +1,6 @@
 """Message traces against the Java broker, by both faces of the client."""
 
 from tests.integration.test_traces import (
-    face,
     test_a_listener_that_fails_is_traced_as_that,
     test_a_poll_is_traced,
     test_sending_and_consuming_are_traced,
@@ -12,7 +11,6 @@ from tests.integration.test_traces import (
 from tests.interop.on_java import MARKS, name, namesrv
 
 __all__ = [
-    "face",
     "name",
     "namesrv",
     "test_a_listener_that_fails_is_traced_as_that",

@@ -3,7 +3,6 @@ messages in a store that the other broker takes over."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +10,7 @@ from tests.interop.clients import CometClient, JavaClient
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
+from tests.waits import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,13 +62,6 @@ def indexes(events: list[Event]) -> list[int]:
     return sorted(int(event["properties"]["index"]) for event in events)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 180.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {timeout_s:.0f} s"
-        time.sleep(0.05)
-
-
 def sent_all(client: RunningClient) -> None:
     client.wait_for(lambda events: any(event["event"] == "all-sent" for event in events))
 
@@ -79,7 +72,7 @@ def consumed(client: ClientProgram, base: dict[str, Any], wanted: list[int]) -> 
     A rebalance may deliver one twice; `check_nothing_else` says that the log holds it once.
     """
     with client.start("consume", **base, until_stdin=True) as consumer:
-        wait_until(lambda: set(indexes(consumer.named("message"))) >= set(wanted))
+        eventually(lambda: set(indexes(consumer.named("message"))) >= set(wanted), wait_s=180)
         received = [event for event in consumer.finish() if event["event"] == "message"]
     assert set(indexes(received)) == set(wanted)
     return received
@@ -151,7 +144,7 @@ def test_another_member_answers_for_a_producer_that_died(
     # A Java 5 producer is known to brokers only once it has sent something.
     known = {"count": 1, "first": 9, "verdicts": "commit"}
     with CLIENTS[answers].start("transact", **base, **known, member="b", check="commit") as second:
-        wait_until(lambda: set(indexes(second.named("checked"))) >= set(range(5)))
+        eventually(lambda: set(indexes(second.named("checked"))) >= set(range(5)), wait_s=180)
         readers = {**base, "group": fresh("readers")}
         consumed(CometClient(), readers, [*range(5), 9])
         second.finish()
@@ -194,7 +187,7 @@ def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
             sent_all(producer)
             if checked:
                 # Every one twice: the broker has appended copies by then.
-                wait_until(lambda: len(producer.named("checked")) >= 20)
+                eventually(lambda: len(producer.named("checked")) >= 20, wait_s=180)
             producer.finish()
         before.stop()
     committed = [index for index in range(30) if index % 3 == 0]
@@ -202,7 +195,7 @@ def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
         check_nothing_else(comet_namesrv, "moved", committed)
         with CometClient().start("transact", **base, check="commit") as producer:
             unknown = {index for index in range(30) if index % 3 == 2}
-            wait_until(lambda: set(indexes(producer.named("checked"))) >= unknown)
+            eventually(lambda: set(indexes(producer.named("checked"))) >= unknown, wait_s=180)
             wanted = [index for index in range(30) if index % 3 != 1]
             consumed(CometClient(), base, wanted)
             assert set(indexes(producer.named("checked"))) == unknown, "what ended is not asked for"

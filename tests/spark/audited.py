@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import ConsumeResult, PushConsumer
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -25,7 +26,6 @@ _MAX_OFFSET: Final = 30
 _SEND_BACK: Final = 36
 _END_TRANSACTION: Final = 37
 COMMIT, ROLLBACK = 8, 12
-DEADLINE_S: Final = 120.0
 
 
 class Sender:
@@ -98,11 +98,8 @@ class Sender:
         self.send("elsewhere", f"for-{group}", in_ledger=False)
         consumer = PushConsumer(group, lambda _: ConsumeResult.SUCCESS, namesrv=self._namesrv)
         consumer.subscribe("elsewhere")
-        deadline = time.monotonic() + DEADLINE_S
         with consumer, BlockingRangeReader(namesrv=self._namesrv) as reader:
-            while f"%RETRY%{group}" not in reader.topics():
-                assert time.monotonic() < deadline, f"nobody has met {group}"
-                time.sleep(0.05)
+            eventually(reader.topics, lambda topics: f"%RETRY%{group}" in topics, wait_s=JVM_WAIT_S)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """What a consumer does when it has consumed everything below `offset`."""
@@ -131,11 +128,13 @@ class Sender:
 
     def wait_for(self, topic: str, count: int) -> None:
         """Wait until queue 0 of a topic has so many messages."""
-        deadline = time.monotonic() + DEADLINE_S
         queue = {"topic": topic, "queueId": 0}
-        while int(self._ask(_MAX_OFFSET, queue).ext.get("offset", 0)) < count:
-            assert time.monotonic() < deadline, f"{topic} does not get {count} messages"
-            time.sleep(0.05)
+        eventually(
+            lambda: int(self._ask(_MAX_OFFSET, queue).ext.get("offset", 0)),
+            lambda there: there >= count,
+            wait_s=JVM_WAIT_S,
+            note=f"{topic} does not get {count} messages",
+        )
 
     def write_ledger(self, path: Path) -> str:
         path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in self.ledger))

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.fixtures import cluster
 from tests.spark.processes import QUICK_JAVA
+
+__all__ = ["cluster"]
 
 # Without the extra `spark` there is nothing to be run here.
 collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else ["test_*.py"]

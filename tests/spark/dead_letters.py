@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tests.spark.archives import sent_rows
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, Producer, PushConsumer
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import RouteNotFoundError
 
-DEADLINE_S = 600.0
 REASONS = ("timeout", "no such customer", None)
 Row = dict[str, Any]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def stored_count(namesrv: str, topic: str) -> int:
@@ -56,7 +48,7 @@ def bury(namesrv: str, group: str, topics: Sequence[str], count: int) -> None:
     for topic in topics:
         consumer.subscribe(topic)
     with consumer:
-        wait_until(lambda: stored_count(namesrv, f"%DLQ%{group}") == count)
+        eventually(lambda: stored_count(namesrv, f"%DLQ%{group}") == count, wait_s=JVM_WAIT_S)
 
 
 def redriven(namesrv: str, topics: Sequence[str], redrive_id: str) -> list[Row]:

@@ -10,19 +10,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 from tests.spark.processes import Process, below, kill
 from tests.spark.standalone import HOST, ROOT, StandaloneCluster
+from tests.waits import JVM_WAIT_S
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer, PullStatus
 from cometmq.errors import CometMQError
 from cometmq.testing.ports import HeldPort
 
-DEADLINE_S = 600.0
 SENDS_PER_S = 100
 SLOWLY_S = 0.3
 # What Spark's driver asks in Python: about offsets all the time, and in passing about the reading of a
@@ -49,13 +49,6 @@ CONFIG = {
 }
 
 Place = tuple[str, int, int]
-
-
-def eventually(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 class BrokerProcess:
@@ -85,7 +78,7 @@ class BrokerProcess:
             )
         stdout = self._process.stdout
         assert stdout is not None
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + JVM_WAIT_S
         while time.monotonic() < deadline:
             if not select.select([stdout], [], [], 0.1)[0]:
                 continue
@@ -99,7 +92,7 @@ class BrokerProcess:
         if self._process is None:
             return
         self._process.kill()
-        self._process.wait(DEADLINE_S)
+        self._process.wait(JVM_WAIT_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._process = None
@@ -153,7 +146,7 @@ class Driver:
         for one in sorted(below_it, key=lambda one: "java" not in one.line):
             kill(one.pid)
         self._process.kill()
-        self._process.wait(DEADLINE_S)
+        self._process.wait(JVM_WAIT_S)
         self._process = None
 
 

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer, PullStatus
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 
-T = TypeVar("T")
-
-# Until a test is given up; a JVM takes its time on a busy machine.
-PATIENCE_S = 600.0
 _MADE = b"made"
-
-
-def eventually(
-    ask: Callable[[], T], fits: Callable[[T], bool], patience_s: float = PATIENCE_S
-) -> T:
-    """The first answer that fits. Servers may be away meanwhile."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            answer = ask()
-            if fits(answer):
-                return answer
-        except CometMQError:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            assert time.monotonic() < deadline, answer
-        time.sleep(0.2)
 
 
 def make_topic(namesrv: str, topic: str, brokers: tuple[str, ...] = ("broker-a",)) -> None:
@@ -46,7 +24,12 @@ def make_topic(namesrv: str, topic: str, brokers: tuple[str, ...] = ("broker-a",
         with Producer("looker", namesrv=namesrv) as producer:
             return producer.queues(topic)
 
-    eventually(queues, lambda found: {queue.broker_name for queue in found} >= set(brokers))
+    eventually(
+        queues,
+        lambda found: {queue.broker_name for queue in found} >= set(brokers),
+        wait_s=JVM_WAIT_S,
+        passing=(CometMQError,),
+    )
 
 
 def messages_of(namesrv: str, topic: str) -> list[MessageExt]:
@@ -71,12 +54,22 @@ def wait_for(
             bounds = reader.offsets(reader.queues(topic))
             return sum(high - low for low, high in bounds.values())
 
-        eventually(there, lambda found: found >= count or ended())
+        eventually(
+            there,
+            lambda found: found >= count or ended(),
+            wait_s=JVM_WAIT_S,
+            passing=(CometMQError,),
+        )
 
 
 def awaited_messages(namesrv: str, topic: str, count: int) -> list[MessageExt]:
     """When so many are there; delayed ones come later than they were sent."""
-    return eventually(lambda: messages_of(namesrv, topic), lambda found: len(found) >= count)
+    return eventually(
+        lambda: messages_of(namesrv, topic),
+        lambda found: len(found) >= count,
+        wait_s=JVM_WAIT_S,
+        passing=(CometMQError,),
+    )
 
 
 def _of_queue(consumer: LitePullConsumer, queue: MessageQueue) -> Iterator[MessageExt]:

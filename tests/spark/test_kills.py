@@ -26,11 +26,11 @@ from tests.spark.killing import (
     Place,
     Stored,
     Victims,
-    eventually,
     stored,
     written,
 )
 from tests.spark.standalone import StandaloneCluster
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
@@ -198,10 +198,14 @@ def run_kills(plan: Plan, driver: Driver, victims: Victims, rng: random.Random) 
             turn = TURNS[at * len(TURNS) // KILLS]
             progress = plan.choose(turn)
         if kind in SLOW:
-            eventually(progress.made, f"a batch of {turn} after {dict(counts)} ({TOLD})")
+            eventually(
+                progress.made,
+                note=f"a batch of {turn} after {dict(counts)} ({TOLD})",
+                wait_s=JVM_WAIT_S,
+            )
             progress.mark()
         time.sleep(rng.uniform(0, 0.8))
-        eventually(partial(victims.kill, kind), f"a {kind} ({TOLD})")
+        eventually(partial(victims.kill, kind), note=f"a {kind} ({TOLD})", wait_s=JVM_WAIT_S)
         counts[kind] += 1
     plan.finish.touch()
     return counts
@@ -226,7 +230,9 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
                 with Load(namesrv, TOPIC, SEED, most=100 * KILLS) as load:
                     victims = Victims(cluster, driver, broker, rng)
                     counts = run_kills(plan, driver, victims, rng)
-                eventually(lambda: driver.ended is not None, f"the end ({TOLD})")
+                eventually(
+                    lambda: driver.ended is not None, note=f"the end ({TOLD})", wait_s=JVM_WAIT_S
+                )
                 assert driver.ended == 0, driver.log.read_text()[-3000:]
             finally:
                 driver.kill()

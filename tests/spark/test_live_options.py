@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import datasource as ds
 from tests.spark.test_stream_outages import quiet_query
 
@@ -19,12 +17,6 @@ from cometmq.spark.sink_tasks import send_rows
 from cometmq.testing.cluster import Cluster
 
 PLACE = ("topic", "broker", "queue_id", "queue_offset")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
 
 
 def read(

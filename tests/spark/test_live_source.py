@@ -35,12 +35,15 @@ def send_all(namesrv: str) -> None:
             )
 
 
+pytestmark = pytest.mark.cluster(
+    properties={"enablePropertyFilter": "true", "mappedFileSizeCommitLog": str(256 * 1024)}
+)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    properties = {"enablePropertyFilter": "true", "mappedFileSizeCommitLog": str(256 * 1024)}
-    with Cluster(properties=properties) as cluster:
-        send_all(cluster.namesrv)
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    send_all(cluster.namesrv)
+    return cluster
 
 
 def all_rows(namesrv: str) -> list[dict[str, Any]]:

@@ -18,11 +18,7 @@ from cometmq.spark.live_admission import shared
 from cometmq.spark.live_options import offsets_of, table_of
 from cometmq.testing.cluster import Cluster
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2, properties={"autoCreateSubscriptionGroup": "true"}) as cluster:
-        yield cluster
+pytestmark = pytest.mark.cluster(brokers=2, properties={"autoCreateSubscriptionGroup": "true"})
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,17 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.spark.outbox_query import OutboxQuery
-from tests.spark.sink_rows import eventually, make_topic, messages_of, wait_for
+from tests.spark.sink_rows import make_topic, messages_of, wait_for
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.bulk.producer import BlockingBulkProducer
-from cometmq.errors import ConfigError, DataLossError, IllegalArgumentError
+from cometmq.errors import CometMQError, ConfigError, DataLossError, IllegalArgumentError
 from cometmq.spark.outbox import Decision, Mark, Outbox, batch_unit
 from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.sink_options import SinkOptions
@@ -31,10 +32,7 @@ from cometmq.testing.cluster import Cluster
 PROGRAM = Path(__file__).with_name("outbox_program.py")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2) as cluster:
-        yield cluster
+pytestmark = pytest.mark.cluster(brokers=2)
 
 
 def test_a_batch_is_sent_when_it_is_committed_and_leaves_nothing(
@@ -131,6 +129,8 @@ def test_keys_wait_for_a_broker_that_is_away(cluster: Cluster, tmp_path: Path) -
             eventually(
                 lambda: {queue.broker_name for queue in producer.write_queues("away")},
                 lambda brokers: brokers == {"broker-b"},
+                wait_s=JVM_WAIT_S,
+                passing=(CometMQError,),
             )
     finally:
         cluster.call("start_broker", 0)
@@ -145,7 +145,10 @@ def test_keys_wait_for_a_broker_that_is_away(cluster: Cluster, tmp_path: Path) -
     finally:
         cluster.call("start_broker", 0)
     found = eventually(
-        lambda: messages_of(cluster.namesrv, "hasty"), lambda found: len(found) >= 100
+        lambda: messages_of(cluster.namesrv, "hasty"),
+        lambda found: len(found) >= 100,
+        wait_s=JVM_WAIT_S,
+        passing=(CometMQError,),
     )
     assert Counter(m.body.decode() for m in found) == Counter(
         f"{batch}-{at}" for batch in (0, 1) for at in range(50)

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import pytest
 from pyarrow import parquet
 from tests.spark.archives import archived_rows, context_of, places, run, send, sent_rows
 from tests.spark.standalone import HOST
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import LitePullConsumer, MessageQueue
 from cometmq.errors import ConfigError, DataLossError, RemoteError
@@ -31,29 +30,19 @@ from cometmq.pipelines.archive.source import LiveSource
 from cometmq.pipelines.page import write_page
 from cometmq.testing.cluster import Cluster
 
-DEADLINE_S = 600.0
 # A machine that is ten times slower is to come to an end, too.
-slow = pytest.mark.timeout(2 * DEADLINE_S)
+slow = pytest.mark.timeout(2 * JVM_WAIT_S)
 RETRY = "%RETRY%somebody"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    properties = {"autoCreateSubscriptionGroup": "true", "defaultTopicQueueNums": "1"}
-    with Cluster(brokers=2, properties=properties) as cluster:
-        yield cluster
+pytestmark = pytest.mark.cluster(
+    brokers=2, properties={"autoCreateSubscriptionGroup": "true", "defaultTopicQueueNums": "1"}
+)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "archive"
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def safe_ends(path: Path) -> dict[tuple[str, str, int], int]:
@@ -296,16 +285,18 @@ def test_a_stream_goes_on_until_it_is_stopped(spark: Any, cluster: Cluster, path
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        wait_until(lambda: archived() == 20 or not thread.is_alive())
-        wait_until(lambda: sum(safe_ends(path).values()) == 20 or not thread.is_alive())
+        eventually(lambda: archived() == 20 or not thread.is_alive(), wait_s=JVM_WAIT_S)
+        eventually(
+            lambda: sum(safe_ends(path).values()) == 20 or not thread.is_alive(), wait_s=JVM_WAIT_S
+        )
         with pytest.raises(ConfigError, match="another archive is at work"):
             archive.run(config, context_of(spark, cluster.namesrv))
         send(cluster.namesrv, "stream-a", 15)
         send(cluster.namesrv, "stream-b", 15)
-        wait_until(lambda: archived() == 50 or not thread.is_alive())
+        eventually(lambda: archived() == 50 or not thread.is_alive(), wait_s=JVM_WAIT_S)
     finally:
         stopped.set()
-        thread.join(DEADLINE_S)
+        thread.join(JVM_WAIT_S)
     (report,) = reports
     assert report.holds
     assert (report.archived, report.proved) == (50, 50)
@@ -335,7 +326,10 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
         process = subprocess.Popen(
             command, env=environment, stdout=log, stderr=log, start_new_session=True
         )
-    wait_until(lambda: Layout(path).load_state().next_batch > 2 or process.poll() is not None)
+    eventually(
+        lambda: Layout(path).load_state().next_batch > 2 or process.poll() is not None,
+        wait_s=JVM_WAIT_S,
+    )
     assert process.poll() is None, (tmp_path / "log").read_text()
     # With Java, in the middle of a batch.
     os.killpg(process.pid, signal.SIGKILL)

@@ -7,23 +7,16 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.spark.archives import context_of
-from tests.spark.dead_letters import (
-    REASONS,
-    bury,
-    numbers,
-    redriven,
-    stored_count,
-    wait_until,
-)
+from tests.spark.dead_letters import REASONS, bury, numbers, redriven, stored_count
 from tests.spark.processes import QUICK_JAVA, below
 from tests.spark.standalone import HOST
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import ConsumeResult, Message, Producer, PushConsumer
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -38,11 +31,13 @@ GROUP = "mailers"
 BROKEN = [at for at in range(COUNT) if at % 3 == 0]
 
 
+pytestmark = pytest.mark.cluster(brokers=2)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2) as cluster:
-        bury(cluster.namesrv, GROUP, TOPICS, COUNT)
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    bury(cluster.namesrv, GROUP, TOPICS, COUNT)
+    return cluster
 
 
 def run(spark: Any, cluster: Cluster, **settings: Any) -> redrive.Report:
@@ -126,7 +121,9 @@ def test_killed_in_the_middle_and_run_again_each_is_sent_once(
             command, cwd=tmp_path, env=environment, stdout=output, stderr=output
         )
     try:
-        wait_until(lambda: total(cluster) >= before + 3 or driver.poll() is not None)
+        eventually(
+            lambda: total(cluster) >= before + 3 or driver.poll() is not None, wait_s=JVM_WAIT_S
+        )
         assert driver.poll() is None, (tmp_path / "driver.log").read_text()
         with pytest.raises(ConfigError, match="is being run by process"):
             run(spark, cluster, **settings)
@@ -135,7 +132,7 @@ def test_killed_in_the_middle_and_run_again_each_is_sent_once(
         driver.kill()
         driver.wait()
         # Its Java sees that it is gone, and the Python workers that Java is.
-        wait_until(lambda: not any(map(lives, workers)))
+        eventually(lambda: not any(map(lives, workers)), wait_s=JVM_WAIT_S)
     # Locks of whoever was killed expire after a minute. A broker that restarts has none.
     for index in range(2):
         cluster.call("restart_broker", index)
@@ -218,7 +215,7 @@ def test_a_group_without_dead_letters(spark: Any, cluster: Cluster) -> None:
     consumer = PushConsumer("healthy", lambda _: ConsumeResult.SUCCESS, namesrv=cluster.namesrv)
     consumer.subscribe(TOPICS[0])
     with consumer:
-        wait_until(lambda: "%RETRY%healthy" in topics_of(cluster.namesrv))
+        eventually(lambda: "%RETRY%healthy" in topics_of(cluster.namesrv), wait_s=JVM_WAIT_S)
     report = run(spark, cluster, group="healthy")
     assert (report.holds, report.letters) == (True, 0)
     assert report.sections()

@@ -16,8 +16,9 @@ import pytest
 from examples.order_events import load_events, to_message
 from tests.spark.archives import archived_rows, context_of
 from tests.spark.archives import run as run_archive
-from tests.spark.dead_letters import stored_count, wait_until
+from tests.spark.dead_letters import stored_count
 from tests.spark.processes import below, kill
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -34,11 +35,9 @@ OURS = {"REPLAY_ID", "UNIQ_KEY"} | LEFT_OUT
 Row = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    properties = {"defaultTopicQueueNums": "4", "messageDelayLevel": "1s 1s"}
-    with Cluster(brokers=2, properties=properties) as cluster:
-        yield cluster
+pytestmark = pytest.mark.cluster(
+    brokers=2, properties={"defaultTopicQueueNums": "4", "messageDelayLevel": "1s 1s"}
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,9 @@ def archive_path(spark: Any, cluster: Cluster, tmp_path_factory: pytest.TempPath
                 producer.send(Message(topic, b"makes the topic", tags="first"), queue=queue)
         for message in messages:
             producer.send(message, key=message.properties.get("__SHARDINGKEY", message.keys[:1]))
-    wait_until(lambda: stored_count(cluster.namesrv, "orders") == len(messages) + 2)
+    eventually(
+        lambda: stored_count(cluster.namesrv, "orders") == len(messages) + 2, wait_s=JVM_WAIT_S
+    )
     run_archive(spark, cluster.namesrv, path, topics=["orders"])
     return path
 
@@ -227,7 +228,7 @@ def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(
     begin = stored_count(cluster.namesrv, "slow")
 
     def kill() -> None:
-        wait_until(lambda: stored_count(cluster.namesrv, "slow") >= begin + 20)
+        eventually(lambda: stored_count(cluster.namesrv, "slow") >= begin + 20, wait_s=JVM_WAIT_S)
         kill_workers(spark)
 
     killer = threading.Thread(target=kill)

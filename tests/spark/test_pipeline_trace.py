@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import WAIT_S
 from tests.spark.audited import audited, balance, context_of, kinds
+from tests.waits import WAIT_S
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, Producer, PushConsumer
 from cometmq.errors import ConfigError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,11 @@ from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
 
 # A JVM takes its time to start, on a busy machine more than anything here.
-pytestmark = pytest.mark.timeout(1500)
 
 BROKERS = ("broker-a", "broker-b")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2) as cluster:
-        yield cluster
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.cluster(brokers=2)]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,6 @@ KEYS = 5
 
 # A JVM takes its time to start, on a busy machine more than anything here.
 pytestmark = pytest.mark.timeout(1500)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
 
 
 def fill(namesrv: str, topic: str, count: int, first: int = 0) -> None:

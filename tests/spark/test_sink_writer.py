@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,13 @@ KEYS = 5
 TYPES = {"string": t.StringType(), "int": t.IntegerType(), "bigint": t.LongType()}
 
 
+pytestmark = pytest.mark.cluster(brokers=2)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2) as cluster:
-        make_topic(cluster.namesrv, "orders", ("broker-a", "broker-b"))
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    make_topic(cluster.namesrv, "orders", ("broker-a", "broker-b"))
+    return cluster
 
 
 def schema_of(columns: str) -> t.StructType:

@@ -14,8 +14,9 @@ from threading import Thread
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.changing_cluster import ChangingCluster
-from tests.spark.killing import BrokerProcess, eventually
+from tests.spark.killing import BrokerProcess
 from tests.spark.micro_batches import MicroBatches, Place
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import Message, Producer
 from cometmq.errors import DataLossError, RemotingError, RouteNotFoundError
@@ -94,7 +95,9 @@ def test_without_a_name_server_batches_are_planned_and_tasks_wait_for_it() -> No
         running = Thread(target=query.trigger)
         running.start()
         try:
-            eventually(lambda: len(query.offset_log) == 2, "a batch is planned")
+            eventually(
+                lambda: len(query.offset_log) == 2, note="a batch is planned", wait_s=JVM_WAIT_S
+            )
         finally:
             cluster.call("start_name_server")
             cluster.call("restart_broker")  # which registers at once

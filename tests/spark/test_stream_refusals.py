@@ -20,10 +20,9 @@ OFFSETS = '{"orders": {"broker-a": {"0": %d, "1": -1, "2": -1, "3": -1}}}'
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        fill(cluster, 8)
-        yield cluster
+def cluster(cluster: Cluster) -> Cluster:
+    fill(cluster, 8)
+    return cluster
 
 
 @pytest.fixture

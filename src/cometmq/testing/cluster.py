@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
-from cometmq.errors import ClientStateError
+from cometmq.errors import ClientStateError, ConfigError
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.runtime.portal import LoopThread
@@ -30,7 +30,12 @@ _SMALL_FILES = {
 
 def _from_environment() -> dict[str, str]:
     text = os.environ.get("COMETMQ_TEST_PROPERTIES", "")
-    return dict(entry.split("=", 1) for entry in text.split(",") if entry.strip())
+    entries = [entry.strip() for entry in text.split(",")]
+    if wrong := [entry for entry in entries if entry and "=" not in entry]:
+        raise ConfigError(
+            f"COMETMQ_TEST_PROPERTIES has {wrong[0]!r}, which is no key=value; give key=value,key=value"
+        )
+    return dict(entry.split("=", 1) for entry in entries if entry)
 
 
 class Cluster:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.broker.broker_box import Client, running
 from tests.unit.broker.delay_box import DelayBox
+
+from cometmq.broker.server import Broker
 
 
 @pytest.fixture
@@ -13,3 +16,15 @@ def delays(tmp_path: Path) -> Iterator[DelayBox]:
     box = DelayBox(tmp_path / "store")
     yield box
     box.box.close()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with running(tmp_path) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def client(broker: Broker) -> Client:
+    """A connection to `broker`."""
+    return Client(broker)

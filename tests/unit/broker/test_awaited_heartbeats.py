@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.waits import until
+
 from cometmq.broker.pulls import awaited_heartbeats
 from cometmq.broker.pulls.awaited_heartbeats import AwaitedHeartbeats, Serve
 
@@ -52,9 +54,7 @@ async def test_what_waited_long_enough_is_refused() -> None:
     awaited.hold("g", pulls.pull(2))
     pulls.known = 2
     awaited.heard("g", [])
-    async with asyncio.timeout(60):
-        while len(pulls.served) < 2:  # noqa: ASYNC110 - nobody signals it
-            await asyncio.sleep(0.01)
+    await until(lambda: len(pulls.served) == 2)
     assert pulls.served == ["2", "9 refused"]
     awaited.heard("g", [])  # nothing is left
 

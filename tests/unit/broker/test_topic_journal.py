@@ -8,10 +8,11 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.waits import WAIT_S, until
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
@@ -28,7 +29,6 @@ from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
 
 MODEL = "TBW102"
-WAIT_S = 60.0
 
 
 class Tables:
@@ -87,12 +87,6 @@ def blocked_folds(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return go_on
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - a file, or what a thread does
-            await asyncio.sleep(0.005)
-
-
 def copy_of(directory: Path) -> Path:
     """Copy what a process would leave behind if it were killed now."""
     copy = directory.with_name(directory.name + "-killed")
@@ -115,7 +109,7 @@ async def test_a_kill_before_topics_json_is_written_loses_no_acknowledged_topic(
     assert again.topics.get("last") == first.topics.get("last")
     assert again.topics.data_version == first.topics.data_version
     # A Java broker knows no journal: topics.json has them soon, and the journal goes.
-    await eventually(lambda: not (killed / "topics.journal").exists())
+    await until(lambda: not (killed / "topics.journal").exists())
     assert "last" in again.in_file().topic_config_table
     again.close()
     first.close()
@@ -169,7 +163,7 @@ async def test_a_kill_between_topics_json_and_the_end_of_the_journal_brings_noth
     tables.topics.put(TopicConfig("kept", perm=4))
     tables.topics.remove("removed")
     await tables.topics.written()
-    await eventually((tmp_path / "config" / "topics.json").exists)
+    await until((tmp_path / "config" / "topics.json").exists)
     tables.state.close()
     monkeypatch.undo()
     again = Tables(copy_of(tmp_path / "config"))
@@ -339,8 +333,8 @@ async def test_a_full_disk_refuses_new_topics_and_takes_them_when_it_has_room(
             assert not tables.topics.is_written(name)
     full = False
     # Nobody asks again: it is written all the same.
-    await eventually(lambda: tables.topics.is_written("two"))
-    await eventually(lambda: "two" in tables.in_file().topic_config_table)
+    await until(lambda: tables.topics.is_written("two"))
+    await until(lambda: "two" in tables.in_file().topic_config_table)
     assert "one" in Tables(copy_of(tmp_path)).in_file().topic_config_table
     said: list[str] = []
 
@@ -348,7 +342,7 @@ async def test_a_full_disk_refuses_new_topics_and_takes_them_when_it_has_room(
         said.append(capsys.readouterr().out)
         return "".join(said)
 
-    await eventually(lambda: "topics are written again" in all_said())
+    await until(lambda: "topics are written again" in all_said())
     tables.close()
     assert all_said().count("topics cannot be written") == 1
     assert all_said().count("topics are written again") == 1

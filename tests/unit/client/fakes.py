@@ -131,10 +131,3 @@ def send_ok(_address: str, command: RemotingCommand) -> RemotingCommand:
 
 def refuse(code: int) -> Answer:
     return lambda *_: response(code, "refused by the test")
-
-
-async def until(condition: Callable[[], object], wait_s: float = 60.0) -> None:
-    """Wait until the condition is true; fail if it is not in time."""
-    async with asyncio.timeout(wait_s):
-        while not condition():  # noqa: ASYNC110 - the condition is the test's, nobody signals it
-            await asyncio.sleep(0.005)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.client.fakes import FakeInstance, until
+from tests.unit.client.fakes import FakeInstance
+from tests.waits import until
 
 from cometmq.client.consuming.consumption import Consumption
 from cometmq.client.membership.offset_store import RemoteOffsetStore

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 import structlog
-from tests.unit.client.fakes import FakeInstance, until
+from tests.unit.client.fakes import FakeInstance
 from tests.unit.client.test_pulling import PULL, QUEUE, Member, answer, record
+from tests.waits import until
 
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.puller import damage

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.client.fakes import FakeInstance, route, until
+from tests.unit.client.fakes import FakeInstance, route
+from tests.waits import until
 
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol.bodies import HeartbeatData

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import until
+from tests.waits import until
 
 from cometmq.client.consuming import listening
 from cometmq.client.consuming.listening import (

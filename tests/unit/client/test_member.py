@@ -7,8 +7,9 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok, until
+from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
 from tests.unit.client.test_pulling import answer, record
+from tests.waits import until
 
 from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.model.message import MessageExt

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.client.fakes import FakeInstance, route, until
+from tests.unit.client.fakes import FakeInstance, route
+from tests.waits import until
 
 from cometmq.client.membership.offset_store import (
     LOCAL_DIRECTORY_VARIABLE,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from typing import Any
 
 import pytest
+from tests.waits import until
 
 from cometmq.client.producing.oneways import Oneways
 from cometmq.model.message import Message
@@ -72,6 +72,4 @@ async def test_messages_are_not_kept_after_they_left(line: Any) -> None:
     gone = weakref.ref(sent)
     oneways.sent(sent, line, 10)
     del sent
-    async with asyncio.timeout(10):
-        while gone() is not None:  # noqa: ASYNC110 - nobody tells of a collected object
-            await asyncio.sleep(0.01)
+    await until(lambda: gone() is None)

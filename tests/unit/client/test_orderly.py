@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import FakeInstance, until
+from tests.unit.client.fakes import FakeInstance
+from tests.waits import WAIT_S, until
 
 from cometmq.client.consuming.orderly import OrderlyConsumption
 from cometmq.client.membership.offset_store import RemoteOffsetStore
@@ -172,13 +173,13 @@ async def test_the_outcome_of_a_forfeited_queue_does_not_count(fake: FakeInstanc
 
 
 async def test_a_suspended_queue_is_released_at_once(fake: FakeInstance) -> None:
-    bench = Bench(fake, suspend_ms=30_000)
+    bench = Bench(fake, suspend_ms=600_000)
     bench.verdicts = [ConsumeResult.SUSPEND]
     bench.pulled(0)
     await until(lambda: bench.heard)
     await asyncio.sleep(0.01)
     bench.process_queue.dropped = True
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         await bench.consumption.release(bench.process_queue)
     await bench.consumption.close(1)
 

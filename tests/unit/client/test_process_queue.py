@@ -7,6 +7,7 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.waits import WAIT_S
 
 from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
 from cometmq.model.message import MessageExt
@@ -65,12 +66,12 @@ def test_each_limit_stops_the_pulling_when_exceeded() -> None:
 async def test_a_waiting_puller_is_woken_when_messages_go() -> None:
     queue = new_queue()
     queue.put(messages(0, 1))
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        group.create_task(queue.wait_removed(60))
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        group.create_task(queue.wait_removed(10 * WAIT_S))
         await asyncio.sleep(0)
         queue.remove([0])
 
 
 async def test_a_waiting_puller_looks_again_after_its_time() -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         await new_queue().wait_removed(0.001)

@@ -7,7 +7,8 @@ import zlib
 from typing import Any, cast
 
 import pytest
-from tests.unit.client.fakes import FakeInstance, route, send_ok, until
+from tests.unit.client.fakes import FakeInstance, route, send_ok
+from tests.waits import until
 
 from cometmq.client.producing.encoding import MessageEncoder
 from cometmq.client.producing.requesting import request

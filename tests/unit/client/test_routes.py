@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route, until
+from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route
+from tests.waits import until
 
 from cometmq.client.cluster import routes as routes_module
 from cometmq.client.cluster.namesrv_api import NamesrvApi

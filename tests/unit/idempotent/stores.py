@@ -8,30 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.waits import eventually
 
 from cometmq.errors import KeyStoreError
 from cometmq.idempotent import KeyState, KeyStore, MemoryStore, RedisStore, SQLiteStore
 from cometmq.testing.ports import HeldPort
 
-WAIT_S = 60.0
 ROOT = Path(__file__).parents[3]
-
-
-def eventually(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
-    deadline = time.monotonic() + wait_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not true within {wait_s} s"
-        time.sleep(0.005)
 
 
 def missing(what: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.waits import until
 
 from cometmq import ConsumeReport, ConsumeResult, MessageExt
 from cometmq.errors import IllegalArgumentError, KeyStoreError
@@ -163,9 +164,7 @@ async def test_a_part_is_not_acknowledged_before_what_is_in_progress(shop: Shop)
 
 async def test_after_a_crash_the_lease_runs_out(shop: Shop) -> None:
     shop.store.begin("g/t/a", 0.05)  # whoever began it is no more
-    async with asyncio.timeout(60):
-        while await shop.take("a") is not SUCCESS:  # noqa: ASYNC110 - time ends the lease
-            await asyncio.sleep(0.01)
+    await until(lambda: shop.take("a"), lambda outcome: outcome is SUCCESS)
     assert shop.calls == ["a"]
 
 
@@ -264,10 +263,8 @@ async def test_a_listener_that_is_cancelled_frees_its_keys(tmp_path: Path) -> No
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with asyncio.timeout(60):
-            # The thread that frees them goes on after the cancellation.
-            while store.begin("g/t/a", 60.0).state is not KeyState.FREE:  # noqa: ASYNC110 - time ends the lease
-                await asyncio.sleep(0.01)
+        # The thread that frees them goes on after the cancellation.
+        await until(lambda: store.begin("g/t/a", 60.0).state is KeyState.FREE)
 
 
 def test_threads_with_the_same_event_call_the_listener_once(tmp_path: Path) -> None:

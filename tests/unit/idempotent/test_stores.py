@@ -18,7 +18,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.unit.idempotent.stores import eventually, new_store, redis_server, run
+from tests.unit.idempotent.stores import new_store, redis_server, run
+from tests.waits import eventually
 
 from cometmq.errors import ConfigError, IllegalArgumentError, KeyStoreError
 from cometmq.idempotent import KeyState, KeyStore, MemoryStore, RedisStore, SQLiteStore

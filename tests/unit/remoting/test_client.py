@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
-from tests.unit.remoting.waiting import TIMEOUT_S, until
+from tests.waits import WAIT_S, until
 
 from cometmq.errors import (
     ClientStateError,
@@ -73,7 +73,7 @@ async def far_and_client() -> AsyncIterator[tuple[Far, RemotingClient]]:
     try:
         yield far, client
     finally:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             await client.close()
             await far.close()
 
@@ -85,7 +85,7 @@ def call(number: int = 1) -> RemotingCommand:
 async def test_concurrent_first_calls_share_one_connection() -> None:
     async with far_and_client() as (far, client):
         answers = await asyncio.gather(
-            *(client.call(far.address, call(number), TIMEOUT_S) for number in range(20))
+            *(client.call(far.address, call(number), WAIT_S) for number in range(20))
         )
         assert [answer.remark for answer in answers] == [str(number) for number in range(20)]
         assert len(far.accepted) == 1
@@ -93,20 +93,20 @@ async def test_concurrent_first_calls_share_one_connection() -> None:
 
 async def test_a_connection_that_was_lost_is_made_again() -> None:
     async with far_and_client() as (far, client):
-        await client.call(far.address, call(), TIMEOUT_S)
+        await client.call(far.address, call(), WAIT_S)
         await far.stop()
         await until(lambda: client.connected(far.address) is None)
         with pytest.raises(ConnectError, match=far.address) as raised:
-            await client.call(far.address, call(), TIMEOUT_S)
+            await client.call(far.address, call(), WAIT_S)
         assert raised.value.address == far.address
         await far.start()
-        await client.call(far.address, call(), TIMEOUT_S)
+        await client.call(far.address, call(), WAIT_S)
         assert len(far.accepted) == 2
 
 
 async def test_calls_under_way_fail_when_the_connection_is_lost() -> None:
     async with far_and_client() as (far, client):
-        pending = asyncio.ensure_future(client.call(far.address, call(-1), TIMEOUT_S))
+        pending = asyncio.ensure_future(client.call(far.address, call(-1), WAIT_S))
         await until(lambda: far.asked == [-1])
         far.accepted[0].abort()
         with pytest.raises(ConnectionLostError):
@@ -115,17 +115,17 @@ async def test_calls_under_way_fail_when_the_connection_is_lost() -> None:
 
 async def test_a_connection_may_be_dropped_on_purpose() -> None:
     async with far_and_client() as (far, client):
-        await client.call(far.address, call(), TIMEOUT_S)
+        await client.call(far.address, call(), WAIT_S)
         client.close_connection(far.address)
         client.close_connection(far.address)
-        await client.call(far.address, call(), TIMEOUT_S)
+        await client.call(far.address, call(), WAIT_S)
         assert len(far.accepted) == 2
 
 
 async def test_a_caller_that_gives_up_does_not_fail_the_others() -> None:
     async with far_and_client() as (far, client):
-        first = asyncio.ensure_future(client.call(far.address, call(1), TIMEOUT_S))
-        second = asyncio.ensure_future(client.call(far.address, call(2), TIMEOUT_S))
+        first = asyncio.ensure_future(client.call(far.address, call(1), WAIT_S))
+        second = asyncio.ensure_future(client.call(far.address, call(2), WAIT_S))
         await asyncio.sleep(0)
         first.cancel()
         assert (await second).remark == "2"
@@ -137,7 +137,7 @@ async def test_a_call_that_times_out_leaves_the_connection_to_others() -> None:
     async with far_and_client() as (far, client):
         with pytest.raises(RequestTimeoutError):
             await client.call(far.address, call(-1), 0.05)
-        await client.call(far.address, call(), TIMEOUT_S)
+        await client.call(far.address, call(), WAIT_S)
         assert len(far.accepted) == 1
 
 
@@ -147,7 +147,7 @@ async def test_a_peer_that_stays_silent_is_given_up_with_its_connection() -> Non
         with pytest.raises(RequestTimeoutError):
             await client.call(far.address, call(-1), 0.06)
         assert client.connected(far.address) is None
-        await client.call(far.address, call(), TIMEOUT_S)
+        await client.call(far.address, call(), WAIT_S)
         assert len(far.accepted) == 2
         await client.close()
 
@@ -162,7 +162,7 @@ async def test_whoever_connects_is_told_of_the_connection() -> None:
     met: list[tuple[str, Connection]] = []
     async with far_and_client() as (far, _):
         client = RemotingClient(on_connect=lambda *what: met.append(what))
-        await client.call(far.address, call(), TIMEOUT_S)
+        await client.call(far.address, call(), WAIT_S)
         assert met == [(far.address, client.connected(far.address))]
         await client.close()
 
@@ -178,11 +178,11 @@ async def test_close_is_prompt_though_the_peer_is_frozen() -> None:
     await until(lambda: bool(accepted))
     accepted[0][1].transport.pause_reading()  # type: ignore[attr-defined]  # asyncio declares it for reading transports only
     connection.send_oneway(request(ECHO, body=b"x" * 8_000_000))
-    pending = asyncio.ensure_future(connection.call(call(), TIMEOUT_S))
+    pending = asyncio.ensure_future(connection.call(call(), WAIT_S))
     await asyncio.sleep(0.01)
     began = loop.time()
     await client.close()
-    assert loop.time() - began < TIMEOUT_S / 2
+    assert loop.time() - began < WAIT_S / 2
     with pytest.raises(ConnectionLostError):
         await pending
     accepted[0][1].transport.abort()
@@ -194,7 +194,7 @@ async def test_close_is_prompt_though_the_peer_is_frozen() -> None:
 async def test_a_caller_that_waits_for_the_connection_learns_of_the_close() -> None:
     client = RemotingClient()
     # TEST-NET-1: either nobody answers or there is no route to it.
-    pending = asyncio.ensure_future(client.call("192.0.2.1:9", call(), TIMEOUT_S))
+    pending = asyncio.ensure_future(client.call("192.0.2.1:9", call(), WAIT_S))
     await asyncio.sleep(0)
     await client.close()
     with pytest.raises((ClientStateError, ConnectError)):
@@ -206,13 +206,13 @@ async def test_a_closed_client_says_so() -> None:
     await client.close()
     await client.close()
     with pytest.raises(ClientStateError, match="closed"):
-        await client.call("127.0.0.1:1", call(), TIMEOUT_S)
+        await client.call("127.0.0.1:1", call(), WAIT_S)
 
 
 async def test_a_peer_that_does_not_accept_in_time_is_named() -> None:
     client = RemotingClient(connect_timeout_s=0.05)
     with pytest.raises(ConnectError, match=r"192\.0\.2\.1:9"):
-        await client.call("192.0.2.1:9", call(), TIMEOUT_S)
+        await client.call("192.0.2.1:9", call(), WAIT_S)
     await client.close()
 
 

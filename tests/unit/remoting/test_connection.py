@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader, Line, answer_to, echo
+from tests.waits import until
 
 from cometmq.errors import (
     ConnectionLostError,
@@ -123,7 +124,7 @@ async def test_a_handler_may_answer_with_what_it_waits_for() -> None:
     line.feed(echo(opaque=4))
     assert await line.flushed() == []
     gate.set_result(response(0, "done"))
-    await asyncio.sleep(0.001)
+    await until(line.received)
     assert [(answer.opaque, answer.remark) for answer in line.received()] == [(4, "done")]
 
 
@@ -148,7 +149,7 @@ async def test_an_asynchronous_handler_answers_when_it_is_done() -> None:
     line.feed(echo(opaque=1) + echo(opaque=2))
     assert await line.flushed() == []
     gate.set()
-    await asyncio.sleep(0.001)
+    await until(lambda: len(line.received()) == 2)
     assert [(a.opaque, a.remark) for a in line.received()] == [(1, "done"), (2, "done")]
     await line.owner.close()
 
@@ -159,7 +160,7 @@ async def test_an_asynchronous_handler_that_fails_is_answered() -> None:
 
     line = serving(handle)
     line.feed(echo())
-    await asyncio.sleep(0.001)
+    await until(line.received)
     (answer,) = line.received()
     assert (answer.code, answer.remark) == (14, "not today")
 
@@ -266,13 +267,17 @@ async def test_a_oneway_request_that_is_refused_is_not_answered() -> None:
 
 
 async def test_an_asynchronous_oneway_request_is_not_answered() -> None:
-    async def handle(_connection: Connection, _call: EchoRequest) -> RemotingCommand:
+    served: list[int] = []
+
+    async def handle(_connection: Connection, call: EchoRequest) -> RemotingCommand:
+        served.append(call.opaque)
         return response(0)
 
     line = serving(handle)
-    line.feed(echo(flag=FLAG_ONEWAY))
-    await asyncio.sleep(0.001)
-    assert line.received() == []
+    line.feed(echo(opaque=1, flag=FLAG_ONEWAY), echo(opaque=2))
+    await until(line.received)
+    assert served == [1, 2]
+    assert [answer.opaque for answer in line.received()] == [2]
 
 
 @pytest.mark.parametrize(

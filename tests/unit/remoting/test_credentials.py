@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
 from tests.unit.remoting.test_client import call, far_and_client
-from tests.unit.remoting.waiting import TIMEOUT_S, until
+from tests.waits import WAIT_S, until
 
 from cometmq.client.access import Access, access_of
 from cometmq.errors import AccessDeniedError, IllegalArgumentError, RemoteError
@@ -68,11 +68,11 @@ async def test_every_kind_of_call_is_signed_with_what_hooks_put_into_it(token: s
     address = f"127.0.0.1:{notary.server.port}"
     again = request(ECHO, EchoHeader(number=1), b"body")
     try:
-        await client.call(address, again, TIMEOUT_S)
-        await client.call(address, again, TIMEOUT_S)  # at another name server, say
+        await client.call(address, again, WAIT_S)
+        await client.call(address, again, WAIT_S)  # at another name server, say
         await client.send_oneway(address, request(ECHO, EchoHeader(number=2), b"body"))
         await client.send_oneway_bounded(
-            address, request(ECHO, EchoHeader(number=3), b"body"), TIMEOUT_S
+            address, request(ECHO, EchoHeader(number=3), b"body"), WAIT_S
         )
         await until(lambda: len(notary.seen) == 4)
     finally:
@@ -88,7 +88,7 @@ async def test_every_kind_of_call_is_signed_with_what_hooks_put_into_it(token: s
 async def test_without_credentials_nothing_is_added() -> None:
     async with far_and_client() as (far, client):
         command = call(1)
-        await client.call(far.address, command, TIMEOUT_S)
+        await client.call(far.address, command, WAIT_S)
         assert command.ext == {"number": "1"}
         assert not client.rpc_hooks
 

@@ -7,7 +7,7 @@ import asyncio
 import structlog
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
 from tests.unit.remoting.test_server import Peer, handlers, running
-from tests.unit.remoting.waiting import TIMEOUT_S, until
+from tests.waits import WAIT_S, until
 
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, decode_command, response
@@ -27,7 +27,7 @@ async def answers(peer: Peer) -> list[RemotingCommand]:
     """Return what the server sent before it closed the connection."""
     data = b""
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             while more := await peer.reader.read(1 << 16):
                 data += more
     except ConnectionError:
@@ -179,7 +179,7 @@ async def test_a_silent_connection_gives_its_place_to_a_new_one() -> None:
             late = await Peer.connect(server)
             late.writer.write(echo())
             try:
-                async with asyncio.timeout(TIMEOUT_S):
+                async with asyncio.timeout(WAIT_S):
                     if await late.reader.read(1):
                         break
             except ConnectionError:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.unit.remoting.test_client import call, far_and_client
-from tests.unit.remoting.waiting import TIMEOUT_S, until
+from tests.waits import WAIT_S, until
 
 from cometmq.errors import ConnectError, RpcHookError
 from cometmq.protocol.command import RemotingCommand
@@ -48,9 +48,9 @@ async def test_a_hook_sees_requests_and_answers() -> None:
     async with far_and_client() as (far, client):
         hook = Notes()
         client.rpc_hooks.add(hook)
-        await client.call(far.address, call(7), TIMEOUT_S)
+        await client.call(far.address, call(7), WAIT_S)
         await client.send_oneway(far.address, call(8))
-        _, size = await client.send_oneway_bounded(far.address, call(9), TIMEOUT_S)
+        _, size = await client.send_oneway_bounded(far.address, call(9), WAIT_S)
         assert size > 0
         await until(lambda: far.asked == [7, 8, 9])
         assert [what for what, _ in hook.seen] == ["before", "after 7", "before", "before"]
@@ -62,7 +62,7 @@ async def test_what_a_hook_raises_fails_the_call(when: str) -> None:
     async with far_and_client() as (far, client):
         client.rpc_hooks.add(Raises(KeyError("no secret"), when))
         with pytest.raises(RpcHookError, match=r"Raises failed in a call to .*no secret") as error:
-            await client.call(far.address, call(1), TIMEOUT_S)
+            await client.call(far.address, call(1), WAIT_S)
         assert isinstance(error.value.__cause__, KeyError)
         assert far.asked == ([] if when == "before" else [1])
 
@@ -71,7 +71,7 @@ async def test_an_error_that_calls_may_raise_comes_through_as_it_is() -> None:
     async with far_and_client() as (far, client):
         client.rpc_hooks.add(Raises(ConnectError("not to there"), "before"))
         with pytest.raises(ConnectError, match="not to there"):
-            await client.call(far.address, call(1), TIMEOUT_S)
+            await client.call(far.address, call(1), WAIT_S)
 
 
 async def test_a_hook_of_several_runs_once_and_leaves_with_the_last() -> None:
@@ -79,11 +79,11 @@ async def test_a_hook_of_several_runs_once_and_leaves_with_the_last() -> None:
         hook = Notes()
         client.rpc_hooks.add(hook)
         client.rpc_hooks.add(hook)
-        await client.call(far.address, call(1), TIMEOUT_S)
+        await client.call(far.address, call(1), WAIT_S)
         client.rpc_hooks.remove(hook)
-        await client.call(far.address, call(2), TIMEOUT_S)
+        await client.call(far.address, call(2), WAIT_S)
         client.rpc_hooks.remove(hook)
-        await client.call(far.address, call(3), TIMEOUT_S)
+        await client.call(far.address, call(3), WAIT_S)
         assert [what for what, _ in hook.seen] == ["before", "after 1", "before", "after 2"]
 
 
@@ -91,7 +91,7 @@ async def test_bytes_that_a_peer_does_not_take_are_counted() -> None:
     async with far_and_client() as (far, client):
         connection = await client.connection(far.address)
         assert connection.unsent_bytes == 0
-        _, size = await client.send_oneway_bounded(far.address, call(1), TIMEOUT_S)
+        _, size = await client.send_oneway_bounded(far.address, call(1), WAIT_S)
         assert connection.unsent_bytes == size  # it leaves at the end of this turn
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             await until(lambda: connection.unsent_bytes == 0)

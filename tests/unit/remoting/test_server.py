@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, echo
-from tests.unit.remoting.waiting import TIMEOUT_S, until
+from tests.waits import WAIT_S, until
 
 from cometmq.errors import ConfigError
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -38,13 +38,13 @@ class Peer:
     async def ask(self, data: bytes) -> bytes:
         """Send a frame; return the frame that comes back."""
         self.writer.write(data)
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             length = await self.reader.readexactly(4)
             return length + await self.reader.readexactly(int.from_bytes(length, "big"))
 
     async def closed_by_server(self) -> bool:
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(WAIT_S):
                 return not await self.reader.read()
         except ConnectionError:
             return True
@@ -73,7 +73,7 @@ async def running(table: Handlers | None = None, **settings: Any) -> AsyncIterat
     try:
         yield server
     finally:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             await server.close()
 
 
@@ -166,7 +166,7 @@ async def test_a_peer_that_does_not_read_is_read_no_further_until_it_does() -> N
         for _ in range(total):  # more than one read can bring
             slow.writer.write(echo(-1, body=bytes(4000)))
         before = -1
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             while before != len(served):  # nothing new for a while
                 before = len(served)
                 await asyncio.sleep(0.2)
@@ -175,7 +175,7 @@ async def test_a_peer_that_does_not_read_is_read_no_further_until_it_does() -> N
         await quick.ask(echo(5))
         assert served[-1] == 5
         slow.writer.transport.resume_reading()  # type: ignore[attr-defined]  # asyncio declares it for reading transports only
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             for _ in range(total):
                 length = int.from_bytes(await slow.reader.readexactly(4), "big")
                 await slow.reader.readexactly(length)
@@ -224,7 +224,7 @@ async def test_close_ends_what_asynchronous_handlers_do() -> None:
     async with running(table) as server:
         peer = await Peer.connect(server)
         peer.writer.write(echo())
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             await begun.wait()
     assert ended == ["yes"]
     assert await peer.closed_by_server()

@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import PASSWORD, Authority, Pair
 from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
 from tests.unit.remoting.test_client import Far, call
-from tests.unit.remoting.waiting import TIMEOUT_S
+from tests.waits import WAIT_S
 
 from cometmq.client.access import access_of
 from cometmq.errors import ConfigError, ConnectError, IllegalArgumentError, RemotingError
@@ -50,7 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @asynccontextmanager
 async def server(
-    files: Files, own: Pair, *, asks_for_own: bool = False, silent_s: float = TIMEOUT_S
+    files: Files, own: Pair, *, asks_for_own: bool = False, silent_s: float = WAIT_S
 ) -> AsyncIterator[str]:
     """Run a server that answers with the body's length as remark, and with the body; yield its
     address.
@@ -74,17 +74,17 @@ async def server(
     try:
         yield f"127.0.0.1:{listening.port}"
     finally:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             await listening.close()
 
 
 @asynccontextmanager
 async def client(tls: Tls | None) -> AsyncIterator[RemotingClient]:
-    calling = RemotingClient(tls=tls, connect_timeout_s=TIMEOUT_S)
+    calling = RemotingClient(tls=tls, connect_timeout_s=WAIT_S)
     try:
         yield calling
     finally:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             await calling.close()
 
 
@@ -94,7 +94,7 @@ async def test_calls_and_answers_of_any_size_go_through(files: Files) -> None:
         sizes = [1, 1000, 16_384, 16_385, 3_000_000]
         answers = await asyncio.gather(
             *(
-                calling.call(address, request(ECHO, EchoHeader(number=1), b"x" * size), TIMEOUT_S)
+                calling.call(address, request(ECHO, EchoHeader(number=1), b"x" * size), WAIT_S)
                 for size in sizes
             )
         )
@@ -106,7 +106,7 @@ async def test_a_peer_that_never_begins_the_handshake_is_closed(files: Files) ->
     async with server(files, files.server, silent_s=0.2) as address:
         host, port = split_address(address)
         reader, writer = await asyncio.open_connection(host, port)
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_S):
             assert await reader.read() == b""
         writer.close()
 
@@ -115,8 +115,8 @@ async def test_a_peer_without_tls_is_closed_and_harms_nobody(files: Files) -> No
     async with server(files, files.server) as address, client(Tls(**files.options())) as calling:
         async with client(None) as plain:
             with pytest.raises(RemotingError, match="as a server does that wants tls"):
-                await plain.call(address, call(), TIMEOUT_S)
-        assert (await calling.call(address, call(), TIMEOUT_S)).code == 0
+                await plain.call(address, call(), WAIT_S)
+        assert (await calling.call(address, call(), WAIT_S)).code == 0
 
 
 async def test_a_server_that_asks_for_a_certificate_gets_it(files: Files) -> None:
@@ -124,10 +124,10 @@ async def test_a_server_that_asks_for_a_certificate_gets_it(files: Files) -> Non
         locked = Tls(**files.options(files.locked), key_password=PASSWORD)
         for tls in (Tls(**files.options(files.client)), locked):
             async with client(tls) as calling:
-                assert (await calling.call(address, call(), TIMEOUT_S)).code == 0
+                assert (await calling.call(address, call(), WAIT_S)).code == 0
         async with client(Tls(**files.options())) as calling:
             with pytest.raises(RemotingError, match=r"closed before the answer came|handshake"):
-                await calling.call(address, call(), TIMEOUT_S)
+                await calling.call(address, call(), WAIT_S)
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(files: Files) -> None:
@@ -137,10 +137,10 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(files: Files) ->
                 with pytest.raises(
                     ConnectError, match=r"is refused: .*; pass Tls\(ca_file="
                 ) as got:
-                    await calling.call(address, call(), TIMEOUT_S)
+                    await calling.call(address, call(), WAIT_S)
                 assert isinstance(got.value.__cause__, ssl.SSLCertVerificationError)
         async with client(Tls(verify=False)) as calling:
-            assert (await calling.call(address, call(), TIMEOUT_S)).code == 0
+            assert (await calling.call(address, call(), WAIT_S)).code == 0
 
 
 async def test_a_certificate_of_another_host_is_refused_unless_names_do_not_matter(
@@ -149,9 +149,9 @@ async def test_a_certificate_of_another_host_is_refused_unless_names_do_not_matt
     async with server(files, files.elsewhere) as address:
         async with client(Tls(**files.options())) as calling:
             with pytest.raises(ConnectError, match=r"pass Tls\(check_hostname=False\)"):
-                await calling.call(address, call(), TIMEOUT_S)
+                await calling.call(address, call(), WAIT_S)
         async with client(Tls(**files.options(), check_hostname=False)) as calling:
-            assert (await calling.call(address, call(), TIMEOUT_S)).code == 0
+            assert (await calling.call(address, call(), WAIT_S)).code == 0
 
 
 async def test_a_server_without_tls_is_named_as_a_possible_cause(files: Files) -> None:
@@ -160,7 +160,7 @@ async def test_a_server_without_tls_is_named_as_a_possible_cause(files: Files) -
     try:
         async with client(Tls(**files.options())) as calling:
             with pytest.raises(ConnectError, match=f"no connection to {far.address}: .*TLS"):
-                await calling.call(far.address, call(), TIMEOUT_S)
+                await calling.call(far.address, call(), WAIT_S)
     finally:
         await far.close()
 
@@ -168,7 +168,7 @@ async def test_a_server_without_tls_is_named_as_a_possible_cause(files: Files) -
 async def test_a_server_that_wants_tls_is_named_as_a_possible_cause(files: Files) -> None:
     async with server(files, files.server) as address, client(None) as calling:
         with pytest.raises(RemotingError, match=r"has never answered.* wants tls"):
-            await calling.call(address, call(), TIMEOUT_S)
+            await calling.call(address, call(), WAIT_S)
 
 
 @pytest.mark.parametrize(

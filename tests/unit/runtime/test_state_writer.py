@@ -7,21 +7,14 @@ import json
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.waits import WAIT_S, until
 
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
-
-WAIT_S = 60.0
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - a file, or what a thread does
-            await asyncio.sleep(0.005)
 
 
 async def test_a_file_that_could_not_be_written_is_written_when_there_is_room(
@@ -38,9 +31,9 @@ async def test_a_file_that_could_not_be_written_is_written_when_there_is_room(
     assert not file.path.exists()
     assert told == []
     blocker.rmdir()
-    await eventually(file.path.exists)
+    await until(file.path.exists)
     assert file.path.read_text() == "[2]"
-    await eventually(lambda: "written again" in capsys.readouterr().out)
+    await until(lambda: "written again" in capsys.readouterr().out)
     writer.close()
 
 
@@ -62,16 +55,17 @@ async def test_what_changes_while_a_file_is_written_leaves_in_one_write(
 ) -> None:
     file = JsonFile(tmp_path / "f.json")
     written: list[str] = []
-    go_on = threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
 
     def slow(text: str | Iterable[str]) -> None:
+        begun.set()
         assert go_on.wait(WAIT_S)
         written.append("".join(text))
 
     monkeypatch.setattr(file, "write", slow)
     writer = StateWriter()
     writer.soon(file, lambda: "[0]")
-    await asyncio.sleep(0.05)
+    await until(begun.is_set)
     for at in range(1, 6):
         writer.soon(file, lambda at=at: f"[{at}]")  # type: ignore[misc]  # mypy infers no lambda with a default
         await asyncio.sleep(0)

@@ -1,0 +1,131 @@
+"""A whole broker on a temporary directory, and clients of it on connections without a socket.
+
+The one place in which tests of what the broker's handlers answer build a broker: they say what comes
+in, by the bytes of the wire, and what goes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.integration.raw_client import json_request
+from tests.unit.remoting.line import Line
+from tests.waits import until
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.server import Broker
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.store.config import StoreConfig
+
+HOST = "127.0.0.1"
+ADDRESS: dict[str, Any] = {
+    "broker_name": "b",
+    "broker_ip1": HOST,
+    "bind_address": HOST,
+    "listen_port": 0,
+}
+# Topics that are there from the beginning, with their read and write queues and permission.
+TOPICS = {"orders": (4, 4, 6), "narrow": (4, 1, 6), "closed": (4, 0, 6), "secret": (4, 4, 2)}
+# And groups: one as they are made, and one that may not consume.
+GROUP, SILENT_GROUP = "g", "silent"
+
+
+class Client:
+    """One connection to the broker; `port` tells it from others."""
+
+    def __init__(self, broker: Broker, port: int = 4711) -> None:
+        self.line = Line(broker.handlers, peer=("10.0.0.9", port))
+        self._opaque = 100
+
+    def frame(self, code: int, ext: Mapping[str, Any], body: bytes = b"", flag: int = 0) -> bytes:
+        self._opaque += 1
+        return json_request(code, ext, body, opaque=self._opaque, flag=flag)
+
+    def send(self, code: int, ext: Mapping[str, Any], body: bytes = b"", *, flag: int = 0) -> int:
+        """Have the broker read one request; its opaque."""
+        self.line.feed(self.frame(code, ext, body, flag))
+        return self._opaque
+
+    async def answer(self, opaque: int) -> RemotingCommand:
+        found: RemotingCommand = await until(lambda: self.answers().get(opaque))
+        return found
+
+    async def ask(self, code: int, ext: Mapping[str, Any], body: bytes = b"") -> RemotingCommand:
+        return await self.answer(self.send(code, ext, body))
+
+    async def ask_all(self, *frames: bytes) -> list[RemotingCommand]:
+        """What is answered to frames that one read brings, in the order of the answers."""
+        before = len(self.line.received())
+        self.line.feed(b"".join(frames))
+        await until(lambda: len(self.line.received()) - before == len(frames))
+        return self.line.received()[before:]
+
+    def answers(self) -> dict[int, RemotingCommand]:
+        return {command.opaque: command for command in self.line.received() if command.is_response}
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, *, store: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Broker]:
+    """Run a broker that has these topics and groups, until the end of the block."""
+    broker = new_broker(directory, store=store, **settings)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.close()
+
+
+def new_broker(
+    directory: Path, *, store: Mapping[str, Any] | None = None, **settings: Any
+) -> Broker:
+    config = directory / "config"
+    if not config.exists():
+        config.mkdir(parents=True)
+        _write_tables(config)
+    return Broker(
+        BrokerConfig(**{**ADDRESS, **settings}),
+        StoreConfig(
+            store_path_root_dir=directory,
+            mapped_file_size_commit_log=4 << 20,
+            mapped_file_size_consume_queue=20_000,
+            max_hash_slot_num=1_000,
+            max_index_num=4_000,
+            **(store or {}),
+        ),
+    )
+
+
+def _write_tables(config: Path) -> None:
+    version = {"counter": 0, "timestamp": 0}
+    topics = {
+        name: {"topicName": name, "readQueueNums": read, "writeQueueNums": write, "perm": perm}
+        for name, (read, write, perm) in TOPICS.items()
+    }
+    groups = {
+        name: {"groupName": name, "consumeEnable": name != SILENT_GROUP}
+        for name in (GROUP, SILENT_GROUP)
+    }
+    for file, table in (
+        ("topics.json", {"topicConfigTable": topics}),
+        ("subscriptionGroup.json", {"subscriptionGroupTable": groups}),
+    ):
+        (config / file).write_text(json.dumps({**table, "dataVersion": version}))
+
+
+def records(answer: RemotingCommand) -> list[StoredRecord]:
+    assert answer.code == 0, answer.remark
+    return list(decode_records(answer.body))
+
+
+async def turns(count: int = 3) -> None:
+    """Let the loop do what was made ready for its next turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)

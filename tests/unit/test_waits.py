@@ -1,0 +1,91 @@
+"""What all other tests wait with: it waits long enough, and says what it waited for in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tests.waits import eventually, until
+
+
+def test_what_a_thread_does_is_waited_for() -> None:
+    seen: list[int] = []
+    looks: list[int] = []
+
+    def look() -> list[int]:
+        looks.append(1)
+        if len(looks) == 3:
+            thread.start()
+        return seen
+
+    thread = threading.Thread(target=seen.append, args=(7,))
+    assert eventually(look) == [7]
+    thread.join()
+    assert len(looks) >= 3
+
+
+def test_the_first_answer_that_fits_is_returned() -> None:
+    answers = iter([1, 5, 9])
+    assert eventually(lambda: next(answers), lambda answer: answer > 4) == 5
+
+
+def test_errors_that_pass_are_waited_out_and_others_end_the_wait() -> None:
+    outcomes: Iterator[int | Exception] = iter([ConnectionError("away"), 0, 3])
+
+    def look() -> int:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert eventually(look, passing=(ConnectionError,)) == 3
+    with pytest.raises(ZeroDivisionError):
+        eventually(lambda: 1 // 0, passing=(ConnectionError,))
+
+
+def test_waiting_in_vain_says_for_what_and_what_was_seen() -> None:
+    bodies = [b"one", b"two"]
+    with pytest.raises(AssertionError) as failure:
+        eventually(lambda: len(bodies) == 3, wait_s=0, note="seed 17")
+    told = ("lambda: len(bodies) == 3", "last seen: False", "bodies = [b'one', b'two']", "seed 17")
+    for part in told:
+        assert part in str(failure.value)
+
+    def fails() -> int:
+        raise ConnectionError("still away")
+
+    with pytest.raises(AssertionError, match=r"last seen: ConnectionError\('still away'\)"):
+        eventually(fails, wait_s=0, passing=(ConnectionError,))
+
+
+async def test_a_loop_goes_on_while_its_test_waits() -> None:
+    seen: list[str] = []
+    asyncio.get_running_loop().call_later(0.001, seen.append, "timer")
+    assert await until(lambda: seen) == ["timer"]
+
+    async def asked() -> int:
+        await asyncio.sleep(0)
+        seen.append("asked")
+        return len(seen)
+
+    assert await until(asked, lambda count: count >= 3) == 3
+
+
+async def test_a_loop_that_waits_in_vain_says_for_what() -> None:
+    count = 4
+    with pytest.raises(AssertionError) as failure:
+        await until(lambda: count > 4, wait_s=0)
+    for part in ("lambda: count > 4", "last seen: False", "count = 4"):
+        assert part in str(failure.value)
+
+    never = asyncio.Event()
+    with pytest.raises(AssertionError, match=r"Event\.wait of .*Event object"):
+        await until(never.wait, wait_s=0.01)
+
+    async def raises() -> None:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        await until(raises)

@@ -1,0 +1,128 @@
+"""Wait until something is the case: `eventually` on a thread, `until` on an event loop.
+
+Both ask again and again, for what tests wait for rarely announces itself. A deadline is for what never
+comes, so it is long: a busy machine may take all of it. Who waits in vain is told what was waited for,
+as the test has it in its source, what was seen last, and what the names stood for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import reprlib
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+# What must come has all the time that a busy machine may need.
+WAIT_S = 60.0
+# Spark, and what else takes a JVM or two of the same machine.
+JVM_WAIT_S = 600.0
+
+# What a test or a client reads from the machine's clock and what a broker says may differ by so much:
+# both cut a time to whole milliseconds, and the broker looks at that clock only now and then. A wait of
+# a second from one to the other has come to 999 ms.
+CLOCKS_APART_MS = 5
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 300
+_SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxset = _SHOWN.maxdict = 20
+
+T = TypeVar("T")
+
+
+@overload
+def eventually(
+    look: Callable[[], T | None],
+    *,
+    wait_s: float = WAIT_S,
+    pause_s: float = 0.01,
+    passing: tuple[type[Exception], ...] = (),
+    note: str = "",
+) -> T: ...
+@overload
+def eventually(
+    look: Callable[[], T],
+    fits: Callable[[T], object],
+    *,
+    wait_s: float = WAIT_S,
+    pause_s: float = 0.01,
+    passing: tuple[type[Exception], ...] = (),
+    note: str = "",
+) -> T: ...
+def eventually(
+    look: Callable[[], Any],
+    fits: Callable[[Any], object] = bool,
+    *,
+    wait_s: float = WAIT_S,
+    pause_s: float = 0.01,
+    passing: tuple[type[Exception], ...] = (),
+    note: str = "",
+) -> Any:
+    """Return what `look` sees as soon as it `fits`, which is any true value unless said otherwise.
+
+    AssertionError after `wait_s`. What `look` raises ends the wait, but for errors that are `passing`:
+    of servers that are away for a while, for example. A failure tells of `note`, such as a seed.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            seen = look()
+        except passing as error:
+            seen = error
+        else:
+            if fits(seen):
+                return seen
+        if time.monotonic() >= deadline:
+            raise AssertionError(_in_vain(look, fits, wait_s, seen) + (note and f"\n{note}"))
+        time.sleep(pause_s)
+
+
+async def until(
+    look: Callable[[], Any],
+    fits: Callable[[Any], object] = bool,
+    *,
+    wait_s: float = WAIT_S,
+    pause_s: float = 0.005,
+) -> Any:
+    """Do what `eventually` does, and let the loop go on meanwhile. `look` may be a coroutine function.
+
+    A coroutine that does not return in time is cancelled.
+    """
+    seen: Any = "nothing yet"
+    try:
+        async with asyncio.timeout(wait_s) as scope:
+            while True:
+                seen = look()
+                if inspect.isawaitable(seen):
+                    seen = await seen
+                if fits(seen):
+                    return seen
+                await asyncio.sleep(pause_s)
+    except TimeoutError as error:
+        if not scope.expired():
+            raise  # of `look` itself
+        raise AssertionError(_in_vain(look, fits, wait_s, seen)) from error
+
+
+def _in_vain(
+    look: Callable[..., object], fits: Callable[..., object], wait_s: float, seen: object
+) -> str:
+    names = {**_names_of(fits), **_names_of(look)}
+    stood_for = "".join(f"\n    {name} = {_SHOWN.repr(value)}" for name, value in names.items())
+    return (
+        f"waited in vain for {wait_s:g} s:\n{textwrap.indent(_source(look), '    ')}\n"
+        f"last seen: {_SHOWN.repr(seen)}" + (f"\nwith{stood_for}" if stood_for else "")
+    )
+
+
+def _source(look: Callable[..., object]) -> str:
+    # A bound method says of which object it is, and a partial has no source.
+    if not inspect.isfunction(look):
+        return repr(look)
+    return textwrap.dedent(inspect.getsource(look)).strip()
+
+
+def _names_of(look: Callable[..., object]) -> dict[str, Any]:
+    return dict(inspect.getclosurevars(look).nonlocals) if inspect.isfunction(look) else {}
