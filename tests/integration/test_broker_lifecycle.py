@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cometmq.broker.groups.groups.service import Groups
-from cometmq.broker.transactions.transactions.service import TransactionService
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
 from cometmq.broker.filters.service import Filters
+from cometmq.broker.groups.service import Groups
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Service
@@ -24,6 +23,7 @@ from cometmq.broker.sends.service import Sends
 from cometmq.broker.server import Broker
 from cometmq.broker.storage.service import Storage
 from cometmq.broker.tables import BrokerTables
+from cometmq.broker.transactions.service import TransactionService
 from cometmq.errors import ConfigError
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.state_writer import StateWriter

@@ -21,8 +21,8 @@ from cometmq.broker.filters.service import Filters
 from cometmq.broker.filters.work import FilterWork
 from cometmq.broker.groups.clients import ClientManager
 from cometmq.broker.groups.groups import GroupManager
-from cometmq.broker.groups.groups.service import Groups
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.groups.service import Groups
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
@@ -37,7 +37,7 @@ from cometmq.broker.storage.service import Storage
 from cometmq.broker.tables import BrokerTables
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.broker.traffic import Traffic
-from cometmq.broker.transactions.transactions.service import TransactionService
+from cometmq.broker.transactions.service import TransactionService
 from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
 from cometmq.protocol.ids import pack_host

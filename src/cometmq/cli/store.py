@@ -212,7 +212,7 @@ def repair(
     from cometmq.cli import store_screen as screen
     from cometmq.runtime.clock import SYSTEM_CLOCK
     from cometmq.runtime.logging import configure_logging
-    from cometmq.store.offline.store import repair as tool
+    from cometmq.store.offline import repair as tool
 
     # The rebuilding starts a store, whose log lines would repeat what the screen shows.
     configure_logging("error")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from cometmq.broker.groups.groups import queue_locks
+from cometmq.broker.groups import queue_locks
 from cometmq.broker.groups.queue_locks import LOCK_MAX_LIVE_MS, QueueLocks
 from cometmq.model.queue import MessageQueue
 

@@ -17,9 +17,9 @@ from tests.waits import WAIT_S, until
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.broker.tables import BrokerTables
+from cometmq.broker.topics import journal as topic_journal
 from cometmq.broker.topics.creation_limits import BURST_S
 from cometmq.broker.topics.journal import JournalFile, TopicJournal
-from cometmq.broker.topics.topics import journal as topic_journal
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.bodies import TopicConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode

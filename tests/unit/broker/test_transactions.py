@@ -15,12 +15,13 @@ from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.topics import TopicManager
+from cometmq.broker.transactions import op_queue
+from cometmq.broker.transactions import transactions as module
 from cometmq.broker.transactions.check import TransactionChecker
 from cometmq.broker.transactions.half_message import HalfMessage
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.op_queue import named_offsets
-from cometmq.broker.transactions.transactions import Transactions, op_queue
-from cometmq.broker.transactions.transactions import transactions as module
+from cometmq.broker.transactions.transactions import Transactions
 from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK

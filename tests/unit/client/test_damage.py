@@ -10,8 +10,8 @@ from tests.unit.client.fakes import FakeInstance
 from tests.unit.client.test_pulling import PULL, QUEUE, Member, answer, record
 from tests.waits import until
 
+from cometmq.client.pulling import damage
 from cometmq.client.pulling.damage import DamageControl
-from cometmq.client.pulling.puller import damage
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import RemotingError
 from cometmq.model.results import DamageCounts, DamagedMessage

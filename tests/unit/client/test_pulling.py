@@ -11,10 +11,10 @@ from tests.unit.client.fakes import FakeInstance, refuse, route
 from tests.waits import until
 
 from cometmq.client.membership.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
+from cometmq.client.pulling import puller as pulling
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
 from cometmq.client.pulling.puller import PullOptions, QueuePuller
-from cometmq.client.pulling.puller import puller as pulling
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

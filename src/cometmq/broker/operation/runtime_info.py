@@ -24,7 +24,7 @@ from typing import Final
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
-from cometmq.broker.transactions.transactions.service import TransactionService
+from cometmq.broker.transactions.service import TransactionService
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import KVTable
 from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, ResponseCode

@@ -8,7 +8,7 @@ from cometmq.broker.operation.inspection import InspectionHandlers
 from cometmq.broker.operation.runtime_info import RuntimeInfo
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
-from cometmq.broker.transactions.transactions.service import TransactionService
+from cometmq.broker.transactions.service import TransactionService
 
 
 class Operation(Service):
