@@ -436,7 +436,7 @@ def _readers_of_bodies() -> set[str]:
     """`Class.method` of every function of broker and name server that reads a request's body."""
     found = set()
     root = Path(cometmq.__file__).parent
-    for path in [*root.glob("broker/*.py"), *root.glob("namesrv/*.py")]:
+    for path in [*root.glob("broker/**/*.py"), *root.glob("namesrv/*.py")]:
         for cls in [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef)]:
             for method in cls.body:
                 if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and any(

@@ -28,7 +28,7 @@ import encodings.idna, javaproperties, typer.rich_utils, uvloop
 import cometmq.broker, cometmq.cli.store_screen, cometmq.runtime, cometmq.store
 from cometmq.cli.main import main
 for room in (cometmq.broker, cometmq.runtime, cometmq.store):
-    for module in pkgutil.iter_modules(room.__path__, room.__name__ + "."):
+    for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
         importlib.import_module(module.name)
 user, wanted = int(sys.argv[1]), ["cometmq", *sys.argv[2:]]
 told = os.dup(2)

@@ -84,8 +84,9 @@ class _Target:
 
 class SendHandler:
     """Serves the sends of one broker. `put_half` stores the half message of a transaction as
-    `MessagePut.put` does others. With `group_commit` answers wait until the disk has the message, unless its sender does not wait. A message for which
-    its topic is made waits until the disk has that, and `announced` returns: `FirstSends`.
+    `MessagePut.put` does others. With `group_commit` answers wait until the disk has the message,
+    unless its sender does not wait. A message for which its topic is made waits until the disk has
+    that, and `announced` returns: `FirstSends`.
 
     For the loop's thread only.
     """
