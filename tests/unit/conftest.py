@@ -1,4 +1,4 @@
-"""What holds for all unit tests: none leaves its configuration of log lines to the next one."""
+"""Fixtures for all unit tests: no test leaves its configuration of log lines to the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled modules: used when they were made of these very sources, and never else."""
+"""Compiled modules are used only if they were made of these very sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cometmq import _compiled
 
 @pytest.fixture
 def native(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of compiled modules that are up to date; nothing loads them."""
+    """Make a directory of compiled modules that are up to date; nothing loads them."""
     monkeypatch.delenv("COMETMQ_PURE", raising=False)
     monkeypatch.setattr(_compiled, "NATIVE", tmp_path)
     (tmp_path / f"{_compiled.LIBRARY}{EXTENSION_SUFFIXES[0]}").touch()

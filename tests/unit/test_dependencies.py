@@ -1,4 +1,4 @@
-"""What the package imports is what a fresh installation has."""
+"""The package imports only what a fresh installation has."""
 
 import ast
 import re

@@ -1,6 +1,7 @@
-"""No decoder takes more than its input deserves: four times the bytes, about four times the time.
+"""No decoder takes more time than its input deserves: four times the bytes take about four times
+the time.
 
-`tests/integration/test_request_growth.py` does the same to every request that brings a body.
+`tests/integration/test_request_growth.py` does the same to every request that has a body.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def requests() -> RequestDecoder:
 
 
 def both_readings(frame: Frame) -> None:
-    """As any command, and as a request of a known code."""
+    """Decode a frame as any command, and as a request of a known code."""
     faults = 0
     for read in (decode_command, lambda f: requests().decode(f, RequestCode.PULL_MESSAGE)):
         try:

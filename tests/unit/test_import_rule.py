@@ -1,4 +1,4 @@
-"""The contract between the rooms of `src/cometmq`, as the table of the design states it."""
+"""Hold the rooms of `src/cometmq` to the table of imports that the design states."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ NO_ASYNCIO = frozenset({"model", "protocol", "filtering", "store"})
 
 
 def faults(module: str, code: str) -> list[str]:
-    """What `code` does against the rules as module `module`, dotted and without `cometmq.`."""
+    """Return what `code` does against the rules as module `module`, dotted and without
+    `cometmq.`.
+    """
     tree = ast.parse(code)
     room = module.partition(".")[0]
     return [
@@ -143,7 +145,7 @@ def test_every_module_keeps_the_rules(path: Path) -> None:
 
 
 def test_the_rooms_imports_run_one_way() -> None:
-    """The table itself has no circle."""
+    """The table itself has no cycle."""
     order: list[str] = []
     while len(order) < len(RULES):
         ready = [

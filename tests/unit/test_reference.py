@@ -1,4 +1,4 @@
-"""The pages that are made out of the code are those of this code."""
+"""The pages that are generated from the code are up to date."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ def generator() -> ModuleType:
 
 
 def test_the_reference_of_configuration_is_up_to_date() -> None:
-    """It fails, too, where a key has no meaning in meanings.toml, or a meaning no key."""
+    """The test also fails for a key without a meaning in meanings.toml, or a meaning without a
+    key.
+    """
     made = generator()
     assert made.PAGE.read_text() == made.page(), REMEDY

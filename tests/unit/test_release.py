@@ -1,4 +1,4 @@
-"""What `scripts/release` refuses, in a repository of its own; it never gets as far as building."""
+"""What `scripts/release` refuses, in a repository of its own; it never reaches the build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What text says about the source is true: names that are cited exist, exceptions have reasons."""
+"""What texts say about the source is true: names that they cite exist, exceptions have reasons."""
 
 from __future__ import annotations
 

@@ -59,9 +59,6 @@ _KEYWORDS: Final = {
         *("CONTAINS", "STARTSWITH", "ENDSWITH"),
     )
 }
-_VALUES: Final = frozenset(
-    {"NAME", "STRING", "INTEGER", "FLOAT", "TRUE", "FALSE", "NULL", "LEFT", "MINUS", "PLUS"}
-)
 _READABLE: Final = {
     "_AND": "AND",
     "_OR": "OR",

@@ -1,6 +1,7 @@
 """Bulk work on messages by Spark: archive, replay, redrive, audit, trace, rebuild.
 
-Each is a package of its name with a `Config`, a `Report` and `run(config, context) -> Report`:
+Each pipeline is a package of that name with a `Config`, a `Report` and
+`run(config, context) -> Report`:
 
     from cometmq.pipelines import archive
     from cometmq.pipelines.configuration import ClusterConfig
@@ -9,6 +10,6 @@ Each is a package of its name with a `Config`, a `Report` and `run(config, conte
     with open_context(ClusterConfig(namesrv="127.0.0.1:9876")) as context:
         report = archive.run(archive.Config(topics=["orders"], path="/data/archive"), context)
 
-`cometmq pipeline NAME --config pipeline.toml` does the same with a progress bar, and leaves the report
-as JSON and as a page. The extra `spark` brings what they need.
+`cometmq pipeline NAME --config pipeline.toml` does the same with a progress bar, and writes the
+report as JSON and as a page. The extra `spark` installs what pipelines need.
 """

@@ -1,4 +1,4 @@
-"""The pipelines that there are, without importing any."""
+"""List the pipelines without importing any."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cometmq.pipelines.context import Context
     from cometmq.pipelines.report import Report
 
-# What each does, in a line.
+# What each pipeline does, in one line.
 PIPELINES: Final = {
     "archive": "Topics to Parquet, proved against the log",
     "replay": "Archived or stored messages back into a topic",
@@ -23,7 +23,7 @@ PIPELINES: Final = {
 class Pipeline(Protocol):
     """A package beside this module.
 
-    Config: the class of its table in the file; run: does the work and says what came of it.
+    Config: the class of its table in the file. run: do the work and return the report.
     """
 
     Config: type[Any]
@@ -32,6 +32,6 @@ class Pipeline(Protocol):
 
 
 def pipeline(name: str) -> Pipeline:
-    """The package of a pipeline."""
+    """Return the package of a pipeline."""
     assert name in PIPELINES, name
     return cast(Pipeline, import_module(f"cometmq.pipelines.{name}"))

@@ -1,6 +1,6 @@
-"""What a pipeline is told, and the TOML file that tells it.
+"""Define what a pipeline is told, and read it from a TOML file.
 
-A file has a table for the cluster, one for Spark and one for each pipeline, all optional:
+A file may have a table for the cluster, one for Spark and one for each pipeline:
 
     [cluster]
     namesrv = "127.0.0.1:9876"
@@ -35,22 +35,22 @@ T = TypeVar("T")
 
 
 class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """The base of a table's class: keys are the fields' names, and others are refused."""
+    """The base of a table's class: keys are the fields' names, and other keys are refused."""
 
 
 class ClusterConfig(Settings, frozen=True):
     """namesrv: name-server addresses, host:port, separated by semicolons.
 
     namespace: in front of topics and groups, as clients have it.
-    access_key: of requests that are signed; secrets are named by a file or an environment variable.
-    secret_key_file: the file that holds the secret key. secret_key_env: the variable that does.
-    security_token_file, security_token_env: the same of a security token, where one is needed.
+    access_key: signs requests; secrets are named by a file or an environment variable.
+    secret_key_file: the file that holds the secret key. secret_key_env: the variable that holds it.
+    security_token_file, security_token_env: where a security token is, if one is needed.
     tls: talk TLS; any of the keys that follow asks for it, too.
-    tls_ca_file: whose certificates are trusted; what the system trusts when it is left out.
-    tls_cert_file, tls_key_file: this side's certificate and its key, where servers want one.
+    tls_ca_file: whose certificates are trusted; those that the system trusts if left out.
+    tls_cert_file, tls_key_file: this side's certificate and its key, for servers that want one.
     tls_key_password_file, tls_key_password_env: where the password of the key is.
     tls_verify: false trusts any certificate.
-    tls_check_hostname: false takes a certificate for another host's name.
+    tls_check_hostname: false accepts a certificate that names another host.
 
     See `cometmq.spark.connecting`.
     """
@@ -72,7 +72,9 @@ class ClusterConfig(Settings, frozen=True):
     tls_check_hostname: bool | None = None
 
     def options(self) -> dict[str, str]:
-        """The options of the source and sink `rocketmq` for this cluster. Raises ConfigError."""
+        """Return the options of the source and sink `rocketmq` for this cluster. Raise
+        ConfigError.
+        """
         if not self.namesrv:
             raise ConfigError(
                 "no name server is given: set namesrv in the table [cluster], "
@@ -92,7 +94,7 @@ def _option(name: str) -> str:
 
 
 class SparkConfig(Settings, frozen=True):
-    """master: `local[*]`, `spark://host:7077`, `yarn`, …; what spark-submit says when it is left out.
+    """master: `local[*]`, `spark://host:7077`, `yarn`, …; spark-submit's choice if left out.
 
     config: Spark's own settings.
     """
@@ -102,9 +104,9 @@ class SparkConfig(Settings, frozen=True):
 
 
 class ConfigFile:
-    """A pipeline file as it was read. Raises ConfigError naming the file and what is wrong in it.
+    """A pipeline file. Reading it raises ConfigError, which names the file and what is wrong in it.
 
-    With `lenient` keys and tables that nothing reads are logged as warnings and left out.
+    With `lenient`, unknown keys and tables are logged as warnings and ignored.
     """
 
     _SHARED: Final = ("cluster", "spark")
@@ -133,7 +135,9 @@ class ConfigFile:
         return self.table("spark", SparkConfig, required=False)
 
     def table(self, name: str, kind: type[T], *, required: bool = True) -> T:
-        """The table [name] as a `kind`; without `required` its defaults where it is left out."""
+        """Return the table [name] as a `kind`. Without `required`, a missing table gives the
+        defaults.
+        """
         if required and name not in self._tables:
             raise ConfigError(
                 f"{self.path} has no table [{name}]; give it one, with what {name} is to do"
@@ -145,7 +149,7 @@ class ConfigFile:
         try:
             return msgspec.convert(table, kind, str_keys=True)
         except msgspec.ValidationError as error:
-            # What is secret may stand in a wrong place of the shared tables.
+            # A secret may stand in the wrong place of the shared tables.
             values = {} if name in self._SHARED else table
             said = _complaint(str(error), kind, values)
             raise ConfigError(f"{self.path}, table [{name}]: {said}") from error
@@ -153,7 +157,9 @@ class ConfigFile:
             raise ConfigError(f"{self.path}, table [{name}]: {error}") from error
 
     def _known_keys(self, name: str, table: dict[str, Any], kind: type) -> dict[str, Any]:
-        """The entries of a table whose keys its class has; the others are refused or left out."""
+        """Return the entries whose keys the class has. Refuse the others, or leave them out if
+        lenient.
+        """
         keys = getattr(kind, "__struct_fields__", ())
         strangers = [key for key in table if key not in keys]
         named = ", ".join(f"`{key}`" for key in strangers)
@@ -162,7 +168,7 @@ class ConfigFile:
         return {key: value for key, value in table.items() if key in keys}
 
     def _refuse(self, strangers: list[str], known: Sequence[str], said: str) -> None:
-        """Raise or log what is `said` of words that nothing knows, with those that they resemble."""
+        """Raise or log `said` about unknown words, with the known words that they resemble."""
         if not strangers:
             return
         guesses = [(word, likely_meant(word, known)) for word in strangers]
@@ -173,7 +179,7 @@ class ConfigFile:
         log.warning("without effect in the file", why=said)
 
 
-# msgspec's words for types, and those of people who write TOML.
+# msgspec's names of types, and what people who write TOML call them.
 _TYPES: Final = {
     "array": "a list in brackets",
     "bool": "true or false",
@@ -189,7 +195,7 @@ _MOST_LETTERS: Final = 100
 
 
 def _complaint(text: str, kind: type, values: Mapping[str, Any]) -> str:
-    """What msgspec says of a table, with its key, its value where it is in `values`, and a remedy."""
+    """Say what msgspec refuses, with the key, its value if `values` has it, and a remedy."""
     keys = getattr(kind, "__struct_fields__", ())
     place = _KEY_OF.search(text)
     if place is None:
@@ -217,11 +223,11 @@ def _complaint(text: str, kind: type, values: Mapping[str, Any]) -> str:
 
 
 def _type_names(text: str) -> list[str]:
-    """Of `str | null` those that a file can give."""
+    """Return the types of a text like `str | null` that a TOML file can hold."""
     return [name for name in text.split(" | ") if name != "null"]
 
 
 def _words(kind: type, key: str) -> tuple[Any, ...]:
-    """What a key that takes one of a few words takes, nothing for other keys."""
+    """Return the words that a key accepts, nothing for keys that are not limited to a few words."""
     hint = get_type_hints(kind).get(key)
     return get_args(hint) if get_origin(hint) is Literal else ()

@@ -1,4 +1,4 @@
-"""What every pipeline works with: Spark, the cluster, and somebody to tell how far it is."""
+"""Open what every pipeline works with: Spark, the cluster, and a display of progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
 from cometmq.pipelines.progress import Progress
 from cometmq.spark.session import spark_session
 
-# What hours, days and texts of times mean, and what sources need to see filters.
+# UTC for hours, days and times in text; and sources see filters only with push-down enabled.
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -32,12 +32,12 @@ def open_context(
     progress: Progress | None = None,
     app_name: str = "cometmq",
 ) -> Iterator[Context]:
-    """A context in the Spark session that there is, else in one that is stopped at the end.
+    """Open a context in the present Spark session, or in a new one that is stopped at the end.
 
-    Times are UTC in it: where the session that there is, or `spark`, has another time zone, pipelines
+    Times in it are UTC: if the present session, or `spark`, has another time zone, the pipelines
     work in a session of their own beside it.
 
-    Raises ConfigError when there is no Java that Spark runs on.
+    Raise ConfigError when there is no Java that Spark runs on.
     """
     from pyspark.sql import SparkSession
 

@@ -1,7 +1,8 @@
-"""What each key of a pipeline's file means, out of the class that the file is read into.
+"""Find what each key of a pipeline's file means, in the docstring of the class that the file is
+read into.
 
-A class says it in its docstring, one or more keys a line: `path: the archive's directory.` Lines that
-are indented further go on with the one before.
+The docstring describes one or more keys a line: `path: the archive's directory.` A line that is
+indented further continues the one before.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _KEYS: Final = r"[a-z][a-z0-9_]*(?:, [a-z][a-z0-9_]*)*"
 
 
 class KeyHelp(NamedTuple):
-    """`default` is as TOML writes it, empty where a key may be left out, None where it may not."""
+    """A key of a table. `default` is written as in TOML; it is empty for an optional key without a
+    default, and None for a required key.
+    """
 
     key: str
     type: str
@@ -33,7 +36,7 @@ class KeyHelp(NamedTuple):
 
 
 def keys_of_table(kind: type[msgspec.Struct]) -> list[KeyHelp]:
-    """Every key of a table's class, in the order of the class."""
+    """Return every key of a table's class, in the order of the class."""
     meanings = _meanings(kind)
     hints = get_type_hints(kind)
     return [
@@ -79,7 +82,7 @@ def _is_struct(hint: Any) -> bool:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """By key, what the docstrings of a class and of those that it derives from say."""
+    """Return the meanings by key, from the docstrings of a class and its bases."""
     found: dict[str, str] = {}
     for cls in reversed(kind.__mro__):
         if "__doc__" not in vars(cls) or not issubclass(cls, msgspec.Struct):
@@ -92,14 +95,16 @@ def _meanings(kind: type) -> dict[str, str]:
 
 
 def _of_line(line: str, fields: set[str]) -> Iterator[tuple[str, str]]:
-    """The keys of a line and their meanings: `id: names it. state: remembers it.` has two."""
+    """Yield the keys of a line with their meanings: `id: names it. state: remembers it.` has
+    two.
+    """
     starts = [
         match
         for match in re.finditer(rf"(?:^|(?<=[.,;] )|(?<=or ))({_KEYS}): ", line)
         if fields.issuperset(match[1].split(", "))
     ]
     ends = [match.start() for match in starts[1:]] + [len(line)]
-    for match, end in zip(starts, ends, strict=False):  # without a key there is an end all the same
+    for match, end in zip(starts, ends, strict=False):  # a line without a key has an end, too
         meaning = line[match.end() : end].strip()
         meaning = meaning.removesuffix(", or").rstrip(".;,")
         for key in match[1].split(", "):

@@ -1,8 +1,8 @@
-"""The log that a pipeline looks into: of live brokers, or the files of brokers that are stopped.
+"""Read the log of live brokers, or the store files of stopped ones.
 
-Both give the same: which topics and groups they know, which offsets each queue has, the messages of
-ranges of them as a DataFrame, and how far groups have come. `read_live` and `read_store` are what all
-pipelines read messages with.
+Both kinds of log say which topics and groups they know, which offsets each queue has and how far
+groups have consumed, and give the messages of ranges as a DataFrame. All pipelines read messages by
+`read_live` and `read_store`.
 """
 
 from __future__ import annotations
@@ -35,34 +35,36 @@ _NO_LOG: Final = 2**63 - 1
 
 
 class MessageLog(Protocol):
-    """`what` says in a few words which log it is."""
+    """A log that a pipeline reads. `what` names it in a few words."""
 
     what: str
 
     def topics(self) -> set[str]:
-        """The topics that there are, RocketMQ's own too."""
+        """Return all topics, including RocketMQ's own."""
         ...
 
     def groups(self) -> set[str]:
-        """The consumer groups that brokers have met."""
+        """Return the consumer groups that brokers have met."""
         ...
 
     def gaps(self, topics: Collection[str]) -> list[Gap]:
-        """What could not be read so far, of these topics."""
+        """Return the messages of these topics that could not be read so far."""
         ...
 
     def ranges(self, topics: Iterable[str]) -> Ranges:
-        """Of each queue of these topics the lowest offset that is there, and the one that the next
-        message will get. A topic that does not exist has no queues.
+        """Return, for each queue of these topics, the lowest offset that is there and the one that
+        the next message will get. A topic that does not exist has no queues.
         """
         ...
 
     def frame(self, ranges: Mapping[MessageQueue, Range], columns: Collection[str]) -> Any:
-        """The messages of these offsets. What cannot be read is left out and noted as a gap."""
+        """Return the messages of these offsets. Leave out those that cannot be read, and note them
+        as gaps.
+        """
         ...
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
-        """The offsets of a group, of the queues where it has one."""
+        """Return a group's offsets, for the queues where it has one."""
         ...
 
 
@@ -70,12 +72,12 @@ class MessageLog(Protocol):
 def open_message_log(
     context: Context, stores: Mapping[str, str], work_path: str | None
 ) -> Iterator[MessageLog]:
-    """The log of `stores`, directories by broker name; of the cluster where there are none.
+    """Open the log of `stores`, directories by broker name; of the cluster if there are none.
 
-    work_path: where workers note what they cannot read, a directory that they and the driver see. What
-        is made there is removed afterwards. None: a temporary one of this machine.
+    work_path: a directory that workers and driver see, where workers note what they cannot read.
+        What is created there is removed afterwards. None: a temporary directory of this machine.
 
-    Raises ConfigError where workers do not see it, or nothing can be written.
+    Raise ConfigError if workers do not see the directory, or nothing can be written there.
     """
     if work_path is None and not context.spark.sparkContext.master.startswith("local"):
         raise ConfigError(
@@ -100,7 +102,7 @@ def open_message_log(
 
 
 def check_topics(log: MessageLog, ranges: Ranges, topics: Iterable[str], key: str) -> None:
-    """Raise ConfigError for a topic, named by the setting `key`, of which there is no queue."""
+    """Raise ConfigError for a topic without a queue, named by the setting `key`."""
     for topic in topics:
         if not any(queue.topic == topic for queue in ranges):
             known = {name for name in log.topics() if not is_system_topic(name)}
@@ -110,7 +112,7 @@ def check_topics(log: MessageLog, ranges: Ranges, topics: Iterable[str], key: st
 
 
 def schema_of(columns: Collection[str]) -> str:
-    """The schema for a source that is to make these columns alone, in the order of all."""
+    """Return the schema by which a source makes only these columns, in the order of all columns."""
     assert set(columns) <= COLUMNS.keys(), columns
     return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name in columns)
 
@@ -122,9 +124,9 @@ def read_live(
     columns: Collection[str] | None = None,
     gaps: Path | None = None,
 ) -> Any:
-    """The messages of these offsets with these columns (None: all), out of live brokers.
+    """Return the messages of these offsets from live brokers, with these columns (None: all).
 
-    What is gone is noted in the directory `gaps`; None fails the job instead.
+    Messages that are gone are noted in the directory `gaps`; if it is None they fail the job.
     """
     assigned: dict[str, dict[str, list[int]]] = {}
     for queue in sorted(ranges):
@@ -152,8 +154,10 @@ def read_store(
     broker: str | None,
     min_partitions: int = 1,
 ) -> Any:
-    """All messages of these topics in the store directory `path`, whose broker is called `broker`, in
-    so many tasks at least; columns and gaps as above.
+    """Return all messages of these topics in the store directory `path` of the broker called
+    `broker`.
+
+    At least `min_partitions` tasks read them. `columns` and `gaps` are as in `read_live`.
     """
     reader = _reader(spark, "rocketmq-store", columns, gaps)
     if broker is not None:
@@ -172,13 +176,15 @@ def _reader(spark: Any, source: str, columns: Collection[str] | None, gaps: Path
 
 
 def no_messages(spark: Any, columns: Collection[str]) -> Any:
-    """A frame of these columns without a row, which costs no task."""
+    """Return an empty frame with these columns, which costs no task."""
     names = [name for name in COLUMNS if name in columns]
     return spark.createDataFrame(arrow_schema(names).empty_table())
 
 
 class LiveLog:
-    """Raises RemotingError, RemoteError and RouteNotFoundError as clients do."""
+    """Reads the log of live brokers. Raises RemotingError, RemoteError and RouteNotFoundError as
+    clients do.
+    """
 
     def __init__(self, spark: Any, cluster: ClusterConfig, gaps: Path) -> None:
         self._spark = spark
@@ -198,7 +204,7 @@ class LiveLog:
             return client.offsets(_queues(client, topics))
 
     def frame(self, ranges: Mapping[MessageQueue, Range], columns: Collection[str]) -> Any:
-        # Whatever is read costs a process that plans it.
+        # Each read costs a process that plans it, so empty ranges are left out.
         ranges = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
         if not ranges:
             return no_messages(self._spark, columns)
@@ -217,7 +223,9 @@ class LiveLog:
 
 
 def groups_among(topics: Iterable[str]) -> set[str]:
-    """The groups that have retry or dead-letter topics: all that have met a broker."""
+    """Return the groups that have retry or dead-letter topics, as every group does that a broker
+    has met.
+    """
     return {
         topic.removeprefix(prefix)
         for topic in topics
@@ -229,7 +237,7 @@ def groups_among(topics: Iterable[str]) -> set[str]:
 def _queues(client: BlockingRangeReader, topics: Iterable[str]) -> list[MessageQueue]:
     queues: list[MessageQueue] = []
     for topic in topics:
-        with suppress(RouteNotFoundError):  # has no queues
+        with suppress(RouteNotFoundError):  # a topic without a route has no queues
             queues += client.queues(topic)
     return queues
 
@@ -241,7 +249,9 @@ class _OffsetTables(msgspec.Struct, rename="camel"):
 
 
 class StoreLog:
-    """`stores` are directories by broker name. Raises StoreUnusableError for what is no store."""
+    """Reads the store directories `stores`, named by broker. Raises StoreUnusableError for a
+    directory that is no store.
+    """
 
     def __init__(self, spark: Any, stores: Mapping[str, str], gaps: Path) -> None:
         self._spark = spark
@@ -302,7 +312,7 @@ class StoreLog:
 
 
 def _offset_table(store: str) -> dict[str, dict[int, int]]:
-    """What the store at `store` has in its file of consumer offsets; a copy may lack the file."""
+    """Read the store's file of consumer offsets; a copy of a store may lack it."""
     file = Path(store) / "config" / "consumerOffset.json"
     if not file.exists():
         return {}

@@ -1,4 +1,4 @@
-"""A report as one HTML file that stands alone: nothing beside it, nothing fetched."""
+"""Write a report as one self-contained HTML file that fetches nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot
 
 _TEMPLATE: Final = "report.html"
-# The colours of figures and page; each pair of neighbours also differs in lightness.
+# The colours of figures and page; neighbours also differ in lightness.
 COLOURS: Final = ("#1f5fa8", "#e07b39", "#3a8f5c", "#b3354b", "#7a5ea8", "#8a8a8a")
 
 
 def write_page(report: Report, path: Path) -> None:
-    """Write the report's page. Raises OSError."""
+    """Write the report's page. Raise OSError."""
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(
@@ -36,7 +36,7 @@ def write_page(report: Report, path: Path) -> None:
 
 
 def has_numbers(table: Table, column: int) -> bool:
-    """Whether a column is one of numbers, some of which may be missing."""
+    """Return whether a column holds numbers, some of which may be missing."""
     cells = [row[column] for row in table.rows if row[column] is not None]
     return bool(cells) and all(
         isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells
@@ -44,7 +44,7 @@ def has_numbers(table: Table, column: int) -> bool:
 
 
 def shown(value: object) -> str:
-    """A cell's text, on the page and on a terminal alike."""
+    """Return a cell's text, for the page and for a terminal."""
     match value:
         case None:
             return "-"
@@ -61,7 +61,7 @@ def shown(value: object) -> str:
 
 
 def new_plot(width: float = 9, height: float = 3.5) -> tuple[Any, Any]:
-    """A figure of matplotlib and its axes, in inches, in the style of all reports."""
+    """Return a matplotlib figure and its axes in the style of all reports. Sizes are in inches."""
     from matplotlib.figure import Figure as Plot
 
     plot = Plot(figsize=(width, height), layout="constrained")
@@ -74,13 +74,13 @@ def new_plot(width: float = 9, height: float = 3.5) -> tuple[Any, Any]:
 
 
 def svg_of(plot: Plot) -> str:
-    """The element <svg> of a figure."""
+    """Return the element <svg> of a figure."""
     import io
 
     import matplotlib as mpl
 
     text = io.StringIO()
-    # Letters stay letters: small, sharp, and found by a search in the page.
+    # Text stays text: small, sharp, and found by a search in the page.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cometmq"}):
         plot.savefig(text, format="svg", metadata={"Date": None})
     whole = text.getvalue()

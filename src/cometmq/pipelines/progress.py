@@ -1,4 +1,4 @@
-"""How far a pipeline is: told by it, shown by whoever runs it."""
+"""Track how far a pipeline is: the pipeline reports it, and whoever runs it shows it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ _POLL_S: Final = 0.5
 
 
 class Progress:
-    """Takes what a pipeline says of itself, and shows nothing. Overridden by what shows it."""
+    """Receives a pipeline's progress and shows nothing. Subclasses show it."""
 
     def begin(self, step: str) -> None:
-        """A step with this title is being worked on."""
+        """Note that work on the step with this title begins."""
 
     def advance(self, step: str, done: int, total: int | None) -> None:
-        """`done` of `total` parts of it; total None when nobody knows. From any thread."""
+        """Note that `done` of `total` parts are done; total is None if unknown. Called from any
+        thread.
+        """
 
     def end(self, step: str, outcome: str) -> None:
-        """It is done; `outcome` is what came of it in a few words."""
+        """Note that the step is done; `outcome` says in a few words what came of it."""
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
@@ -44,7 +46,7 @@ class Step:
 
     @contextmanager
     def spark_jobs(self, spark: Any) -> Iterator[None]:
-        """Advances by the tasks of the Spark jobs that this thread starts meanwhile."""
+        """Advance by the tasks of the Spark jobs that this thread starts inside the block."""
         context = spark.sparkContext
         group = f"cometmq-{uuid4().hex}"
         context.setJobGroup(group, self._title)

@@ -1,4 +1,4 @@
-"""What a pipeline says it did: a JSON file for programs, tables and figures for people."""
+"""Hold what a pipeline reports: a JSON file for programs, tables and figures for people."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import msgspec
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a report. Numbers are numbers: whoever shows them decides how they look."""
+    """A table of a report. Its numbers stay numbers, and whoever shows them formats them."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
-    # Shown in place of the rows when there are none.
+    # Shown instead of rows if there are none.
     empty: str = "none"
-    # Too long, or too detailed, for a terminal.
+    # The table is too long or too detailed for a terminal.
     page_only: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of a report: `svg` is an element <svg>, `caption` says what is to be seen."""
+    """A picture of a report: `svg` is an element <svg>, `caption` says what it shows."""
 
     title: str
     svg: str
@@ -40,10 +40,10 @@ def now() -> datetime:
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The base of the pipelines' reports; their fields are the JSON's.
+    """The base of the pipelines' reports; its fields are the fields of the JSON.
 
-    holds: False when something is left over that somebody has to look at; the exit status is 1 then.
-    summary: what came of it, in a sentence.
+    holds: False if something is left that somebody has to look at; the exit status is then 1.
+    summary: the outcome in one sentence.
     """
 
     pipeline: str
@@ -53,10 +53,10 @@ class Report(msgspec.Struct, kw_only=True):
     summary: str
 
     def sections(self) -> list[Section]:
-        """Its tables and figures, the most important first."""
+        """Return the report's tables and figures, the most important first."""
         return []
 
     def write_json(self, path: Path) -> None:
-        """Raises OSError."""
+        """Write the report as JSON. Raise OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")

@@ -1,7 +1,7 @@
-"""Tables that the driver makes and that Spark knows to be small.
+"""Make tables in the driver that Spark knows to be small.
 
-They go as Arrow: a DataFrame of Python rows is one that Spark scans in tasks, and whose size it does
-not know.
+They go to Spark as Arrow. Spark would scan a DataFrame of Python rows in tasks, and would not know
+its size.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def arrow_schema_of(schema: str) -> Any:
-    """The Arrow schema for Spark's "name type, name type" with plain types."""
+    """Return the Arrow schema for Spark's "name type, name type" with plain types."""
     import pyarrow as pa
 
     types = {
@@ -26,7 +26,7 @@ def arrow_schema_of(schema: str) -> Any:
 
 
 def arrow_table(rows: Iterable[Sequence[Any]], schema: Any) -> Any:
-    """An Arrow table of rows."""
+    """Return an Arrow table of rows."""
     import pyarrow as pa
 
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
@@ -35,5 +35,5 @@ def arrow_table(rows: Iterable[Sequence[Any]], schema: Any) -> Any:
 
 
 def small_table(spark: Any, rows: Iterable[Sequence[Any]], schema: str) -> Any:
-    """A DataFrame of rows, with a schema as `arrow_schema_of` takes it."""
+    """Return a DataFrame of rows. `schema` is written as for `arrow_schema_of`."""
     return spark.createDataFrame(arrow_table(rows, arrow_schema_of(schema)))

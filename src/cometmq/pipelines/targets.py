@@ -1,4 +1,4 @@
-"""The queues that may be sent to, and where their logs end."""
+"""Find the queues that may be sent to, and where their logs end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 def connecting_to(cluster: ClusterConfig) -> Connecting:
-    """How workers get to the cluster. Raises ConfigError for a table that does not fit."""
+    """Return how workers connect to the cluster. Raise ConfigError for a table that does not
+    fit.
+    """
     try:
         return Connecting(Options("rocketmq", cluster.options(), CONNECTING))
     except ConfigError:
@@ -27,10 +29,12 @@ def connecting_to(cluster: ClusterConfig) -> Connecting:
 
 
 class TargetReader(RangeReader):
-    """Also tells the queues that may be written to."""
+    """A range reader that also finds the queues that may be written to."""
 
     async def writable(self, topic: str) -> list[MessageQueue]:
-        """Those of `topic`, sorted. Raises RouteNotFoundError when no name server knows it."""
+        """Return the writable queues of `topic`, sorted. Raise RouteNotFoundError when no name
+        server knows it.
+        """
         routes = self._running().routes
         wire = self._namespace.wrap(topic)
         await routes.refresh(wire)
@@ -41,20 +45,22 @@ class TargetReader(RangeReader):
     async def first_offsets(
         self, queues: Sequence[MessageQueue], since_ms: int | None
     ) -> list[int]:
-        """Of each queue an offset in front of which there is nothing of `since_ms` or later; without
-        a time, the end."""
+        """Return an offset for each queue before which no message is of `since_ms` or later;
+        without a time, the queue's end.
+        """
         if since_ms is None:
             found = await self.offsets(queues)
             return [found[queue][1] for queue in queues]
-        # The moment before: of several messages of one millisecond brokers name any.
+        # Asked for the millisecond before: of several messages of one millisecond, brokers name
+        # any.
         offsets = await self.offsets_for_timestamp(queues, max(0, since_ms - 1))
         return [offsets[queue] for queue in queues]
 
 
 def writable_queues(connecting: Connecting, topics: Iterable[str]) -> dict[str, list[MessageQueue]]:
-    """The queues of each topic, none for one that there is not.
+    """Return the queues of each topic, none for a topic that does not exist.
 
-    Raises ConfigError when no name server answers.
+    Raise ConfigError when no name server answers.
     """
 
     async def ask() -> dict[str, list[MessageQueue]]:
@@ -78,7 +84,7 @@ def writable_queues(connecting: Connecting, topics: Iterable[str]) -> dict[str, 
 def ends_of(
     connecting: Connecting, queues: Sequence[MessageQueue], since_ms: int | None = None
 ) -> list[int]:
-    """See `TargetReader.first_offsets`. Raises CometMQError."""
+    """Return `TargetReader.first_offsets` of these queues. Raise CometMQError."""
 
     async def ask() -> list[int]:
         async with TargetReader(**connecting.parameters()) as reader:
@@ -88,7 +94,9 @@ def ends_of(
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """In a loop of its own, as the caller (a notebook) may have one that runs."""
+    """Run a coroutine in a loop of its own, since the caller (a notebook) may have a running
+    loop.
+    """
     thread = LoopThread("cometmq-targets")
     thread.start()
     try:

@@ -1,4 +1,5 @@
-"""The body of a batch send (code 320): sub-messages one after the other (Java: MessageDecoder).
+"""Encode and decode the body of a batch send (code 320): sub-messages one after the other (Java:
+MessageDecoder).
 
 size  field
 4     total size
@@ -20,7 +21,7 @@ from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 
 _HEAD: Final = struct.Struct(">iIIii")
 assert _HEAD.size == 20
-# Each costs a broker some microseconds, however small it is.
+# Each message costs a broker some microseconds, however small it is.
 MAX_BATCH_MESSAGES: Final = 16_384
 _FIXED: Final = _HEAD.size + 2
 
@@ -32,12 +33,12 @@ class BatchEntry(NamedTuple):
 
 
 def batch_entry_size(body_length: int, properties_length: int) -> int:
-    """Bytes that one sub-message takes in the body of a batch."""
+    """Return how many bytes one sub-message takes in the body of a batch."""
     return _FIXED + body_length + properties_length
 
 
 def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
-    """The batch body. Raises ProtocolError when properties exceed 32767 bytes."""
+    """Encode the body of a batch. Raise ProtocolError when properties exceed 32767 bytes."""
     parts: list[bytes] = []
     for flag, body, properties in entries:
         if len(properties) > MAX_PROPERTIES_LENGTH:
@@ -55,7 +56,7 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
 
 
 def decode_batch(data: bytes) -> list[BatchEntry]:
-    """The sub-messages. Raises ProtocolError when the sizes contradict each other."""
+    """Decode the sub-messages. Raise ProtocolError when the sizes contradict each other."""
     entries: list[BatchEntry] = []
     position = 0
     while position < len(data):

@@ -1,8 +1,10 @@
-"""JSON bodies of requests and responses, one struct each (Java: `remoting.protocol.body`).
+"""Define the JSON bodies of requests and responses, one struct each (Java:
+`remoting.protocol.body`).
 
-The names on the wire are the fields' names in camel case, except where a field says otherwise. What
-is a noun beyond the wire (routes, topic configuration, subscriptions) lives in `model`; here stand
-the wrappers that travel around them. `decode_body` and `encode_body` turn them from and into bytes.
+The names on the wire are the fields' names in camel case, except where a field says otherwise.
+Nouns that exist beyond the wire (routes, topic configuration, subscriptions) live in `model`; this
+module has the wrappers in which they travel. `decode_body` and `encode_body` turn bodies from and
+into bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class Body(msgspec.Struct, rename="camel"):
 
 
 class MessageQueueBean(msgspec.Struct, rename="camel", frozen=True, order=True):
-    """A message queue as it stands in JSON: an object, where `MessageQueue` would become a list."""
+    """A message queue as an object in JSON; a `MessageQueue` would become a list."""
 
     broker_name: str
     queue_id: Int32
@@ -43,8 +45,8 @@ class MessageQueueBean(msgspec.Struct, rename="camel", frozen=True, order=True):
 class HeartbeatData(Body):
     """Code 34: every group that the client `client_id` is a member of.
 
-    With a `heartbeat_fingerprint` other than 0 the sender may leave the subscriptions out
-    (`without_sub`) once the broker said that it knows them.
+    With a `heartbeat_fingerprint` other than 0, the sender may leave the subscriptions out
+    (`without_sub`) once the broker has said that it knows them.
     """
 
     client_id: str = msgspec.field(name="clientID")
@@ -79,7 +81,7 @@ class LockBatchRequestBody(Body):
 
 
 class LockBatchResponseBody(Body):
-    """The answer of code 41: the queues that the asker holds afterwards."""
+    """The answer of code 41: the queues that the client holds now."""
 
     lock_ok_mq_set: list[MessageQueueBean] = msgspec.field(name="lockOKMQSet", default_factory=list)
 
@@ -102,7 +104,7 @@ class TopicConfigSerializeWrapper(Body):
 
 
 class RegisterBrokerBody(Body):
-    """Code 103, see `register_body` for its compressed form."""
+    """The body of code 103; see `register_body` for its compressed form."""
 
     filter_server_list: list[str] = []
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = msgspec.field(
@@ -111,7 +113,7 @@ class RegisterBrokerBody(Body):
 
 
 class TopicList(Body):
-    """The answer of codes 206, 224, 304, 305 and their kin."""
+    """The answer of codes 206, 224, 304, 305 and similar ones."""
 
     broker_addr: str | None = None
     topic_list: list[str] = []
@@ -169,13 +171,13 @@ class DelayOffsetSerializeWrapper(Body):
 
 
 class TopicConfigList(Body):
-    """Code 18."""
+    """The body of code 18."""
 
     topic_config_list: list[TopicConfig] = []
 
 
 class SubscriptionGroupList(Body):
-    """Code 225."""
+    """The body of code 225."""
 
     group_config_list: list[SubscriptionGroupConfig] = []
 

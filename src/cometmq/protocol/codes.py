@@ -168,8 +168,8 @@ class RequestCode(IntEnum):
 
 
 class OwnRequestCode(IntEnum):
-    """Requests that only CometMQ knows, 30001 to 30099: within the 16 bits that a binary header has
-    for a code, and far from Java's (docs/decisions/0026).
+    """Requests that only CometMQ knows, 30001 to 30099: these fit the 16 bits that a binary header
+    has for a code, and are far from Java's codes (docs/decisions/0026).
     """
 
     REDRIVE_DEAD_LETTERS = 30001
@@ -262,7 +262,7 @@ class LanguageCode(IntEnum):
 
 
 class MQVersion(IntEnum):
-    """Ordinals of Java's MQVersion.Version that rules in this code base refer to."""
+    """Those ordinals of Java's MQVersion.Version that this code refers to."""
 
     V3_0_7_SNAPSHOT = 28
     V3_0_11 = 37
@@ -274,5 +274,5 @@ class MQVersion(IntEnum):
     V5_3_3 = 479
 
 
-# What this implementation calls itself: peers switch features on by this number.
+# The version that this implementation announces: peers switch features on by this number.
 CURRENT_VERSION: Final = int(MQVersion.V5_3_3)

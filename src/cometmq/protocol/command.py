@@ -1,8 +1,8 @@
-"""Remoting commands: what a frame's header and body mean (Java: RemotingCommand).
+"""Encode and decode remoting commands: the header and body of a frame (Java: RemotingCommand).
 
-Two readings of a header exist. `decode_command` keeps the ext fields as texts and suits any command;
-`RequestDecoder` decodes the header of a known request code straight into its typed record, in one
-pass over the JSON, which is what a broker does for every request it serves.
+A header can be decoded in two ways. `decode_command` keeps the ext fields as texts and suits any
+command. `RequestDecoder` decodes the header of a known request code straight into its typed record,
+in one pass over the JSON; a broker does so for every request it serves.
 
 ROCKETMQ form of a header, big-endian:
 
@@ -57,18 +57,18 @@ __all__ = [
     "response",
 ]
 
-# Comparing with a plain number takes a third of what comparing with an enum's member does.
+# Comparing with a plain number takes a third of the time of comparing with an enum's member.
 _JSON: Final = int(SerializeType.JSON)
 _LANGUAGE_NAMES: Final = {code.value: code.name for code in LanguageCode}
 _LANGUAGE_CODES: Final = {code.name: code.value for code in LanguageCode}
-# No header class has thirty; a field takes a microsecond.
+# No header class has even thirty fields; decoding a field takes a microsecond.
 MAX_EXT_FIELDS: Final = 1_024
 _BINARY: Final = struct.Struct(">HBHii")
 assert _BINARY.size == 13
 
 
 class RemotingCommand:
-    """One request or response with its ext fields as texts. `body` is empty when there is none."""
+    """One request or response with its ext fields as texts. `body` is empty if there is none."""
 
     __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "version")
 
@@ -102,7 +102,9 @@ class RemotingCommand:
         return self.flag & FLAG_ONEWAY != 0
 
     def header(self, header_type: type[HeaderT]) -> HeaderT:
-        """The ext fields as a typed record; ProtocolError names the field that does not fit."""
+        """Return the ext fields as a typed record. ProtocolError names the field that does not
+        fit.
+        """
         return header_from_ext(self.ext, header_type)
 
     def __repr__(self) -> str:
@@ -113,7 +115,7 @@ class RemotingCommand:
 
 
 def request(code: int, header: Header | None = None, body: bytes = b"") -> RemotingCommand:
-    """A request; its opaque is given by the connection that sends it."""
+    """Return a request; the connection that sends it sets its opaque."""
     return RemotingCommand(code, ext=header_to_ext(header) if header else None, body=body)
 
 
@@ -125,7 +127,7 @@ def response(
     ext: Ext | None = None,
     body: bytes | memoryview = b"",
 ) -> RemotingCommand:
-    """A response; its opaque is given by the connection that answers with it."""
+    """Return a response; the connection that answers with it sets its opaque."""
     fields = dict(ext) if ext else {}
     if header is not None:
         fields.update(header_to_ext(header))
@@ -141,7 +143,7 @@ _encoder = msgspec.json.Encoder()
 def encode_header(
     command: RemotingCommand, serialize_type: SerializeType = SerializeType.JSON
 ) -> bytes:
-    """The header bytes of a command, in the given form."""
+    """Return the header bytes of a command, in the given form."""
     if serialize_type is SerializeType.ROCKETMQ:
         return _encode_binary(command)
     return _encoder.encode(
@@ -161,7 +163,7 @@ def encode_header(
 def encode_command(
     command: RemotingCommand, serialize_type: SerializeType = SerializeType.JSON
 ) -> bytes:
-    """The whole frame of a command."""
+    """Return the whole frame of a command."""
     return encode_frame(encode_header(command, serialize_type), command.body, serialize_type)
 
 
@@ -173,10 +175,10 @@ def encode_answer(
     body_length: int = 0,
     remark: bytes | None = None,
 ) -> bytes:
-    """Prefix and JSON header of a response whose ext fields are JSON text already.
+    """Return prefix and JSON header of a response whose ext fields are JSON text already.
 
-    For the broker's hot answers: `ext_json` is the inside of the braces, every value quoted;
-    `remark` is plain ASCII.
+    The broker uses this for its most frequent answers. `ext_json` is the text inside the braces,
+    with every value quoted; `remark` is plain ASCII.
     """
     header = b'{"code":%d,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%d,%b%b' % (
         code,
@@ -189,8 +191,9 @@ def encode_answer(
 
 
 def answer_template(ext_json: bytes) -> bytes:
-    """The header of a successful answer, to be filled in with `%`: first the places in `ext_json`
-    (itself a template), then the opaque. One formatting step instead of two.
+    """Return the header of a successful answer as a template for `%`: first come the places in
+    `ext_json` (itself a template), then the opaque. So an answer takes one formatting step instead
+    of two.
     """
     return b'{"code":0,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%%d,%b' % (
         ext_json,
@@ -232,12 +235,12 @@ def _encode_binary(command: RemotingCommand) -> bytes:
 # Decoding
 
 _any_decoder = msgspec.json.Decoder(AnyHeader)
-# What msgspec raises for bytes that are no JSON, no UTF-8, or nested a thousand levels deep.
+# msgspec raises these for bytes that are no JSON or no UTF-8, or are nested a thousand levels deep.
 _JSON_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """Any command. Raises ProtocolError when the header is not one."""
+    """Decode any command. Raise ProtocolError when the header is none."""
     if frame.serialize_type == SerializeType.ROCKETMQ:
         return _decode_binary(frame.header, frame.body)
     _check_json(frame)
@@ -258,7 +261,7 @@ def decode_command(frame: Frame) -> RemotingCommand:
 
 
 def ext_of(request: Request[Any]) -> Ext:
-    """All ext fields of a request as texts, also those that its typed header does not know."""
+    """Return all ext fields of a request as texts, including those that its typed header lacks."""
     return decode_command(request.frame).ext
 
 
@@ -281,9 +284,10 @@ class RequestDecoder:
         return code in self._types
 
     def decode(self, frame: Frame, code: int) -> Request[Any]:
-        """The request in `frame`, whose code is known from `peek_code` and registered.
+        """Decode the request in `frame`, whose code comes from `peek_code` and is registered.
 
-        Raises ProtocolError naming what does not fit; `decode_command` then tells whom to answer.
+        Raise ProtocolError, which names what does not fit; `decode_command` can then find out whom
+        to answer.
         """
         decoded: Request[Any]
         if frame.serialize_type == _JSON:
@@ -312,8 +316,8 @@ class RequestDecoder:
 
 
 _code_decoder = msgspec.json.Decoder(CodeOnly)
-# Every client in use writes the code first, so twelve bytes tell it; one that does not costs a
-# second pass over the JSON.
+# Every client in use writes the code first, so twelve bytes are enough to read it. A client that
+# does not costs a second pass over the JSON.
 _CODE_START_LENGTH: Final = 12
 _CODES_BY_START: Final = {
     (b'{"code":%d,"' % code)[:_CODE_START_LENGTH]: int(code)
@@ -323,7 +327,7 @@ _CODES_BY_START: Final = {
 
 
 def peek_code(frame: Frame) -> int:
-    """The code of a header without decoding the rest. Raises ProtocolError if it has none."""
+    """Return the code of a header without decoding the rest. Raise ProtocolError if it has none."""
     header = frame.header
     if frame.serialize_type == _JSON:
         code = _CODES_BY_START.get(header[:_CODE_START_LENGTH])
@@ -356,7 +360,7 @@ def _decode_binary(header: bytes, body: bytes) -> RemotingCommand:
         at = count = 0
         while at < len(entries):
             count += 1
-            if count > MAX_EXT_FIELDS:  # the same name may stand there again and again
+            if count > MAX_EXT_FIELDS:  # counts entries, as one name may be repeated
                 raise _too_many_fields()
             key, at = _sized(entries, at, 2)
             value, at = _sized(entries, at, 4)

@@ -1,7 +1,8 @@
-"""Compression of message bodies (Java: CompressionType, CompressorFactory, MessageSysFlag).
+"""Compress and decompress message bodies (Java: CompressionType, CompressorFactory,
+MessageSysFlag).
 
-Bit 0 of a message's sys flag says that the body is compressed, bits 8 to 10 by what: 1 LZ4 (frame
-format), 2 ZSTD, 3 ZLIB. 0 is ZLIB too: releases before 4.9.4 knew nothing else.
+Bit 0 of a message's sys flag says that the body is compressed. Bits 8 to 10 say how: 1 is LZ4
+(frame format), 2 ZSTD, 3 ZLIB. 0 is ZLIB, too, because releases before 4.9.4 had nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ DEFAULT_LEVEL: Final = 5
 
 
 class CompressionType(IntEnum):
-    """The values are the bits of the sys flag."""
+    """The kinds of compression. The values are the bits of the sys flag."""
 
     LZ4 = COMPRESSION_LZ4
     ZSTD = COMPRESSION_ZSTD
@@ -34,14 +35,14 @@ class CompressionType(IntEnum):
 
     @property
     def sys_flag(self) -> int:
-        """What a compressed message adds to its sys flag."""
+        """Return the bits that a compressed message adds to its sys flag."""
         return COMPRESSED | self.value
 
 
 def compress(
     body: bytes, type_: CompressionType = CompressionType.ZLIB, level: int = DEFAULT_LEVEL
 ) -> bytes:
-    """The compressed body. `level` is zlib's and zstd's; LZ4 has one level, as in Java."""
+    """Return the compressed body. `level` is for zlib and zstd; LZ4 has one level, as in Java."""
     if type_ is CompressionType.ZLIB:
         return zlib.compress(body, level)
     if type_ is CompressionType.ZSTD:
@@ -51,10 +52,11 @@ def compress(
 
 
 def decompress(body: bytes, sys_flag: int, *, max_length: int) -> bytes:
-    """The body as its producer gave it; `body` itself when `sys_flag` says it is not compressed.
+    """Return the body as its producer gave it; `body` itself if `sys_flag` says it is not
+    compressed.
 
-    Raises ProtocolError when it is damaged, breaks off, would exceed `max_length` bytes, or is of an
-    unknown type. No more than `max_length` bytes are ever allocated, whatever the data declares.
+    Raise ProtocolError if the body is damaged, breaks off, would exceed `max_length` bytes, or has
+    an unknown type. Never allocate more than `max_length` bytes, whatever the data declares.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -72,7 +74,7 @@ def decompress(body: bytes, sys_flag: int, *, max_length: int) -> bytes:
 
 
 def inflate(data: bytes, *, max_length: int) -> bytes:
-    """The content of a zlib stream, under the same rules as `decompress`."""
+    """Return the content of a zlib stream, under the same rules as `decompress`."""
     try:
         return _drain("ZLIB", zlib.decompressobj(), data, max_length)
     except zlib.error as error:
@@ -87,7 +89,8 @@ class _Decompressor(Protocol):
 
 
 def _drain(name: str, decompressor: _Decompressor, data: bytes, max_length: int) -> bytes:
-    # One byte more than allowed is asked for: so a body of just the limit is told from a larger one.
+    # Asking for one byte more than allowed distinguishes a body of exactly the limit from a larger
+    # one.
     content = decompressor.decompress(data, max_length + 1)
     if len(content) > max_length:
         raise _too_long(name, max_length)
@@ -97,8 +100,8 @@ def _drain(name: str, decompressor: _Decompressor, data: bytes, max_length: int)
 
 
 def _unzstd(data: bytes, max_length: int) -> bytes:
-    # A frame that declares its content's length is taken at its word when memory is allocated, so
-    # the word is checked first; one that does not (Java's) may take `max_output_size`.
+    # zstandard allocates memory for the length that a frame declares, so that length is checked
+    # first. A frame that declares none (as Java's) gets at most `max_output_size`.
     declared = zstandard.get_frame_parameters(data).content_size
     if declared != zstandard.CONTENTSIZE_UNKNOWN and declared > max_length:
         raise _too_long("ZSTD", max_length)

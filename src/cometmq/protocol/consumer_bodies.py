@@ -1,6 +1,7 @@
-"""Bodies in which a consumer tells a broker about itself (Java: ConsumerRunningInfo and its kin).
+"""Define the bodies in which a consumer tells a broker about itself (Java: ConsumerRunningInfo and
+related classes).
 
-Maps by message queue have texts for keys, see `queue_table`.
+Maps by message queue have texts as keys, see `queue_table`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cometmq.protocol.queue_table import decode_queue_table
 
 
 class ProcessQueueInfo(Body):
-    """One queue as its consumer holds it; `droped` is how Java spells it."""
+    """One queue as its consumer holds it. Java spells `droped` like this."""
 
     cached_msg_count: Int32 = 0
     cached_msg_max_offset: Int64 = 0
@@ -38,7 +39,9 @@ class ProcessQueueInfo(Body):
 
 
 class ConsumeStatus(Body):
-    """Rates of one topic over the last minute, milliseconds per message, failures of the hour."""
+    """A topic's rates over the last minute, milliseconds per message, and failures in the last
+    hour.
+    """
 
     consume_failed_msgs: Int64 = 0
     consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
@@ -80,7 +83,9 @@ class _ResetOffsetBodyForC(Body):
 
 
 def decode_reset_offsets(data: bytes) -> dict[MessageQueue, int]:
-    """Code 220's body, as a map or as the list meant for C++ clients. Raises ProtocolError."""
+    """Decode the body of code 220: a map, or the list meant for C++ clients. Raise
+    ProtocolError.
+    """
     try:
         return decode_queue_table(data, "offsetTable", int)
     except ProtocolError as not_a_map:
@@ -92,7 +97,7 @@ def decode_reset_offsets(data: bytes) -> dict[MessageQueue, int]:
 
 
 def encode_reset_offsets_for_c(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Code 220's body as C++ clients read it (Java: ResetOffsetBodyForC)."""
+    """Encode the body of code 220 as C++ clients read it (Java: ResetOffsetBodyForC)."""
     entries = [
         _ResetOffsetForC(queue.broker_name, offset, queue.queue_id, queue.topic)
         for queue, offset in sorted(offsets.items(), key=lambda item: item[0])

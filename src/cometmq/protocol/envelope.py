@@ -1,7 +1,7 @@
-"""The records that headers are decoded into and encoded from; `command` says what they mean.
+"""Define the records that headers are decoded into and encoded from; `command` says what they mean.
 
-They stand apart because msgspec makes their classes at run time, while `command` may be compiled
-(see benchmarks and decision 13).
+They have a module of their own because msgspec makes their classes at run time, while `command` may
+be compiled (see benchmarks and decision 13).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Text = str | int | float | bool | None
 
 
 class JsonHeader(msgspec.Struct, omit_defaults=True):
-    # In the order of Java's output, which is alphabetical; `omit_defaults` leaves out the nulls.
+    # In the order of Java's output, which is alphabetical; `omit_defaults` leaves the nulls out.
     code: int
     extFields: Ext | None = None  # noqa: N815 - a wire name
     flag: int | None = None
@@ -49,7 +49,8 @@ class CodeOnly(msgspec.Struct):
 class Request(msgspec.Struct, Generic[HeaderT], kw_only=True, gc=False):
     """A request with its typed header, as handlers get it.
 
-    `RequestDecoder` decodes the JSON into one whose header may be None, and then fills it.
+    `RequestDecoder` decodes the JSON into a request whose header may be None, and then sets the
+    header.
     """
 
     code: Int32
@@ -59,7 +60,7 @@ class Request(msgspec.Struct, Generic[HeaderT], kw_only=True, gc=False):
     opaque: Int32 = 0
     version: Int32 = 0
     remark: str | None = None
-    # Not part of the JSON: its empty name keeps it apart, and `RequestDecoder` always sets it.
+    # Not part of the JSON: the empty name keeps it out, and `RequestDecoder` always sets it.
     frame: Frame = msgspec.field(name="", default=Frame(0, b"", b""))
 
     @property

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into frames (Java: NettyEncoder, NettyDecoder).
+"""Cut a byte stream into frames (Java: NettyEncoder, NettyDecoder).
 
 Layout, big-endian:
 
@@ -9,7 +9,8 @@ Layout, big-endian:
     8       n     header
     8+n     m     body
 
-No I/O: `FrameDecoder.feed` takes what a read brought and returns the frames it completed.
+This module does no I/O: `FrameDecoder.feed` takes the bytes of a read and returns the frames that
+they complete.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Frame(NamedTuple):
 
 
 class FrameDecoder:
-    """Holds the tail of an unfinished frame between reads.
+    """Turns the bytes of reads into frames, and keeps an unfinished frame between reads.
 
-    `max_frame_length` bounds what one frame may declare (bytes after the length field), and so what
-    this object ever buffers: that much plus one read.
+    `max_frame_length` bounds the length that a frame may declare (bytes after the length field),
+    and so what this object ever buffers: that much plus one read.
     """
 
     __slots__ = ("_fault", "_max", "_needed", "_pending")
@@ -54,11 +55,13 @@ class FrameDecoder:
 
     @property
     def buffered(self) -> int:
-        """Bytes of an unfinished frame held back."""
+        """Return how many bytes of an unfinished frame are held."""
         return len(self._pending)
 
     def unfinished_header(self) -> Frame | None:
-        """The unfinished frame without its body, if its header is there."""
+        """Return the unfinished frame without its body, or None if its header has not arrived
+        yet.
+        """
         pending = self._pending
         if len(pending) < 8:
             return None
@@ -66,14 +69,14 @@ class FrameDecoder:
         return Frame(pending[4], bytes(pending[8:end]), b"") if len(pending) >= end else None
 
     def drop(self) -> None:
-        """Forget the unfinished frame; what comes next would not be understood."""
+        """Drop the unfinished frame. The decoder cannot be used after that."""
         self._pending.clear()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completed, in order.
+        """Return the frames that `data` completes, in order.
 
-        Bytes that cannot be frames raise ProtocolError: the stream is lost. What came whole before
-        them is returned first; `check`, or the next call, then raises.
+        Bytes that cannot be frames raise ProtocolError: the stream is lost. Frames that were
+        complete before these bytes are returned first; `check` or the next call then raises.
         """
         self.check()
         pending = self._pending
@@ -96,7 +99,7 @@ class FrameDecoder:
             if frame_end > end:
                 break
             body_start = position + 8 + header_length
-            # Half the cost of `Frame(...)`, which checks its arguments in Python.
+            # This costs half of `Frame(...)`, which checks its arguments in Python.
             fields = (
                 type_and_length >> 24,
                 data[position + 8 : body_start],
@@ -112,21 +115,21 @@ class FrameDecoder:
         return frames
 
     def check(self) -> None:
-        """Raise the ProtocolError of bytes fed before, if there was one."""
+        """Raise the ProtocolError of earlier bytes, if there is one."""
         if self._fault is not None:
             raise self._fault
 
     def _wanted(self) -> int:
-        """How many bytes must be pending before another attempt can do more.
+        """Return how many bytes must be pending before another attempt can succeed.
 
-        Checks the lengths as soon as their bytes are there, so that a lie is found before the
-        frame it announces is buffered.
+        Check the lengths as soon as their bytes are there, so that a wrong length is found before
+        the frame that it announces is buffered.
         """
         pending = self._pending
         if len(pending) < 4:
             return 4
         total = int.from_bytes(pending[:4], "big")
-        # Without its bytes the header counts as empty: the total alone may already lie.
+        # A header whose length is not there yet counts as empty: the total alone may be too large.
         header_length = int.from_bytes(pending[5:8], "big") if len(pending) >= 8 else 0
         if total > self._max or header_length + 4 > total:
             self._fault = self._refusal(total, header_length)
@@ -146,14 +149,16 @@ class FrameDecoder:
 def encode_frame(
     header: bytes, body: bytes | memoryview = b"", serialize_type: int = SerializeType.JSON
 ) -> bytes:
-    """One frame. `header` must be shorter than 16 MiB."""
+    """Return one frame. `header` must be shorter than 16 MiB."""
     return b"".join((frame_prefix(len(header), len(body), serialize_type), header, body))
 
 
 def frame_prefix(
     header_length: int, body_length: int, serialize_type: int = SerializeType.JSON
 ) -> bytes:
-    """The 8 bytes before a header, for senders that pass header and body on without joining them."""
+    """Return the 8 bytes before a header, for senders that pass on header and body without joining
+    them.
+    """
     if header_length > _MAX_HEADER_LENGTH:
         raise ProtocolError(
             f"a header of {header_length} bytes is too long, the limit is {_MAX_HEADER_LENGTH}"

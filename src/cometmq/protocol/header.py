@@ -1,4 +1,5 @@
-"""How header records travel in `extFields`: every value as text (Java: CommandCustomHeader).
+"""Encode and decode header records in `extFields`, where every value is text (Java:
+CommandCustomHeader).
 
 A header class is a `msgspec.Struct` deriving from `Header`. Decoding turns the texts into the typed
 fields and says which field does not fit; encoding leaves out fields that are None.
@@ -20,7 +21,7 @@ __all__ = ["Header", "HeaderT", "Int32", "Int64", "NoHeader", "header_from_ext",
 class Header(msgspec.Struct, rename="camel", gc=False):
     """Base of all headers. Names on the wire are the fields' names in camel case.
 
-    Texts and numbers make no circles, so the garbage collector need not look at headers.
+    Texts and numbers form no reference cycles, so the garbage collector need not track headers.
     """
 
 
@@ -32,9 +33,9 @@ HeaderT = TypeVar("HeaderT", bound=Header)
 
 
 def header_from_ext(ext: dict[str, Any], header_type: type[HeaderT]) -> HeaderT:
-    """The typed header in `ext`; unknown entries are ignored.
+    """Return the typed header in `ext`; unknown entries are ignored.
 
-    Raises ProtocolError naming the field that is missing or does not fit.
+    Raise ProtocolError, which names the field that is missing or does not fit.
     """
     try:
         return msgspec.convert(ext, header_type, strict=False)
@@ -43,7 +44,7 @@ def header_from_ext(ext: dict[str, Any], header_type: type[HeaderT]) -> HeaderT:
 
 
 def header_to_ext(header: Header) -> dict[str, str]:
-    """The texts of a header's fields by wire name, None left out."""
+    """Return the texts of a header's fields by wire name, without fields that are None."""
     ext: dict[str, str] = {}
     for name, wire_name in _wire_names(type(header)):
         value = getattr(header, name)

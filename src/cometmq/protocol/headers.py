@@ -1,8 +1,9 @@
-"""The header records of requests and responses, one class each, grouped by who speaks to whom.
+"""Define the header records of requests and responses, one class each, grouped by who speaks to
+whom.
 
 Names and types are those of the Java classes (without the prefix `Rpc…`); `wire.json` of the
-reference lists them. Fields of Java's base classes (`lo`, `ns`, `nsd`, `bname`, `oway`) are read by
-no rule here, and so are left among the unknown entries.
+reference lists them. Nothing here reads the fields of Java's base classes (`lo`, `ns`, `nsd`,
+`bname`, `oway`), so they stay among the unknown entries.
 """
 
 from __future__ import annotations
@@ -51,12 +52,14 @@ class SendMessageRequestHeaderV2(Header):
     broker_name: str | None = msgspec.field(name="n", default=None)
 
 
-# What the handlers of both versions read.
+# The headers that handlers of both versions read.
 SendMessageHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 class SendMessageResponseHeader(Header):
-    """`msg_id` is the offset message id (comma-separated for a batch), offsets those of the first."""
+    """`msg_id` is the offset message id (comma-separated for a batch); the offsets are those of the
+    first message.
+    """
 
     msg_id: str
     queue_id: Int32
@@ -119,7 +122,9 @@ class QueryConsumerOffsetRequestHeader(Header):
 
 
 class UpdateConsumerOffsetRequestHeader(Header):
-    """Queue id and offset are needed; a broker refuses their absence with a code of its own."""
+    """Code 15. Queue id and offset are required; a broker refuses a request without them with a
+    code of its own.
+    """
 
     consumer_group: str
     topic: str
@@ -134,7 +139,9 @@ class OffsetResponseHeader(Header):
 
 
 class ConsumerSendMsgBackRequestHeader(Header):
-    """Code 36. `offset` is the message's commit-log offset, `delay_level` 0 = the broker's choice."""
+    """Code 36. `offset` is the message's commit-log offset; a `delay_level` of 0 leaves the delay
+    to the broker.
+    """
 
     offset: Int64
     group: str
@@ -179,7 +186,7 @@ class ConsumeMessageDirectlyResultRequestHeader(Header):
 
 
 class RecallMessageRequestHeader(Header):
-    """Code 370. `recall_handle` is what the answer to the send of a timed message carried."""
+    """Code 370. `recall_handle` comes from the answer to the send of a timed message."""
 
     topic: str
     recall_handle: str
@@ -242,7 +249,7 @@ class EndTransactionRequestHeader(Header):
 
 
 class CheckTransactionStateRequestHeader(Header):
-    """Code 39, from a broker to a producer: the offsets to name in END_TRANSACTION."""
+    """Code 39, from a broker to a producer. The offsets are those to name in END_TRANSACTION."""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -285,7 +292,9 @@ class QueryMessageRequestHeader(Header):
 
 
 class QueryMessageResponseHeader(Header):
-    """How far the index has come: store time and commit-log offset of its last message."""
+    """The answer of code 12: how far the index reaches, as store time and commit-log offset of its
+    last message.
+    """
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
@@ -326,7 +335,7 @@ class UnRegisterBrokerRequestHeader(Header):
 
 
 class QueryDataVersionRequestHeader(UnRegisterBrokerRequestHeader):
-    """The same four fields that name one broker."""
+    """Code 322: the same four fields, which name one broker."""
 
 
 class QueryDataVersionResponseHeader(Header):
@@ -354,7 +363,7 @@ class GetKVConfigResponseHeader(Header):
 
 
 class DeleteKVConfigRequestHeader(GetKVConfigRequestHeader):
-    """Namespace and key, as in the look-up."""
+    """Code 102: namespace and key, as in the look-up."""
 
 
 class GetKVListByNamespaceRequestHeader(Header):
@@ -362,7 +371,7 @@ class GetKVListByNamespaceRequestHeader(Header):
 
 
 class BrokerHeartbeatRequestHeader(Header):
-    """Code 904, in acting-master mode. The fields for the controller are left out."""
+    """Code 904, in acting-master mode. It lacks the fields for the controller."""
 
     cluster_name: str
     broker_addr: str
@@ -391,7 +400,7 @@ class GetTopicsByClusterRequestHeader(Header):
 
 
 class DeleteTopicFromNamesrvRequestHeader(Header):
-    """Without `cluster_name` the topic goes from every cluster."""
+    """Code 216. Without `cluster_name`, the topic is deleted from every cluster."""
 
     topic: str
     cluster_name: str | None = None
@@ -423,8 +432,9 @@ class GetProducerConnectionListRequestHeader(Header):
 
 
 class GetConsumeStatsRequestHeader(Header):
-    """Of every topic that the group consumes, or of one; or of those that `topic_list` names, with
-    semicolons between them, whether or not the group subscribes to them."""
+    """Code 208: of every topic that the group consumes, or of `topic`, or of those that
+    `topic_list` names (separated by semicolons), whether or not the group subscribes to them.
+    """
 
     consumer_group: str
     topic: str | None = None

@@ -1,4 +1,4 @@
-"""Message ids, both upper-case hex text.
+"""Make and read message ids; both kinds are upper-case hex text.
 
 Unique id, given by the producer (Java: MessageClientIDSetter), 16 bytes with an IPv4 address:
 
@@ -35,9 +35,9 @@ from cometmq.errors import IllegalArgumentError, ProtocolError
 class UniqueIdGenerator:
     """Makes the unique ids of one process.
 
-    `address` is the packed IP address (4 or 16 bytes) to embed. Not for use after `fork`: a child
-    makes its own generator, or it would repeat its parent's ids. `clock` gives seconds since the
-    epoch.
+    `address` is the packed IP address (4 or 16 bytes) to embed. Do not use a generator after
+    `fork`: it would repeat its parent's ids, so a child makes a generator of its own. `clock`
+    returns seconds since the epoch.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class UniqueIdGenerator:
         self._next_base_ms = 0
 
     def next(self) -> str:
-        """The next id: 32 characters with IPv4, 56 with IPv6."""
+        """Return the next id: 32 characters with IPv4, 56 with IPv6."""
         now_ms = int(self._clock() * 1000)
         if not self._base_ms <= now_ms < self._next_base_ms:
             self._renew_base(now_ms)
@@ -70,7 +70,8 @@ class UniqueIdGenerator:
 
 def _month_bounds_ms(now_ms: int) -> tuple[int, int]:
     now = time.localtime(now_ms / 1000)
-    # mktime takes a 13th month for the next January, and knows which of the two is in summer time.
+    # mktime accepts a 13th month for the next January, and knows which of the two months have
+    # summer time.
     return _month_start_ms(now.tm_year, now.tm_mon), _month_start_ms(now.tm_year, now.tm_mon + 1)
 
 
@@ -79,7 +80,7 @@ def _month_start_ms(year: int, month: int) -> int:
 
 
 class UniqueIdParts(NamedTuple):
-    """What a unique id tells; the time is milliseconds since the first of its month."""
+    """The parts of a unique id. The time is milliseconds since the first of its month."""
 
     address: str
     process_id: int
@@ -88,7 +89,7 @@ class UniqueIdParts(NamedTuple):
 
 
 def parse_unique_id(unique_id: str) -> UniqueIdParts:
-    """Raises ProtocolError unless `unique_id` has the form above."""
+    """Return the parts of a unique id. Raise ProtocolError unless it has the form above."""
     raw = _unhex(unique_id, "unique id")
     if len(raw) not in (16, 28):
         raise ProtocolError(f"a unique id has 32 or 56 characters, got {len(unique_id)}")
@@ -104,12 +105,16 @@ class OffsetId(NamedTuple):
 
 
 def encode_offset_id(packed_host: bytes, commit_log_offset: int) -> str:
-    """The offset id of a record; `packed_host` is address and port as they lie in the record."""
+    """Return the offset id of a record; `packed_host` is address and port as the record holds
+    them.
+    """
     return packed_host.hex().upper() + f"{commit_log_offset:016X}"
 
 
 def parse_offset_id(offset_id: str) -> OffsetId:
-    """Raises ProtocolError unless `offset_id` has 32 (IPv4) or 56 (IPv6) hex characters."""
+    """Return the parts of an offset id. Raise ProtocolError unless it has 32 (IPv4) or 56 (IPv6)
+    hex characters.
+    """
     raw = _unhex(offset_id, "offset message id")
     if len(raw) not in (16, 28):
         raise ProtocolError(f"an offset message id has 32 or 56 characters, got {len(offset_id)}")
@@ -118,9 +123,9 @@ def parse_offset_id(offset_id: str) -> OffsetId:
 
 
 def pack_host(host: str, port: int) -> bytes:
-    """An IP address and port as records hold them: 4 or 16 bytes, then the port as int32.
+    """Pack an IP address and port as records hold them: 4 or 16 bytes, then the port as int32.
 
-    Raises IllegalArgumentError for a host name.
+    Raise IllegalArgumentError for a host name.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -131,7 +136,9 @@ def pack_host(host: str, port: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def unpack_host(packed: bytes) -> str:
-    """`ip:port` of a packed host of 8 or 20 bytes (IPv6 addresses without brackets, as Java)."""
+    """Return `ip:port` of a packed host of 8 or 20 bytes (IPv6 addresses without brackets, as in
+    Java).
+    """
     return f"{_address_text(packed[:-4])}:{int.from_bytes(packed[-4:], 'big')}"
 
 
@@ -144,7 +151,7 @@ def _unhex(text: str, kind: str) -> bytes:
         raw = bytes.fromhex(text)
     except ValueError as error:
         raise ProtocolError(f"{kind} {text[:80]!r} is not hex text") from error
-    # fromhex skips blanks.
+    # fromhex ignores blanks.
     if len(text) != 2 * len(raw):
         raise ProtocolError(f"{kind} {text[:80]!r} is not hex text")
     return raw

@@ -1,7 +1,7 @@
-"""Bodies in which a broker tells operators of its topics, groups and clients.
+"""Define the bodies in which a broker tells operators about its topics, groups and clients.
 
-Java: `remoting.protocol.body` and `remoting.protocol.admin`. Maps by message queue have texts for keys,
-see `queue_table`.
+Java: `remoting.protocol.body` and `remoting.protocol.admin`. Maps by message queue have texts as
+keys, see `queue_table`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from cometmq.protocol.header import Int32, Int64
 
 
 class TopicOffset(Body):
-    """A value of code 202: one queue of a topic; the time is that of its newest message, ms, 0 without one."""
+    """A value of code 202: one queue of a topic. The time is that of its newest message in ms, 0 if
+    it has none.
+    """
 
     last_update_timestamp: Int64 = 0
     max_offset: Int64 = 0
@@ -22,8 +24,10 @@ class TopicOffset(Body):
 
 
 class OffsetWrapper(Body):
-    """A value of code 208: how far a group is in one queue: consumed up to `consumer_offset`, handed messages up to
-    `pull_offset`. The time is that of the last message it consumed, ms, 0 without one."""
+    """A value of code 208: how far a group is in one queue. It has consumed up to
+    `consumer_offset`, and has been handed messages up to `pull_offset`. The time is that of the
+    last message it consumed in ms, 0 if there is none.
+    """
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
@@ -32,7 +36,9 @@ class OffsetWrapper(Body):
 
 
 class ClientConnection(Body):
-    """One client of a group. `language` is a name of Java's LanguageCode: it takes no other."""
+    """One client of a group. `language` must be a name of Java's LanguageCode, because Java accepts
+    no other.
+    """
 
     client_addr: str
     client_id: str
@@ -57,7 +63,9 @@ class ConsumerConnection(Body):
 
 
 class QuerySubscriptionResponseBody(Body):
-    """The answer of code 345; without the subscription if the group has none to the topic."""
+    """The answer of code 345. It has no subscription if the group does not subscribe to the
+    topic.
+    """
 
     group: str
     topic: str

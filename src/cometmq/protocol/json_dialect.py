@@ -1,18 +1,19 @@
-"""JSON bodies as Java's fastjson writes them (Java: RemotingSerializable, fastjson 1.2 defaults).
+"""Decode JSON bodies as Java's fastjson writes them (Java: RemotingSerializable, fastjson 1.2
+defaults).
 
-Java reads strict JSON everywhere, so strict JSON is all that is written here. What Java writes
-differs from it in three ways, which `decode_body` understands:
+Java reads strict JSON everywhere, so this module writes only strict JSON. What Java writes differs
+from strict JSON in three ways, which `decode_body` understands:
 
     {0:"a",-1:"b"}              keys that are not text stand without quotes
     {{"queueId":0}:1}           a bean as a key; it becomes a text key that holds the bean's JSON
-    {"$ref":"$.table.name"}     the object that stands at that path once more
+    {"$ref":"$.table.name"}     a repetition of the object at that path
 
-Besides, as fastjson does, a null counts as a missing key and `"7"` does for a number (the Go client
-sends tag codes that way).
+Besides, as in fastjson, a null counts as a missing key, and `"7"` counts as a number (the Go client
+sends tag codes like this).
 
-Strict JSON, which every other peer sends, is decoded in one pass by msgspec; the rest runs only when
-that pass fails: `json_keys` for keys, this module for references and nulls. The time of all of it
-grows with the length of a body alone. Depth, values and copies made for references are bounded.
+msgspec decodes strict JSON, which every other peer sends, in one pass. The rest runs only if that
+pass fails: `json_keys` for keys, this module for references and nulls. The time of all this grows
+only with the length of a body. Depth, values and copies made for references are bounded.
 """
 
 from __future__ import annotations
@@ -29,30 +30,31 @@ from cometmq.errors import ProtocolError
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 64
-# Values of a body that holds nulls or references: those are looked at one by one, in Python.
+# Values of a body that holds nulls or references: Python visits each of them.
 MAX_TREE_VALUES: Final = 200_000
 MAX_REFERENCES: Final = 10_000
-# Values that references may repeat, lest a small body with references to references fill the memory.
+# Values that references may repeat: a small body with references to references must not fill the
+# memory.
 MAX_REFERENCED_NODES: Final = 100_000
 
 _REFERENCE: Final = b'"$ref"'
 _PATH_STEP: Final = re.compile(r"\.((?:[^.\[\\]|\\.)+)|\[(\d+)\]", re.DOTALL)
 
-# Of a request's body in the dialect, which takes up to a tenth of a second for each megabyte.
+# The limit for a request's body in the dialect, which takes up to a tenth of a second per megabyte.
 MAX_DIALECT_REQUEST_LENGTH: Final = 256 * 1024
-# Entries of a table that one piece of its text holds.
+# So many entries of a table are in one piece of its text.
 _MEMBERS_AT_ONCE: Final = 16
 
 _encoder: Final = msgspec.json.Encoder()
-# One per body type of ours, so its size is that of the program.
+# One decoder per body type of ours, so the program bounds the size.
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 
 
 def decode_body(data: bytes, type_: type[T], *, max_dialect_length: int | None = None) -> T:
     """Return the value of `type_` in a JSON body; unknown keys are ignored.
 
-    A body that is no strict JSON, but in the dialect, may have `max_dialect_length` bytes. Raises
-    ProtocolError saying what does not fit or where the JSON breaks off.
+    A body in the dialect, which is no strict JSON, may have `max_dialect_length` bytes. Raise
+    ProtocolError, which says what does not fit or where the JSON breaks off.
     """
     try:
         try:
@@ -85,38 +87,44 @@ def _decode(data: bytes, type_: type[T]) -> T:
 
 
 def decode_request(data: bytes, type_: type[T]) -> T:
-    """`decode_body` for what any client may send to a server: a short body if it is in the dialect.
+    """Decode what any client may send to a server: like `decode_body`, but a body in the dialect
+    must be short.
 
-    No client's request has keys that are not text, so strict JSON is what large ones are in.
+    No client's request has keys that are not text, so a large request is strict JSON.
     """
     return decode_body(data, type_, max_dialect_length=MAX_DIALECT_REQUEST_LENGTH)
 
 
 def prepare() -> None:
-    """Load what the dialect needs, for a server to do beside its loop: it takes a tenth of a second."""
+    """Load what the dialect needs. Takes a tenth of a second, so a server does it outside its
+    loop.
+    """
     _strict(b"{}")
 
 
 def encode_body(value: Any) -> bytes:
-    """Strict JSON of a struct or of plain values, without the keys whose value is None.
+    """Return strict JSON of a struct or of plain values, without the keys whose value is None.
 
-    Raises ProtocolError, as the two functions below do, for a value nested too deeply.
+    Raise ProtocolError for a value nested too deeply, as the two functions below do.
     """
     try:
         data = _encoder.encode(value)
     except RecursionError as error:
         raise _too_deep() from error
-    # Most bodies hold no None; a text with "null" in it costs only the second pass.
+    # Most bodies hold no None. A text that contains "null" costs only the second pass.
     return data if b"null" not in data else _encoder.encode(_plain(value))
 
 
 def encode_strict_sorted(value: Any) -> bytes:
-    """As a name server answers who asked for standard JSON: keys sorted, non-ASCII escaped."""
+    """Encode an answer for those who asked a name server for standard JSON: keys sorted, non-ASCII
+    escaped.
+    """
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":")).encode()
 
 
 def pretty(value: Any) -> str:
-    """The text of a configuration file as RocketMQ lays it out: tabs, keys sorted, no last newline.
+    """Return the text of a configuration file as RocketMQ lays it out: tabs, keys sorted, no last
+    newline.
 
     Integer keys are quoted, which Java reads but does not write.
     """
@@ -124,7 +132,7 @@ def pretty(value: Any) -> str:
 
 
 def pretty_pieces(value: Any) -> Iterator[str]:
-    """The text of `pretty`, of a table piece by piece: each is the work of a fraction of a
+    """Yield the text of `pretty`, a table in several pieces. Each piece takes a fraction of a
     millisecond, so that a thread that writes a large table can let others run in between.
     """
     if isinstance(value, msgspec.Struct):
@@ -138,7 +146,7 @@ def pretty_pieces(value: Any) -> Iterator[str]:
 
 
 def _object_pieces(members: list[tuple[Any, Any]], depth: int) -> Iterator[str]:
-    """The object of `members`; the tables among them are written member by member."""
+    """Yield the object of `members`; the tables among them are written member by member."""
     indent = "\n" + "\t" * depth
     opening = "{"
     batch: list[str] = []
@@ -164,7 +172,7 @@ def _indented(value: Any, depth: int) -> str:
     text = json.dumps(
         _plain(value), sort_keys=True, indent="\t", separators=(",", ":"), ensure_ascii=False
     )
-    # No newline stands within a JSON string.
+    # A JSON string contains no newline.
     return text.replace("\n", "\n" + "\t" * depth) if depth else text
 
 
@@ -203,8 +211,10 @@ def _without_nulls(value: Any, depth: int) -> Any:
 
 
 def _check_values(data: bytes) -> None:
-    """Raise ProtocolError for too many values or references. Commas and brackets in texts count too: to tell them
-    apart would take as long as the work that is refused.
+    """Raise ProtocolError for too many values or references.
+
+    Commas and brackets in texts count, too: to distinguish them would take as long as the work that
+    is refused.
     """
     count = data.count(b",") + data.count(b"[") + data.count(b"{") + 1
     if count > MAX_TREE_VALUES:
@@ -221,7 +231,8 @@ def _check_values(data: bytes) -> None:
 
 
 def _strict(data: bytes) -> bytes:
-    # Its numpy takes longer to import than a client takes to start, and few meet the dialect.
+    # json_keys needs numpy, whose import takes longer than a client takes to start, and few clients
+    # meet the dialect.
     from cometmq.protocol.json_keys import quote_keys
 
     return quote_keys(data)
@@ -260,10 +271,12 @@ class _Tree:
         }
 
     def _target(self, path: str) -> Any:
-        """The node at a path such as `$.table.name` or `$.list[0]`; a backslash escapes a sign."""
+        """Return the node at a path such as `$.table.name` or `$.list[0]`; a backslash escapes a
+        character.
+        """
         node = self._root
         position = 1
-        # `$`, `..` and `@` alone name an ancestor: no value of ours contains itself.
+        # `$`, `..` and `@` alone name an ancestor, but no value of ours contains itself.
         while path.startswith("$") and (step := _PATH_STEP.match(path, position)):
             position = step.end()
             name = step[2] if step[1] is None else re.sub(r"\\(.)", r"\1", step[1], flags=re.DOTALL)

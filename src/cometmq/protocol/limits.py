@@ -1,8 +1,8 @@
-"""How much one request may bring: bytes of its body, and entries of every list in it.
+"""Limit what one request may bring: bytes of its body, and entries of every list in it.
 
-A server has one loop, so what a request costs is bounded before it is done. The lengths keep decoding
-short; the numbers of entries keep short what is done for each of them. Decision 63 tells what real
-clients and brokers send at most. Java has none of these limits.
+A server has one loop, so the cost of a request is bounded before the request is served. Limits of
+length keep decoding short; limits of entries keep the work for all entries short. Decision 63 says
+what real clients and brokers send at most. Java has none of these limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, Registe
 
 _MIB: Final = 1024 * 1024
 
-# Bytes of a request's body, and of an answer that a broker asked its clients for.
+# Limits in bytes for a request's body, and for an answer that a broker requests from its clients.
 MAX_HEARTBEAT_LENGTH: Final = 4 * _MIB
 MAX_CHECK_LENGTH: Final = _MIB
 MAX_LOCK_LENGTH: Final = 4 * _MIB
@@ -27,7 +27,7 @@ MAX_CONFIG_LENGTH: Final = 32 * 1024
 MAX_SELECTION_LENGTH: Final = _MIB
 MAX_STATUS_LENGTH: Final = 4 * _MIB
 
-# Entries of one request.
+# Limits for the entries of one request.
 MAX_GROUPS: Final = 2_048
 MAX_SUBSCRIPTIONS: Final = 16_384
 MAX_SQL_SUBSCRIPTIONS: Final = 256
@@ -129,7 +129,7 @@ def check_route_queues(route: TopicRouteData) -> None:
 
 
 def check_route(route: TopicRouteData) -> TopicRouteData:
-    """The route itself. Raises ProtocolError for one of more queues than a client may list."""
+    """Return the route. Raise ProtocolError if it has more queues than a client may list."""
     count = sum(max(data.read_queue_nums, data.write_queue_nums, 0) for data in route.queue_datas)
     count += sum(number for _, number in order_conf(route.order_topic_conf or ""))
     check_limit(

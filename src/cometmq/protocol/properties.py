@@ -1,7 +1,7 @@
-"""The properties string: `name 0x01 value 0x02` repeated (Java: MessageDecoder).
+"""Encode and decode the properties string: `name 0x01 value 0x02` repeated (Java: MessageDecoder).
 
-Whether the last 0x02 is written depends on the Java release; readers accept both. Entries that are
-shorter than three characters or lack the 0x01 are skipped, as Java skips them.
+The Java release decides whether the last 0x02 is written; readers accept both. Entries that are
+shorter than three characters or lack the 0x01 are skipped, as in Java.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ MAX_PROPERTIES_LENGTH: Final = 32767
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """The properties string. Raises IllegalArgumentError if a name or value holds a separator."""
+    """Return the properties string. Raise IllegalArgumentError if a name or value holds a
+    separator.
+    """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    # Each entry brings one of either; more of them means one inside a name or a value.
+    # Each entry adds one of each separator; more of them means that a name or a value holds one.
     if text.count("\x01") != len(properties) or text.count("\x02") != len(properties):
         raise _separator_error(properties)
     return text
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The properties in the string; of a name that stands twice the last one counts."""
+    """Return the properties in the string; if a name occurs twice, its last value counts."""
     properties = {}
     for entry in text.split("\x02"):
         if len(entry) >= 3:
@@ -37,13 +39,13 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def find_property(text: str, name: str) -> str | None:
-    """One value, without decoding the others; for hot paths that need one or two."""
+    """Return one value without decoding the others; for hot paths that need one or two values."""
     return property_finder(name)(text)
 
 
 @functools.cache
 def property_finder(name: str) -> Callable[[str], str | None]:
-    """`find_property` for one name, with its share of the work done beforehand."""
+    """Return a function that finds the value of one name, with the preparation done once."""
     marker = f"\x02{name}\x01"
     first_entry = marker[1:]
     length = len(marker)
@@ -52,11 +54,11 @@ def property_finder(name: str) -> Callable[[str], str | None]:
         at = text.rfind(marker)
         if at < 0 and not text.startswith(first_entry):
             return None
-        # The first entry has no separator before it: it stands as if at -1.
+        # The first entry has no separator before it, so the search for it begins as if at -1.
         start = at + length
         end = text.find("\x02", start)
         value = text[start:] if end < 0 else text[start:end]
-        # An entry without value does not count, an earlier one of the same name may.
+        # An entry without a value does not count, but an earlier one of the same name may.
         return value or decode_properties(text).get(name)
 
     return find

@@ -1,9 +1,11 @@
-"""JSON maps whose keys are message queues (Java: Map<MessageQueue, …> through fastjson).
+"""Encode and decode JSON maps whose keys are message queues (Java: Map<MessageQueue, …> through
+fastjson).
 
     {"offsetTable":{"{\\"brokerName\\":\\"broker-a\\",\\"queueId\\":0,\\"topic\\":\\"t\\"}":7}}
 
-As everywhere, strict JSON is written: the bean becomes a text, which Java reads as a message queue
-(checked with the clients of 4.9.8 and 5.3.3). Java itself writes the bean bare; both forms are read.
+This module writes strict JSON, as CometMQ does everywhere: the bean becomes a text, which Java
+reads as a message queue (checked with the clients of 4.9.8 and 5.3.3). Java itself writes the bean
+without quotes. This module reads both forms.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ T = TypeVar("T")
 
 
 def queue_table(table: Mapping[MessageQueue, T]) -> dict[str, T]:
-    """The map with its keys as they stand in JSON, sorted by queue."""
+    """Return the map with its keys as they stand in JSON, sorted by queue."""
     return {
         encode_body(MessageQueueBean.of(queue)).decode(): value
         for queue, value in sorted(table.items(), key=lambda item: item[0])
@@ -29,12 +31,12 @@ def queue_table(table: Mapping[MessageQueue, T]) -> dict[str, T]:
 
 
 def encode_queue_table(name: str, table: Mapping[MessageQueue, int]) -> bytes:
-    """A body with nothing but such a map under `name`."""
+    """Return a body that has only such a map, under `name`."""
     return encode_body({name: queue_table(table)})
 
 
 def decode_queue_table(data: bytes, name: str, type_: type[T]) -> dict[MessageQueue, T]:
-    """The map that stands under `name`, empty if nothing does. Raises ProtocolError."""
+    """Return the map under `name`, empty if there is none. Raise ProtocolError."""
     raw = decode_body(data, dict[str, msgspec.Raw]).get(name)
     if raw is None:
         return {}

@@ -1,11 +1,11 @@
-"""The handle by which a timed message is recalled (Java: RecallMessageHandle).
+"""Encode and decode the handle by which a timed message is recalled (Java: RecallMessageHandle).
 
 URL-safe Base64 of the UTF-8 text
 
     v1 <topic> <broker name> <time of delivery, ms> <unique id>
 
-with one blank between its items. A broker gives it to the sender of a message; only that broker, and
-the client that looks for it, read it again.
+with one blank between its items. A broker returns it to the sender of a message. Only that broker,
+and the client that looks for the broker, decode it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VERSION: Final = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """`time_ms` lies in the slot in which the message waits."""
+    """The content of a recall handle. `time_ms` lies in the slot in which the message waits."""
 
     topic: str
     broker_name: str
@@ -33,7 +33,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, handle: str) -> RecallHandle:
-        """Raises ProtocolError for a text that is no handle."""
+        """Decode a handle. Raise ProtocolError for a text that is no handle."""
         try:
             items = base64.b64decode(handle, altchars=b"-_", validate=True).decode().split(" ")
             version, topic, broker_name, time_text, unique_id = items[:5]

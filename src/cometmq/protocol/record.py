@@ -1,4 +1,4 @@
-"""The stored message: one record of the commit log, and of the answer to a pull.
+"""Encode and decode a stored message: one record of the commit log, and of the answer to a pull.
 
 Java: MessageExtEncoder, MessageDecoder, MessageVersion. Big-endian; offsets for IPv4 hosts:
 
@@ -57,14 +57,14 @@ assert FIXED_V4.size == 88
 _HEAD: Final = struct.Struct(">IIIiiqqiq")
 _TAIL: Final = struct.Struct(">iqi")
 _INT64: Final = struct.Struct(">q")
-# Four bytes into a record.
+# Searched from four bytes into a record, where the magic is.
 MAGIC: Final = re.compile(b"|".join(m.to_bytes(4, "big") for m in (MAGIC_V1, MAGIC_V2)), re.DOTALL)
 _EFFORT: Final = 4
 assert (_HEAD.size, _TAIL.size) == (48, 16)
 
 
 class StoredRecord:
-    """A decoded record, hosts packed as on disk; `body` as stored (perhaps compressed)."""
+    """A decoded record. Hosts are packed as on disk; `body` is as stored (perhaps compressed)."""
 
     __slots__ = (
         "body",
@@ -105,7 +105,7 @@ class StoredRecord:
     properties: str
 
     def to_message(self, broker_name: str = "") -> MessageExt:
-        """The message as consumers see it; the body stays as stored."""
+        """Return the message as consumers see it; the body stays as stored."""
         properties = decode_properties(self.properties)
         offset_id = encode_offset_id(self.store_host, self.physical_offset)
         return MessageExt(
@@ -134,7 +134,7 @@ class StoredRecord:
 def record_size(
     body_length: int, topic_length: int, properties_length: int, born_host: bytes, store_host: bytes
 ) -> int:
-    """Bytes a record takes; lengths in bytes, hosts packed."""
+    """Return how many bytes a record takes. Lengths are in bytes, hosts packed."""
     return (
         MIN_RECORD_SIZE
         - 16
@@ -164,9 +164,9 @@ def encode_record(
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
 ) -> bytes:
-    """One record; the host bits of `sys_flag` are set from the lengths of the packed hosts.
+    """Encode one record. The lengths of the packed hosts decide the host bits of `sys_flag`.
 
-    Raises ProtocolError when topic or properties are longer than their length fields can say.
+    Raise ProtocolError when topic or properties are too long for their length fields.
     """
     if len(topic) > MAX_TOPIC_LENGTH_V2:
         raise ProtocolError(f"a topic of {len(topic)} bytes, the limit is {MAX_TOPIC_LENGTH_V2}")
@@ -210,10 +210,10 @@ def encode_record(
 def decode_record(
     buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = False
 ) -> StoredRecord:
-    """The record at `position`; it must lie in `buffer` whole.
+    """Decode the record at `position`, which must lie completely in `buffer`.
 
-    Raises ProtocolError for bytes that are no record: a wrong magic or sizes that contradict each
-    other or the buffer; with `check_crc` also when the body is not the one that was stored.
+    Raise ProtocolError for bytes that are no record: a wrong magic, or sizes that contradict each
+    other or the buffer; with `check_crc`, also if the body is not the one that was stored.
     """
     available = len(buffer) - position
     if available < MIN_RECORD_SIZE:
@@ -263,12 +263,13 @@ def decode_record(
 
 
 def body_is_intact(record: StoredRecord) -> bool:
-    """Whether the body is the one that was stored, by its CRC."""
+    """Return whether the body is the one that was stored, by its CRC."""
     return not record.body or crc32(record.body) & CRC_MASK == record.body_crc
 
 
 def properties_of(record: memoryview) -> dict[str, str]:
-    """The properties of a whole record of one's own store; the rest of it is not looked at.
+    """Return the properties of a whole record of one's own store, without decoding its other
+    fields.
 
     Java: MessageDecoder.decodeProperties. Damaged bytes give some properties or none.
     """
@@ -276,14 +277,16 @@ def properties_of(record: memoryview) -> dict[str, str]:
 
 
 def properties_text(record: memoryview) -> str:
-    """The properties string of a whole record of one's own store, any text of a damaged one."""
+    """Return the properties string of a whole record of one's own store; a damaged record may give
+    any text.
+    """
     from_bytes = int.from_bytes
     at = FIXED_V4.size - 4
     flags = record[SYS_FLAG_OFFSET + 3]
     if flags & (BORN_HOST_V6 | STORE_HOST_V6):
         at += 12 * (bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6))
     at += 4 + from_bytes(record[at : at + 4], "big")
-    # The last byte of the magic tells the version, and so the width of the topic's length.
+    # The last byte of the magic tells the version, and so the width of the topic's length field.
     width = 1 if record[7] == MAGIC_V1 & 0xFF else 2
     at += width + from_bytes(record[at : at + width], "big")
     end = at + 2 + from_bytes(record[at : at + 2], "big")
@@ -291,7 +294,9 @@ def properties_text(record: memoryview) -> str:
 
 
 def _decode_v6_part(record: StoredRecord, cursor: _Cursor) -> int:
-    """What follows the born timestamp when a host is an IPv6 one; gives the body's length."""
+    """Decode what follows the born timestamp if a host has an IPv6 address; return the body's
+    length.
+    """
     record.born_host = cursor.take(20 if record.sys_flag & BORN_HOST_V6 else 8)
     (record.store_timestamp,) = _INT64.unpack(cursor.take(8))
     record.store_host = cursor.take(20 if record.sys_flag & STORE_HOST_V6 else 8)
@@ -301,7 +306,9 @@ def _decode_v6_part(record: StoredRecord, cursor: _Cursor) -> int:
 
 
 def decode_records(buffer: bytes | memoryview) -> Iterator[StoredRecord]:
-    """The records that stand in `buffer` one after the other (the body of a pull answer)."""
+    """Yield the records that stand in `buffer` one after the other (the body of a pull's
+    answer).
+    """
     position = 0
     while position < len(buffer):
         record = decode_record(buffer, position)
@@ -310,7 +317,7 @@ def decode_records(buffer: bytes | memoryview) -> Iterator[StoredRecord]:
 
 
 class NoRecord(NamedTuple):
-    """Bytes from `start` to `end` among the records of an answer that are none themselves."""
+    """Bytes from `start` to `end` among the records of an answer that are no record."""
 
     start: int
     end: int
@@ -318,11 +325,11 @@ class NoRecord(NamedTuple):
 
 
 def read_records(buffer: bytes) -> Iterator[StoredRecord | NoRecord]:
-    """As `decode_records`, but go on behind bytes that are no record: at the place where the record
-    says that it ends, else at the next record that decodes.
+    """Do as `decode_records`, but continue after bytes that are no record: where the damaged record
+    says that it ends, or at the next record that decodes.
     """
     position, end = 0, len(buffer)
-    # What looking for the next record may decode in vain, lest made-up bytes take a long time.
+    # Bounds what the search for records may decode in vain, so that crafted bytes cannot take long.
     effort = _EFFORT * end
     while position < end:
         try:
@@ -337,12 +344,12 @@ def read_records(buffer: bytes) -> Iterator[StoredRecord | NoRecord]:
 
 
 def _next_record(buffer: bytes, start: int, effort: int) -> tuple[int, int]:
-    """Where the next record behind `start` begins, the buffer's end if none does; and what is left
-    of `effort`.
+    """Return where the next record after `start` begins (the buffer's end if there is none), and
+    what is left of `effort`.
     """
     end = len(buffer)
     declared = start + int.from_bytes(buffer[start : start + 4], "big")
-    # Looked at first: what the body holds may look like a record.
+    # The declared end is tried first, because bytes of the body may look like a record.
     if declared == end or (declared < end and _is_record(buffer, declared)):
         return declared, effort
     for found in MAGIC.finditer(buffer, start + 5):

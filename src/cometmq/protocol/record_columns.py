@@ -1,6 +1,7 @@
-"""Many records of the log at once, as columns of numbers (layout: `cometmq.protocol.record`).
+"""Read many records of the log at once, as columns of numbers (layout: `cometmq.protocol.record`).
 
-One Python step per record finds where each begins; all else is numpy, for a whole window at a time.
+One Python step per record finds where the record begins; numpy does the rest for a whole window at
+a time.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _V6_WIDER: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records by their places in a window: `ends` are those of their properties too.
+    """Records by their places in a window; `ends` are also the ends of their properties.
 
-    `fit` says whether the lengths of a record's fields make up its size; where they do not, the
-    places inside of it mean nothing.
+    `fit` says whether the lengths of a record's fields make up its size. If they do not, the places
+    inside the record mean nothing.
     """
 
     starts: Ints
@@ -69,17 +70,20 @@ class RecordColumns:
 
 
 def read_columns(window: Window, start: int, limit: int, base: int | None) -> RecordColumns:
-    """The records that stand in `window` one after the other from `start` on, whole below `limit`.
+    """Return the records that stand in `window` one after the other from `start` on and end by
+    `limit`.
 
-    `base` is the commit-log offset of the window, None where it is no part of the log but an answer
-    to a pull. Stops in front of what is no record by its size, its magic or the offset that it
-    claims for itself.
+    `base` is the window's commit-log offset, or None if the window is not part of the log but the
+    answer to a pull. Stop at the first record whose size, magic or own offset is wrong.
     """
     return columns_at(window, *_walk(window, start, limit), base)
 
 
 def columns_at(window: Window, starts: Ints, ends: Ints, base: int | None) -> RecordColumns:
-    """As `read_columns`, of records whose places are known, from a consume queue say."""
+    """Return the columns of records whose places are known, for example from a consume queue.
+
+    Stop as `read_columns` does.
+    """
     magics = gather(window, ">u4", starts + _MAGIC_OFFSET)
     v2 = magics == MAGIC_V2
     bad = ~v2 & (magics != MAGIC_V1)
@@ -123,7 +127,7 @@ def _columns(window: Window, starts: Ints, ends: Ints, v2: Bools) -> RecordColum
 
 
 def _walk(window: Window, start: int, limit: int) -> tuple[Ints, Ints]:
-    """Where records would begin and end by the sizes they declare."""
+    """Return where records would begin and end by the sizes that they declare."""
     size_at = _SIZE.unpack_from
     last = limit - MIN_RECORD_SIZE
     places = [start]
@@ -139,7 +143,11 @@ def _walk(window: Window, start: int, limit: int) -> tuple[Ints, Ints]:
 
 
 def gather(window: Window | Bytes, kind: str, places: Ints) -> Ints:
-    """The big-endian numbers at any places, as int64. A place too near the end gives another's."""
+    """Return the big-endian numbers at any places, as int64.
+
+    For a place outside the window, or too near its end, return the number at the nearest place
+    inside.
+    """
     dtype = np.dtype(kind)
     last = len(window) - dtype.itemsize
     if not len(places) or last < 0:

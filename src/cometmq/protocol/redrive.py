@@ -1,8 +1,9 @@
-"""Sending dead letters again: code 30001, which only CometMQ's brokers know.
+"""Define the request to send dead letters again: code 30001, which only CometMQ's brokers know.
 
-`docs/decisions/0026` says why it has a code of its own. Request: the header below, and a body of JSON
-that selects letters; answer: a body of JSON that says how far the redrive came. The broker answers
-after a second at the latest; whoever asks again with the same id waits on until `finished`.
+`docs/decisions/0026` says why it has a code of its own. The request has the header below and a JSON
+body that selects letters; the answer has a JSON body that says how far the redrive is. The broker
+answers after a second at the latest. A caller that repeats the request with the same id waits on
+until `finished`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ NO_END_MS = 2**63 - 1
 
 
 class RedriveDeadLettersRequestHeader(Header):
-    """`redrive_id` is of the caller's choice: under one id no letter is sent twice.
+    """The caller chooses `redrive_id`: under one id no letter is sent twice.
 
-    With `only_group` the letters go to the group's retry topic, where no other group sees them.
+    With `only_group`, the letters go to the group's retry topic, where no other group sees them.
     """
 
     redrive_id: str
@@ -27,10 +28,10 @@ class RedriveDeadLettersRequestHeader(Header):
 
 
 class LetterSelection(msgspec.Struct, rename="camel", frozen=True):
-    """Which letters: every condition that is given holds.
+    """Selects letters that meet every condition given.
 
-    `ids` are unique ids or offset ids, of the letter or of its first record; of `keys` a letter has
-    one. Times are those at which letters were stored, ms since the epoch, both included.
+    `ids` are unique ids or offset ids, of the letter or of its first record. A letter has at least
+    one of `keys`. Times are when letters were stored, in ms since the epoch, both included.
     """
 
     ids: tuple[str, ...] = ()
@@ -40,9 +41,10 @@ class LetterSelection(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RedriveReport(Body):
-    """`sent_count` letters were sent; `skipped_count` were selected but name no topic that exists.
+    """How far a redrive is. `sent_count` letters were sent; `skipped_count` were selected but name
+    no topic that exists.
 
-    Letters of the dead-letter queue below `next_offset` are dealt with, those from `end_offset` on
+    Letters of the dead-letter queue below `next_offset` are dealt with; those from `end_offset` on
     came too late for this redrive.
     """
 

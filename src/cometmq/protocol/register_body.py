@@ -1,7 +1,7 @@
-"""The body of a broker's registration, code 103 (Java: RegisterBrokerBody).
+"""Encode and decode the body of a broker's registration, code 103 (Java: RegisterBrokerBody).
 
-Plain: the JSON of `bodies.RegisterBrokerBody`; from brokers before 3.0.11 that of the topic wrapper
-alone. Compressed: a zlib stream of the following, integers big-endian:
+The plain form is the JSON of `bodies.RegisterBrokerBody`; from brokers before 3.0.11, the JSON of
+the topic wrapper alone. The compressed form is a zlib stream of the following, integers big-endian:
 
     size    field
     4+n     length, data version as JSON
@@ -34,23 +34,25 @@ from cometmq.protocol.limits import MAX_REGISTERED_TOPICS
 
 CRC_MASK: Final = 0x7FFFFFFF
 _COMPRESSION_LEVEL: Final = 9
-# Two or three times what MAX_REGISTERED_TOPICS take.
+# Two or three times the length of MAX_REGISTERED_TOPICS topics.
 MAX_INFLATED_LENGTH: Final = 32 * 1024 * 1024
 
 
 def body_crc(data: bytes) -> int:
-    """What header field `bodyCrc32` says of the transmitted bytes."""
+    """Return the CRC that the header field `bodyCrc32` holds for the transmitted bytes."""
     return zlib.crc32(data) & CRC_MASK
 
 
 def check_body_crc(data: bytes, expected: int) -> None:
-    """Raises ProtocolError unless the bytes have that CRC; 0 stands for no check."""
+    """Raise ProtocolError unless the bytes have that CRC; 0 means no check."""
     if expected != 0 and body_crc(data) != expected:
         raise ProtocolError("crc32 not match")
 
 
 def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
-    """The bytes to transmit, in the form of 5.x. Raises ProtocolError for a blank in a topic name."""
+    """Return the bytes to transmit, in the form of 5.x. Raise ProtocolError for a blank in a topic
+    name.
+    """
     if not compressed:
         return encode_body(body)
     wrapper = body.topic_config_serialize_wrapper
@@ -68,9 +70,9 @@ def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) 
 
 
 def decode_register_body(data: bytes, *, compressed: bool, version: int) -> RegisterBrokerBody:
-    """The registration of a broker whose requests carry `version` (an MQVersion ordinal).
+    """Decode the registration of a broker whose requests carry `version` (an MQVersion ordinal).
 
-    Raises ProtocolError for bytes of another form, and when the stream inflates to more than
+    Raise ProtocolError for bytes of another form, and when the stream inflates to more than
     MAX_INFLATED_LENGTH bytes.
     """
     if version < MQVersion.V3_0_11:
@@ -110,7 +112,7 @@ def _encode_topic(config: TopicConfig) -> bytes:
 
 
 def _topic_fields(data: bytes) -> dict[str, Any]:
-    # The attributes' JSON may hold blanks itself, hence the limit on the split.
+    # The attributes' JSON may contain blanks, hence the limit of the split.
     try:
         name, read_queues, write_queues, perm, filter_type, *rest = data.decode().split(" ", 5)
     except ValueError as error:
@@ -122,7 +124,7 @@ def _topic_fields(data: bytes) -> dict[str, Any]:
         "perm": perm,
         "topicFilterType": filter_type,
     }
-    # Nearly every topic has none.
+    # Nearly every topic has no attributes.
     if rest and rest[0] not in ("", "{}"):
         fields["attributes"] = decode_body(rest[0].encode(), dict[str, str])
     return fields
@@ -137,14 +139,14 @@ def _sized(data: bytes) -> bytes:
 
 
 class _Reader:
-    """Takes sized fields off the inflated bytes; a length is checked before it is used."""
+    """Reads sized fields from the inflated bytes, and checks each length before using it."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
     def count(self, what: str) -> int:
-        """A number of entries; each takes four bytes at least."""
+        """Read a number of entries; each takes at least four bytes."""
         number = int.from_bytes(self._take(4), "big")
         if number > MAX_REGISTERED_TOPICS:
             raise ProtocolError(
@@ -162,13 +164,13 @@ class _Reader:
         return self._take(int.from_bytes(self._take(4), "big"))
 
     def many_sized(self, count: int) -> Iterator[bytes]:
-        """So many fields; as `sized`, in half the time."""
+        """Yield so many fields: like `sized`, in half the time."""
         data, length = self._data, len(self._data)
         for _ in range(count):
             start = self._position + 4
             end = start + int.from_bytes(data[self._position : start], "big")
             if end > length:
-                self.sized()  # raises what is to be said
+                self.sized()  # raises the error
             self._position = end
             yield data[start:end]
 

@@ -1,7 +1,7 @@
-"""What can be said of a request before one is sent: its code, its parts, what it touches, who may send it.
+"""Describe requests before any is sent: code, parts, resources that they touch, who may send them.
 
 `cometmq.protocol.requests` is the table of all requests. Servers decode and dispatch by its rows,
-clients make their typed calls from them, and access control asks them for rights and resources.
+clients make their typed calls from them, and access control reads rights and resources from them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ AnswerBodyT = TypeVar("AnswerBodyT")
 
 
 class Right(Enum):
-    """Who may send a request."""
+    """Says who may send a request."""
 
-    # Whoever reaches the port: what only reads, and what does no more harm than sending and consuming.
+    # Whoever reaches the port: for requests that only read, or do no more harm than sending and
+    # consuming.
     NONE = auto()
     # Whoever may send to the resources that the request touches.
     PUB = auto()
-    # Whoever may consume from them.
+    # Whoever may consume from the resources that the request touches.
     SUB = auto()
-    # A broker about itself: the handler compares the sender with whoever registered it.
+    # A broker, about itself: the handler compares the sender with whoever registered the broker.
     BROKER = auto()
-    # Whoever runs the cluster: what stops, empties or changes a server for all its users.
+    # Whoever runs the cluster: for requests that stop, empty or change a server for all its users.
     ADMIN = auto()
 
 
@@ -47,9 +48,9 @@ class ResourceKind(Enum):
 class Resource:
     """What a request touches, and where its name stands.
 
-    `path` leads from the typed header to the name, or from the body's value if `in_body`: field names
-    with dots between them. A list on the way stands for each of its items. Without a path there is no
-    name.
+    `path` leads from the typed header to the name, or from the body's value if `in_body`: field
+    names separated by dots. A list on the way stands for each of its items. Without a path, the
+    request holds no name.
     """
 
     kind: ResourceKind
@@ -57,7 +58,7 @@ class Resource:
     in_body: bool = False
 
     def names(self, header: Header, body: Any = None) -> Iterator[str]:
-        """Find the names in a request; fields that it leaves out give none."""
+        """Yield the names in a request; a field that the request leaves out gives none."""
         if self.path:
             yield from _values(body if self.in_body else header, self.path.split("."))
 
@@ -92,10 +93,11 @@ def groups_of_body(path: str) -> Resource:
 
 
 class BodyKind(ABC, Generic[BodyT]):
-    """How the body of a request or of an answer is written and read.
+    """Writes and reads the body of a request or of an answer.
 
-    A server refuses a request with a longer body than `max_length` before its handler runs. None is
-    for answers, and for requests whose bound is a setting that the handler knows (maxMessageSize).
+    A server refuses a request whose body is longer than `max_length` before its handler runs. None
+    is for answers, and for requests whose limit is a setting that the handler knows
+    (maxMessageSize).
     """
 
     def __init__(self, max_length: int | None = None) -> None:
@@ -106,11 +108,11 @@ class BodyKind(ABC, Generic[BodyT]):
 
     @abstractmethod
     def decode(self, data: bytes | memoryview) -> BodyT:
-        """Raise ProtocolError for bytes that are no such body."""
+        """Decode a body. Raise ProtocolError for bytes that are no such body."""
 
 
 class NoBody(BodyKind[None]):
-    """Nobody reads it. A request that brings one all the same is served without it."""
+    """Says that there is no body. A request that brings one nevertheless is served without it."""
 
     def encode(self, value: None) -> bytes:  # noqa: ARG002 - there is nothing to write
         return b""
@@ -120,7 +122,7 @@ class NoBody(BodyKind[None]):
 
 
 class RawBody(BodyKind[bytes]):
-    """Bytes with a format of their own: records, properties, tables by queue."""
+    """Passes on bytes with a format of their own: records, properties, tables by queue."""
 
     def encode(self, value: bytes) -> bytes:
         return value
@@ -130,7 +132,9 @@ class RawBody(BodyKind[bytes]):
 
 
 class JsonBody(BodyKind[BodyT]):
-    """The JSON of one type. What has a bound comes from any client, so its dialect is bounded too."""
+    """Writes and reads JSON of one type. With `max_length` any client may send it, so its dialect
+    is bounded, too.
+    """
 
     def __init__(self, type_: type[BodyT], max_length: int | None = None) -> None:
         super().__init__(max_length)
@@ -145,10 +149,10 @@ class JsonBody(BodyKind[BodyT]):
 
 
 class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
-    """A row of the table: all that server and client have to know of one request code.
+    """A row of the table: all that server and client have to know about one request code.
 
-    `header` and `body` are what the request carries, `answer` and `answer_body` what comes back with
-    success.
+    `header` and `body` are those of the request, `answer` and `answer_body` those of a successful
+    answer.
     """
 
     __slots__ = ("answer", "answer_body", "body", "code", "header", "resources", "right")
@@ -173,11 +177,13 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
 
     @property
     def name(self) -> str:
-        """Java's name of the code, for metrics, logs and refusals; the number if it has none."""
+        """Return Java's name of the code, for metrics, logs and refusals; the number if it has
+        none.
+        """
         return self.code.name if isinstance(self.code, IntEnum) else str(self.code)
 
     def command(self, header: HeaderT, body: BodyT | None = None) -> RemotingCommand:
-        """Encode a request; its opaque is given by the connection that sends it."""
+        """Encode a request; the connection that sends it sets its opaque."""
         return request(self.code, header, b"" if body is None else self.body.encode(body))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The table of requests: a row for each that a server or a client of ours takes or sends.
+"""List all requests: a row for each request that one of our servers or clients takes or sends.
 
 The columns of a row are
 
@@ -6,8 +6,8 @@ The columns of a row are
     right, resources
 
 Rights and resources are those of Java's access control (the annotation RocketMQAction of 5.x and
-PlainPermissionManager of 4.x) where it has any for the request; requests that only read have none.
-A topic that is a group's retry topic stands for the group, as in Java.
+PlainPermissionManager of 4.x) if it has any for the request; requests that only read have none. A
+group's retry topic stands for the group, as in Java.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ RESUME_CHECK_HALF_MESSAGE: Final = RequestType(
     Code.RESUME_CHECK_HALF_MESSAGE, h.ResumeCheckHalfMessageRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.PUB, topic())
 
-# Consuming. What pulls bring are records.
+# Consuming. The answers of pulls are records.
 
 PULL_MESSAGE: Final = RequestType(
     Code.PULL_MESSAGE, h.PullMessageRequestHeader, NO_BODY, h.PullMessageResponseHeader, RAW,
@@ -129,11 +129,12 @@ UNLOCK_BATCH_MQ: Final = RequestType(
     Code.UNLOCK_BATCH_MQ, NoHeader, JsonBody(UnlockBatchRequestBody, limits.MAX_LOCK_LENGTH),
     NoHeader, NO_BODY,
     Right.SUB, groups_of_body("consumer_group"), topics_of_body("mq_set.topic"))
-# A client that commits offsets can reset them.
+# Right.SUB, because a client that commits offsets can also reset them.
 INVOKE_BROKER_TO_RESET_OFFSET: Final = RequestType(
     Code.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetRequestHeader, NO_BODY, NoHeader, RAW,
     Right.SUB, topic(), group("group"))
-# One that sends to a group's retry topic can have its messages consumed again.
+# Right.SUB, because a client that may send to a group's retry topic can have its messages consumed
+# again anyway.
 REDRIVE_DEAD_LETTERS: Final = RequestType(
     OwnRequestCode.REDRIVE_DEAD_LETTERS, RedriveDeadLettersRequestHeader,
     JsonBody(LetterSelection, limits.MAX_SELECTION_LENGTH), NoHeader, JsonBody(RedriveReport),
@@ -189,7 +190,7 @@ QUERY_SUBSCRIPTION_BY_CONSUMER: Final = RequestType(
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Final = RequestType(
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusRequestHeader, NO_BODY,
     NoHeader, RAW, Right.NONE, topic(), group("group"))
-# These two go on from the broker to the client; the second takes the message along as a record.
+# The broker passes these two on to the client. With the second it sends the message as a record.
 GET_CONSUMER_RUNNING_INFO: Final = RequestType(
     Code.GET_CONSUMER_RUNNING_INFO, h.GetConsumerRunningInfoRequestHeader, NO_BODY,
     NoHeader, JsonBody(ConsumerRunningInfo), Right.NONE, group())
@@ -212,7 +213,7 @@ CLEAN_UNUSED_TOPIC: Final = RequestType(
     Code.CLEAN_UNUSED_TOPIC, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 DELETE_EXPIRED_COMMITLOG: Final = RequestType(
     Code.DELETE_EXPIRED_COMMITLOG, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
-# Filter servers and filter classes of old brokers, which ours refuses.
+# Filter servers and filter classes of old brokers; our broker refuses them.
 REGISTER_FILTER_SERVER: Final = RequestType(
     Code.REGISTER_FILTER_SERVER, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.NONE, CLUSTER)
 REGISTER_MESSAGE_FILTER_CLASS: Final = RequestType(

@@ -6,6 +6,8 @@ removed, never written through. State files and their directories are for their 
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -17,6 +19,11 @@ PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 # The umask is applied to this mode only.
 SHARED_FILE: Final = 0o666
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+# The codes by which the file system or the kernel says that it cannot exchange two names.
+_NO_EXCHANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def make_directories(path: Path) -> None:
@@ -86,3 +93,19 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def exchange_names(one: Path, other: Path) -> bool:
+    """Exchange two files or directories atomically. Return False if the file system cannot.
+
+    Linux has renameat2 for that; NFS, for example, cannot. Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    if not libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
+        return True
+    if (code := ctypes.get_errno()) in _NO_EXCHANGE:
+        return False
+    raise OSError(code, os.strerror(code), str(one), None, str(other))

@@ -1,4 +1,4 @@
-"""Pieces of a window of bytes as an Arrow column, without a Python object for any of them."""
+"""Cut pieces of a window of bytes into an Arrow column, without a Python object for any of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cometmq.protocol.record_columns import Ints
 
 
 def slices(window: Any, starts: Ints, ends: Ints) -> Any:
-    """`window[start:end]` for each pair, copied side by side into a binary array.
+    """Return `window[start:end]` for each pair, copied side by side into a binary array.
 
-    `window` is an Arrow buffer of less than 2 GiB. Arrow describes a column of bytes by where each
-    value ends and the next begins; so one over the whole window is described whose values are, in
-    turn, a piece and what lies between it and the next, and every second of them is taken.
+    `window` is an Arrow buffer of less than 2 GiB. In an Arrow column of bytes, each value begins
+    where the one before ends. So this describes a column over the whole window, in which pieces and
+    the bytes between them alternate, and then takes every second value.
     """
     count = len(starts)
     if not count:
@@ -29,18 +29,18 @@ def slices(window: Any, starts: Ints, ends: Ints) -> Any:
 
 
 def every(column: Any, first: int, step: int) -> Any:
-    """Every `step`-th value from `first` on."""
+    """Return every `step`-th value from `first` on."""
     return column.take(pa.array(np.arange(first, len(column), step, dtype=np.int64)))
 
 
 def binary(window: Any, bounds: Any) -> Any:
-    """The bytes between each of `bounds` (int32, ascending) and the next."""
+    """Return the bytes between each of `bounds` (int32, ascending) and the next."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds, np.int32)), window]
     return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
 
 
 def texts_of(column: Any, *, is_ascii: bool = False) -> Any:
-    """The binary column as strings; bytes that are no UTF-8 become U+FFFD, as in Java."""
+    """Return the binary column as strings; bytes that are no UTF-8 become U+FFFD, as in Java."""
     if is_ascii and column.offset == 0:
         return pa.Array.from_buffers(pa.string(), len(column), column.buffers(), column.null_count)
     try:
@@ -54,7 +54,7 @@ def _unordered(window: Any, starts: Ints, ends: Ints) -> Any:
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], ends[order]
     if (starts[1:] < ends[:-1]).any():
-        # The same record twice, or records that overlap: one after the other.
+        # Records that occur twice or overlap are copied one by one.
         view = memoryview(window)
         places = zip(starts.tolist(), ends.tolist(), strict=True)
         column = pa.array([bytes(view[start:end]) for start, end in places], pa.binary())

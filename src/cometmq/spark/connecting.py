@@ -1,11 +1,11 @@
-"""From options to the parameters of clients: the part that every source and sink has in common.
+"""Turn options into the parameters of clients, for every source and sink.
 
     options = Options("rocketmq", given, (*CONNECTING, "topic", …))
     connecting = Connecting(options)            # on the driver: looks at all of it
     Producer("group", **connecting.parameters())    # in whichever process has its pickle
 
-`Options` refuses a secret that is given as an option itself; a Connecting holds names, paths and
-addresses only, so that it may be pickled and shown.
+`Options` refuses an option that holds a secret itself. A Connecting holds names, paths and
+addresses only, so it may be pickled and shown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONNECTING: Final = (
 
 
 class ClientParameters(TypedDict):
-    """What every client of CometMQ takes."""
+    """The parameters that every client of CometMQ takes."""
 
     namesrv: str
     namespace: str | None
@@ -48,12 +48,14 @@ class ClientParameters(TypedDict):
 
 
 class Connecting:
-    """How to get to the brokers. Raises IllegalArgumentError for options that do not fit, ConfigError
-    for a file or variable that cannot be read here.
+    """How to connect to the brokers. Raises IllegalArgumentError for options that do not fit, and
+    ConfigError for a file or variable that cannot be read here.
 
-    namesrv: name-server addresses, host:port, separated by semicolons; namespace: as clients have it.
-    accessKey: in whose name; with secretKeyFile (a file that holds the secret key) or secretKeyEnv (an
-        environment variable that does), and securityTokenFile or securityTokenEnv for temporary ones.
+    namesrv: name-server addresses, host:port, separated by semicolons; namespace: as clients have
+        it.
+    accessKey: signs requests; with secretKeyFile (a file that holds the secret key) or secretKeyEnv
+        (an environment variable that holds it), and securityTokenFile or securityTokenEnv for
+        temporary keys.
     tls: true for servers that talk TLS; tlsCaFile, tlsCertFile, tlsKeyFile, tlsVerify,
         tlsCheckHostname as `cometmq.Tls` has them, and tlsKeyPasswordFile or tlsKeyPasswordEnv.
     """
@@ -82,7 +84,9 @@ class Connecting:
             tls.context()
 
     def parameters(self) -> ClientParameters:
-        """For a client of this process, which reads the secrets here and now. Raises ConfigError."""
+        """Return the parameters for a client in this process, and read the secrets now. Raise
+        ConfigError.
+        """
         return {
             "namesrv": self.namesrv,
             "namespace": self.namespace,
@@ -91,7 +95,7 @@ class Connecting:
         }
 
     def unreachable(self, error: RemotingError) -> RemotingError:
-        """The error of a question to the name servers, with what to look at."""
+        """Return the error of a request to the name servers, with advice on what to check."""
         return type(error)(
             f"no name server of {self.namesrv} answers: {error}; see that the option namesrv is "
             "right and that the driver can connect there",

@@ -1,9 +1,10 @@
-"""What a read had to leave out, where `failOnDataLoss` is false: counted, and kept to be queried.
+"""Note what a read had to leave out when `failOnDataLoss` is false, so that it can be counted and
+queried.
 
-Gaps are lines of JSON in small files of the directory that the option `gapLog` names, one that all of
-Spark's workers can write to. `spark.read.json(directory)` gives them as a table. Each range that is read
-has a file of its own, which is written anew when a task or batch is run again: retention may have gone
-on meanwhile, and nothing is to be counted twice.
+Gaps are lines of JSON in small files of the directory that the option `gapLog` names. All Spark
+workers must be able to write to it. `spark.read.json(directory)` gives the gaps as a table. Each
+range that is read has a file of its own. A task or batch that runs again replaces the file, because
+retention may have deleted more in between, and no gap may count twice.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import msgspec
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 
-# In order: the queue's log is shorter than its offsets said, retention was faster, records that
-# the broker passed over, bytes that are no record.
+# In order: the queue is shorter than its offsets said, retention was faster, the broker passed over
+# records, bytes are no record.
 BEYOND_THE_END = "beyond the end"
 RETENTION = "retention"
 NOT_STORED = "not stored"
@@ -29,8 +30,8 @@ DAMAGE = "damage"
 class Gap(msgspec.Struct, frozen=True):
     """Offsets from `start` to below `end` that gave no message, `count` of them.
 
-    Of a message queue; the broker of a store may be unknown. Or of the commit log itself, in bytes:
-    then topic and queue_id are None.
+    A gap belongs to a message queue, whose broker may be unknown for a store; or to the commit log
+    itself, in bytes: then topic and queue_id are None.
     """
 
     topic: str | None
@@ -50,7 +51,7 @@ class Gap(msgspec.Struct, frozen=True):
 
     @property
     def queue(self) -> MessageQueue | None:
-        """None where it is not known."""
+        """Return the queue, or None if it is not known."""
         if self.topic is None or self.broker is None or self.queue_id is None:
             return None
         return MessageQueue(self.topic, self.broker, self.queue_id)
@@ -63,7 +64,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 def noted_gaps(directory: Path) -> tuple[Gap, ...]:
-    """All that a gap log lists, by their places. Raises msgspec.DecodeError."""
+    """Return all gaps of a gap log, ordered by place. Raise msgspec.DecodeError."""
     decoder = msgspec.json.Decoder(Gap)
     # Names that begin with a dot are still being written.
     paths = sorted(path for path in directory.glob("*.json") if not path.name.startswith("."))
@@ -72,7 +73,7 @@ def noted_gaps(directory: Path) -> tuple[Gap, ...]:
 
 
 class GapLog:
-    """Takes the gaps of a read; `directory` None means that there may be none."""
+    """Takes the gaps of a read. With `directory` None, gaps are not allowed."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
@@ -97,19 +98,19 @@ class GapLog:
             )
 
     def write(self, gap: Gap) -> None:
-        """Keep a gap of what does not change: whoever reads it again finds the same."""
+        """Keep a gap of unchanging data, which every later read finds again."""
         self._write(_digest(msgspec.structs.astuple(gap)), [gap])
 
     def replace(self, queue: MessageQueue, start: int, gaps: list[Gap]) -> None:
-        """Keep these gaps of what is read of a queue from `start` on, instead of those before."""
+        """Keep these gaps of what is read of a queue from `start` on, and drop the earlier ones."""
         self._write(f"{_digest(queue)}-{start}", gaps)
 
     def replace_planned(self, queue: MessageQueue, gap: Gap) -> None:
-        """As `replace`, for what is left out before anything is read."""
+        """Do as `replace`, for a gap that is known before anything is read."""
         self._write(f"{_digest((*queue, 'planned'))}-{gap.start}", [gap])
 
     def forget(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> None:
-        """Forget the gaps of what is to be read again, whatever parts it was read in before."""
+        """Forget the gaps of ranges that are to be read again, however they were divided before."""
         if self._directory is None:
             return
         by_name = {_digest(queue): bounds for queue, bounds in ranges.items()}
@@ -126,7 +127,7 @@ class GapLog:
         if not gaps:
             path.unlink(missing_ok=True)
             return
-        # A worker on another machine may be the first there.
+        # On a worker of another machine, this may be the first use of the directory.
         directory.mkdir(parents=True, exist_ok=True)
         # Readers pass over names that begin with a dot.
         temporary = path.with_name(f".{name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark runs on."""
+"""Find out whether there is a Java that Spark runs on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from cometmq.errors import ConfigError
 
-# Of Spark 4.
+# Spark 4 needs at least this version.
 OLDEST: Final = 17
 _TIMEOUT_S: Final = 30
 _REMEDY: Final = (
@@ -22,7 +22,9 @@ _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 def java_version() -> int | None:
-    """The major version of the Java that Spark would start (8 for 1.8), None when there is none."""
+    """Return the major version of the Java that Spark would start (8 for 1.8), or None if there is
+    none.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:

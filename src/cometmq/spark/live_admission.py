@@ -1,4 +1,4 @@
-"""How much of what waits the next batch of a stream takes."""
+"""Decide how many of the waiting messages the next batch of a stream takes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Final
 
 from cometmq.model.queue import MessageQueue
 
-# Places at which sizes are looked up: of one queue, and of all together.
+# At so many offsets the sizes of messages are sampled: in one queue, and in all together.
 _PLACES_OF_ONE: Final = 8
 _PLACES: Final = 64
-# Each of them looks closer at what the one before has left over.
+# Each round divides more finely what the round before has left over.
 _ROUNDS: Final = 6
 
 Counts = dict[MessageQueue, int]
 
 
 def shared(lags: Counts, limit: int) -> Counts:
-    """At most `limit` messages, divided among queues by what waits in each."""
+    """Divide at most `limit` messages among queues, in proportion to what waits in each."""
     total = sum(lags.values())
     if total <= limit:
         return lags
     counts = {queue: lag * limit // total for queue, lag in lags.items()}
     rest = limit - sum(counts.values())
-    # What rounding left over goes to the longest ones.
+    # The longest queues get what rounding left over.
     for queue in sorted(lags, key=lambda queue: counts[queue] - lags[queue]):
         if not rest:
             break
@@ -36,10 +36,11 @@ def shared(lags: Counts, limit: int) -> Counts:
 def within_bytes(
     lags: Counts, limit_bytes: int, size_at: Callable[[MessageQueue, int], int]
 ) -> Counts:
-    """So many messages, one at least, that they have about `limit_bytes` together.
+    """Return how many messages (at least one) have about `limit_bytes` together.
 
-    `size_at` tells how large messages of a queue are some messages ahead. It is asked at places
-    spread over all that is to be taken; so the estimate is as good as sizes are alike in between.
+    `size_at` returns the size of a queue's messages so many messages ahead. It is called for
+    offsets spread over everything that is to be taken, so the estimate is good if sizes between
+    them are similar.
     """
     size_of = cache(size_at)
     counts = lags

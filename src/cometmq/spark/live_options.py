@@ -1,4 +1,4 @@
-"""What a read of live brokers was asked for, looked at on the driver."""
+"""Check on the driver what a read of live brokers was asked for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cometmq.spark.options import MAX_PARTITIONS, Options, gap_log, topic_names,
 NAME: Final = "rocketmq"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-# In the offsets of single queues, as Spark's Kafka source has them.
+# Numbers that stand for offsets of single queues, as in Spark's Kafka source.
 _EARLIEST_NUMBER: Final = -2
 _LATEST_NUMBER: Final = -1
 _INT64_MAX: Final = 2**63 - 1
@@ -44,32 +44,34 @@ _BOTH: Final = (
 _BATCH: Final = ("endingOffsets", "endingTimestamp")
 _STREAM: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "commitGroup")
 
-# earliest, latest, or an offset for each queue, which may be one of the two again.
+# Earliest, latest, or for each queue an offset or one of these two words.
 Position = str | dict[MessageQueue, int | str]
 
 
 class LiveOptions:
-    """Raises IllegalArgumentError for what does not fit.
+    """The options of a read of live brokers. Raises IllegalArgumentError for values that do not
+    fit.
 
     namesrv, namespace, accessKey, tls and so on: see Connecting.
     subscribe: topics, separated by commas; subscribePattern: a regular expression that whole topic
         names match; assign: queues, as {"topic": {"broker": [0, 1]}}. One of the three.
-    startingOffsets, endingOffsets: earliest, latest, or {"topic": {"broker": {"0": 17}}} with -2 for
-        earliest and -1 for latest. Streams start at latest unless told otherwise and have no end.
-    startingTimestamp, endingTimestamp: instead, by the time of storing in ms since the epoch; the
-        second one is the first moment that is left out. Of a stream older messages are left out of
-        queues that appear later, too.
-    minPartitions: into how many tasks the reading is split at least, where there is enough to split.
+    startingOffsets, endingOffsets: earliest, latest, or {"topic": {"broker": {"0": 17}}} with -2
+        for earliest and -1 for latest. Streams start at latest unless told otherwise and have no
+        end.
+    startingTimestamp, endingTimestamp: instead of offsets, times of storing in ms since the epoch;
+        the ending time itself is excluded. A stream also leaves out older messages of queues that
+        appear later.
+    minPartitions: into how many tasks the reading is split at least, if there are enough messages.
     tags (`paid || open`), sqlFilter (SQL92 over the properties): what the broker is to select.
     maxMessagesPerTrigger, maxBytesPerTrigger: limits of a stream's batch. The first is exact. Bytes
-        are an estimate from samples all over the batch, as nobody can ask a broker for sizes: a
-        batch may come out larger where the sizes of messages vary much.
-    commitGroup: the consumer group to which a stream commits each batch that is done with.
-    group: the one that brokers see reading (TOOLS_CONSUMER, which each of them has).
+        are estimated from samples all over the batch, because brokers do not tell sizes: a batch
+        may be larger if the sizes of messages vary much.
+    commitGroup: the consumer group for which a stream commits each finished batch.
+    group: the group that brokers see reading (TOOLS_CONSUMER, which every broker has).
     failOnDataLoss: fail where messages are gone (default). With false they are left out, and gapLog
         must name a directory in which every gap is noted.
     timeoutMs: for how long a broker that does not answer is asked again. A stream goes on with the
-        brokers that do, and waits while there is none.
+        brokers that answer, and waits while there is none.
     """
 
     def __init__(self, given: Any, *, streaming: bool) -> None:
@@ -189,7 +191,7 @@ OffsetTable = dict[str, dict[str, dict[str, int]]]
 
 
 def offsets_of(table: OffsetTable) -> dict[MessageQueue, int]:
-    """Offsets by queue, from {"topic": {"broker": {"0": 17}}}. Raises ValueError."""
+    """Return offsets by queue, from {"topic": {"broker": {"0": 17}}}. Raise ValueError."""
     return {
         MessageQueue(topic, broker, int(queue_id)): offset
         for topic, brokers in table.items()
@@ -199,7 +201,7 @@ def offsets_of(table: OffsetTable) -> dict[MessageQueue, int]:
 
 
 def table_of(offsets: dict[MessageQueue, int]) -> OffsetTable:
-    """The other way around, sorted."""
+    """Return the table of these offsets, sorted; the inverse of `offsets_of`."""
     table: OffsetTable = {}
     for queue, offset in sorted(offsets.items()):
         brokers = table.setdefault(queue.topic, {})

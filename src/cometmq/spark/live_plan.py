@@ -1,4 +1,4 @@
-"""Which offsets of which queues a read of live brokers covers."""
+"""Decide which offsets of which queues a read of live brokers covers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class LiveRange(InputPartition):
 def find_queues(
     reader: BlockingRangeReader, options: LiveOptions, known: Iterable[MessageQueue] = ()
 ) -> list[MessageQueue]:
-    """The queues that the options name, as far as they are there now; of a topic without a route
-    those `known`.
+    """Return the queues that the options name and that exist now; for a topic without a route,
+    those in `known`.
 
-    Raises IllegalArgumentError for assigned queues that are not, RouteNotFoundError for a topic that
-    no name server knows, RemotingError when none of them answers.
+    Raise IllegalArgumentError for assigned queues that do not exist, RouteNotFoundError for a topic
+    that no name server knows, and RemotingError when no name server answers.
     """
     topics = options.topics or {queue.topic for queue in options.assigned}
     try:
@@ -64,7 +64,7 @@ def _queues_of(
     try:
         return reader.queues(topic)
     except RouteNotFoundError:
-        # Its brokers may be away just now.
+        # The topic's brokers may be away for a moment.
         queues = [queue for queue in known if queue.topic == topic]
         if not queues:
             raise
@@ -80,11 +80,11 @@ def check_selection(
 
 
 def _matching(reader: BlockingRangeReader, pattern: re.Pattern[str]) -> list[MessageQueue]:
-    """The queues of topics that match, but for RocketMQ's own."""
+    """Return the queues of topics that match, without RocketMQ's own topics."""
     queues: list[MessageQueue] = []
     for topic in reader.topics():
         if pattern.fullmatch(topic) and not is_system_topic(topic):
-            with suppress(RouteNotFoundError):  # deleted meanwhile
+            with suppress(RouteNotFoundError):  # deleted in between
                 queues += reader.queues(topic)
     return sorted(queues)
 
@@ -92,7 +92,9 @@ def _matching(reader: BlockingRangeReader, pattern: re.Pattern[str]) -> list[Mes
 def first_offsets(
     reader: BlockingRangeReader, options: LiveOptions, bounds: Mapping[MessageQueue, Range]
 ) -> dict[MessageQueue, int]:
-    """Where the options have the reading of each queue begin, or somewhat in front of it."""
+    """Return the offset at which reading each queue begins by the options, or a somewhat lower
+    one.
+    """
     if options.start_time_ms is not None:
         return not_before(reader, bounds, options.start_time_ms)
     return _positions("startingOffsets", options.start, bounds)
@@ -101,7 +103,9 @@ def first_offsets(
 def last_offsets(
     reader: BlockingRangeReader, options: LiveOptions, bounds: Mapping[MessageQueue, Range]
 ) -> dict[MessageQueue, int]:
-    """Below which offset it ends, or somewhat behind it."""
+    """Return the offset below which reading each queue ends by the options, or a somewhat higher
+    one.
+    """
     if options.end_time_ms is not None:
         found = not_behind(reader, bounds, options.end_time_ms)
         return {queue: min(offset, bounds[queue][1]) for queue, offset in found.items()}
@@ -141,7 +145,7 @@ def _positions(
 def narrowed(
     reader: BlockingRangeReader, ranges: Mapping[MessageQueue, Range], bounds: Bounds
 ) -> dict[MessageQueue, Range]:
-    """The ranges without what Spark's filters would throw away again."""
+    """Return the ranges without what Spark's filters would drop anyway."""
     kept = {
         queue: (max(start, bounds.min_offset), min(end, bounds.end_offset))
         for queue, (start, end) in ranges.items()
@@ -158,10 +162,10 @@ def narrowed(
 def not_before(
     reader: BlockingRangeReader, queues: Iterable[MessageQueue], time_ms: int | None
 ) -> dict[MessageQueue, int]:
-    """Offsets in front of which nothing was stored at `time_ms` or later; {} for None.
+    """Return offsets before which nothing was stored at `time_ms` or later; {} for None.
 
-    Brokers before 5.0 give the nearest message, or any of several of the same millisecond. So the
-    moment before is asked for, and the offset may be too low.
+    Brokers before 5.0 return the nearest message, or any of several of the same millisecond. So
+    this asks for the millisecond before, and an offset may be too low.
     """
     if time_ms is None:
         return {}
@@ -171,7 +175,9 @@ def not_before(
 def not_behind(
     reader: BlockingRangeReader, queues: Iterable[MessageQueue], time_ms: int | None
 ) -> dict[MessageQueue, int]:
-    """Offsets from which on nothing was stored before `time_ms`; {} for None. They may be too high."""
+    """Return offsets from which on nothing was stored before `time_ms`; {} for None. An offset may
+    be too high.
+    """
     if time_ms is None:
         return {}
     found = reader.offsets_for_timestamp(queues, time_ms)
@@ -179,7 +185,7 @@ def not_behind(
 
 
 def live_ranges(ranges: Mapping[MessageQueue, Range], min_partitions: int) -> list[LiveRange]:
-    """One task for each queue that has something to read, or more for long ranges."""
+    """Return one range for each queue that has something to read, or several for long ranges."""
     total = sum(max(0, end - start) for start, end in ranges.values())
     return [
         LiveRange(queue, low, high)
@@ -193,7 +199,10 @@ def lost(queue: MessageQueue, start: int, end: int, cause: str) -> Gap:
 
 
 def gone(queue: MessageQueue, start: int, bound: Range) -> Gap | None:
-    """What is not there any more, or not yet, of a queue that is to be read from `start` on."""
+    """Return the part of a queue that a read from `start` on cannot get, or None if there is none.
+
+    Messages from `start` on may be gone already, or `start` may lie beyond the queue's end.
+    """
     low, high = bound
     if start < low:
         return lost(queue, start, low, RETENTION)
@@ -203,6 +212,6 @@ def gone(queue: MessageQueue, start: int, bound: Range) -> Gap | None:
 
 
 def listed(queues: Iterable[MessageQueue]) -> str:
-    """The queues, or the first of many."""
+    """Name the queues, or the first ten of many."""
     names = sorted(map(str, queues))
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

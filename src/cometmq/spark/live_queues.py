@@ -1,8 +1,8 @@
-"""The queues of a running query, and what brokers have of them.
+"""Track the queues of a running query, and the offsets that brokers have of them.
 
-Name servers and brokers come and go while a query runs. Without a name server the queues known so
-far are read on; a queue whose broker does not answer keeps its offset, and the others go on without
-it; while none answers, one is waited for as long as the option `timeoutMs` says.
+Name servers and brokers come and go while a query runs. Without a name server, the query goes on
+with the queues that it knows. A queue whose broker does not answer keeps its offset, and the query
+goes on without it. While no broker answers, the query waits as long as the option `timeoutMs` says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from cometmq.spark.live_plan import Range, check_selection, find_queues, listed
 
 log = structlog.get_logger(__name__)
 
-# Asked for anew after some seconds: an idle query plans a hundred times in one.
+# The queues are looked up anew only after some seconds, because an idle query plans a hundred
+# batches a second.
 LOOK_EVERY_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 1.0
 _PAUSE_S: Final = 0.2
@@ -30,7 +31,9 @@ Bounds = dict[MessageQueue, Range]
 
 
 class LiveQueues:
-    """For the planner of a query, which has one for as long as that runs."""
+    """Tracks queues for the planner of a query, which has one `LiveQueues` for as long as the query
+    runs.
+    """
 
     def __init__(self, options: LiveOptions, clock: BlockingClock = SYSTEM_CLOCK) -> None:
         self._options = options
@@ -38,11 +41,11 @@ class LiveQueues:
         self._patience_s = options.timeout_ms / 1000
         self._queues: list[MessageQueue] = []
         self._look_after_s = 0.0
-        # The topics of which a broker was asked whether it can select as it is to.
+        # The topics for which a broker has confirmed that it can select as the options say.
         self._checked: set[str] = set()
-        # Since when queues are shorter than their offsets say.
+        # Since when each queue has been shorter than its known offset.
         self._shorter_since_s: dict[MessageQueue, float] = {}
-        # Why the queues could not be looked up last time: told once.
+        # Why the last look-up of the queues failed, so that each reason is logged once.
         self._refused = ""
         self._away: list[MessageQueue] = []
 
@@ -53,12 +56,14 @@ class LiveQueues:
         *,
         all_of_them: bool,
     ) -> Bounds:
-        """The first offset and the end of each queue; without those of brokers that do not answer,
-        unless `all_of_them` are needed, and of those shorter than `known` says, where that may pass:
-        a slave that stands in for its master is behind it.
+        """Return the first offset and the end of each queue.
 
-        Raises IllegalArgumentError, RouteNotFoundError, RemotingError for what cannot be looked up
-        and is not `known` either; the failure of a broker, when patience is over.
+        Unless `all_of_them` are needed, leave out queues whose broker does not answer. Also leave
+        out queues that are shorter than `known` says while that may pass: a slave that stands in
+        for its master lags behind it.
+
+        Raise IllegalArgumentError, RouteNotFoundError or RemotingError if queues cannot be looked
+        up and none are `known`; raise a broker's failure when patience is over.
         """
         deadline = self._clock.monotonic() + self._patience_s
         while True:
@@ -82,7 +87,7 @@ class LiveQueues:
             self._clock.sleep(_PAUSE_S)
 
     def fix(self) -> None:
-        """Look for no more queues than there are now."""
+        """Keep to the present queues, and look for no more."""
         self._look_after_s = float("inf")
 
     # Inside
@@ -110,7 +115,9 @@ class LiveQueues:
         self._look_after_s = self._clock.monotonic() + LOOK_EVERY_S
 
     def _without_shorter(self, bounds: Bounds, known: Mapping[MessageQueue, int]) -> bool:
-        """Take out of `bounds` what may still grow to where it was; whether there was any."""
+        """Remove from `bounds` the queues that may still grow to their known offset; return whether
+        there were any.
+        """
         now = self._clock.monotonic()
         shorter = {queue for queue, (_, high) in bounds.items() if known.get(queue, 0) > high}
         self._shorter_since_s = {queue: self._shorter_since_s.get(queue, now) for queue in shorter}

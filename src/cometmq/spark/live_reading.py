@@ -1,4 +1,4 @@
-"""Reading a range of a queue from its broker, in one of Spark's Python workers."""
+"""Read a range of a queue from its broker, in one of Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.record_texts import RecordTexts
 from cometmq.store.reading.records import QUEUE_OFFSET_AT
 
-# In the consume queues of these, moments stand in place of the hashes of tags: brokers cannot select.
+# In the consume queues of these topics, times replace the hash codes of tags, so brokers cannot
+# select by tags.
 _WITHOUT_TAGS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 class LiveReading:
-    """Gives the rows of ranges as record batches, with the columns of these `names`.
+    """Returns the rows of ranges as record batches with the columns `names`.
 
-    `tags` are what the broker is to select beside the options, by their hashes only.
+    `tags` are tags that the broker selects in addition to the options, by their hash codes only.
     """
 
     def __init__(self, options: LiveOptions, names: list[str], tags: str = SUB_ALL) -> None:
@@ -44,16 +45,18 @@ class LiveReading:
         self._gaps: list[Gap] = []
 
     def rows(self, part: LiveRange) -> Iterator[Any]:
-        """Raises DataLossError for messages that are gone, unless gaps are allowed."""
+        """Yield the rows of a range. Raise DataLossError for messages that are gone, unless gaps
+        are allowed.
+        """
         options = self._options
         self._gaps = []
         if options.gaps.allowed:
-            # What an earlier attempt has found, it finds again.
+            # This attempt finds again the gaps of an earlier one.
             options.gaps.replace(part.queue, part.start, [])
         batches = RecordBatches(
             self._names,
             broker=part.queue.broker_name,
-            # Records have it with the namespace in front; it goes by the name that users gave.
+            # A record's topic has the namespace in front; rows get the name that the user gave.
             topic=part.queue.topic if options.connecting.namespace else None,
             decompress=options.decompress,
         )
@@ -87,7 +90,7 @@ class LiveReading:
         return columns
 
     def _within_times(self, columns: RecordColumns) -> RecordColumns:
-        """Offsets by time are not exact."""
+        """Drop rows outside the times, since offsets by time are not exact."""
         times = columns.store_timestamps
         inside = np.ones(len(times), bool)
         if self._options.start_time_ms is not None:
@@ -110,7 +113,7 @@ class LiveReading:
             self._options.gaps.replace(part.queue, part.start, self._gaps)
 
     def _holes(self, part: LiveRange, chunk: Chunk, offsets: Ints, known: list[Gap]) -> list[Gap]:
-        """Offsets that the broker has passed over inside of an answer."""
+        """Return the offsets that the broker has passed over inside an answer."""
         covered = np.zeros(chunk.end - chunk.start, bool)
         covered[offsets - chunk.start] = True
         for gap in known:
@@ -124,13 +127,13 @@ class LiveReading:
 
 
 def leave_out(options: LiveOptions, queue: MessageQueue, gap: Gap) -> None:
-    """Note a gap that was found when a read was planned. Raises as `check_allowed`."""
+    """Note a gap that was found while a read was planned. Raise as `check_allowed`."""
     check_allowed(options, gap)
     options.gaps.replace_planned(queue, gap)
 
 
 def check_allowed(options: LiveOptions, gap: Gap) -> None:
-    """Raise DataLossError where no gaps are allowed."""
+    """Raise DataLossError if gaps are not allowed."""
     if not options.gaps.allowed:
         raise DataLossError(
             f"{gap} are gone. Start from an offset that the broker still has, or set "

@@ -1,4 +1,4 @@
-"""A stream that cannot be what its options say."""
+"""Stand in for a stream whose options do not fit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cometmq.spark.live_options import OffsetTable
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises the reason when a query asks its planner for the first thing.
+    """Raises the reason when a query first asks its planner for anything.
 
-    Raised while the reader is made it would come with an UnboundLocalError of Spark's own behind it
-    (python_streaming_source_runner.main), which is what users see first.
+    If the reason were raised while the reader is created, an UnboundLocalError of Spark
+    (python_streaming_source_runner.main) would follow, and users would see that error first.
     """
 
     def __init__(self, reason: CometMQError) -> None:

@@ -37,17 +37,18 @@ from cometmq.spark.secrets import refuse
 if TYPE_CHECKING:
     from cometmq.spark.sink_writer import SinkStreamWriter, SinkWriter
 
-# More tags than this are not sent to the broker with every pull.
+# More tags than this would make every pull too long, and are not sent to the broker.
 _MAX_PUSHED_TAGS: Final = 64
 
 
 class RocketMQSource(DataSource):
-    """See LiveOptions and SinkOptions for the options, `cometmq.spark.schema` and
-    `cometmq.spark.sink_columns` for the columns."""
+    """The source and sink `rocketmq`. See LiveOptions and SinkOptions for the options,
+    `cometmq.spark.schema` and `cometmq.spark.sink_columns` for the columns.
+    """
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        # Here, where load is called: later the options may stand in a plan that somebody looks at.
+        # Checked here, when load is called, before the options appear in a plan that somebody sees.
         refuse(f"the source or sink {NAME}", options)
 
     @classmethod
@@ -67,7 +68,7 @@ class RocketMQSource(DataSource):
         except CometMQError as error:
             return RefusedStream(error)
 
-    # The sink is imported by what writes: Spark loads this module for every table that is read.
+    # Only writing imports the sink, because Spark loads this module for every table that is read.
 
     def writer(self, schema: Any, overwrite: bool) -> SinkWriter:
         from cometmq.spark.sink_writer import SinkWriter
@@ -81,13 +82,13 @@ class RocketMQSource(DataSource):
 
 
 class LiveReader(DataSourceReader):
-    """Plans on the driver, reads in workers; goes from one to the other as a pickle."""
+    """Plans on the driver, then goes as a pickle to the workers and reads there."""
 
     def __init__(self, options: LiveOptions, names: list[str]) -> None:
         self._options = options
         self._names = names
         self.bounds = Bounds()
-        reader: Any = self  # it takes the place of a method
+        reader: Any = self  # assigns an attribute in place of a method
         reader.pushFilters = PushesWhereAllowed(self)
 
     def partitions(self) -> list[InputPartition]:
@@ -129,18 +130,22 @@ class LiveReader(DataSourceReader):
     def _start_of_what_is_there(
         self, queue: MessageQueue, start: int, end: int, bound: Range
     ) -> int:
-        """Behind what retention has taken. Raises DataLossError where no gaps are allowed."""
+        """Return the offset behind what retention has deleted. Raise DataLossError if gaps are not
+        allowed.
+        """
         gap = gone(queue, start, bound)
-        # What ended in the meantime is for the tasks to find.
+        # The tasks find out about a queue that has become shorter.
         if gap is None or gap.cause != RETENTION or start >= end:
             return start
-        # All of the range may be gone, which does not make more of it.
+        # If all of the range is gone, the gap still ends with the range.
         leave_out(self._options, queue, lost(queue, start, min(gap.end, end), RETENTION))
         return gap.end
 
 
 def pushed_tags(options: LiveOptions, bounds: Bounds) -> str:
-    """The tags of Spark's filters as a subscription, where one can say them."""
+    """Return the tags of Spark's filters as a subscription, or SUB_ALL if a subscription cannot
+    express them.
+    """
     tags = bounds.tags
     if options.sql is not None or not tags or len(tags) > _MAX_PUSHED_TAGS:
         return SUB_ALL

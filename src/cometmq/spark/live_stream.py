@@ -1,9 +1,9 @@
-"""The source `rocketmq` as a stream.
+"""Read the source `rocketmq` as a stream.
 
-An offset of the stream is {"topic": {"broker": {"0": 17}}}: for each queue the offset of the next
-message. The first batch of a query has no messages, and a queue that appears later enters with the first
-offset that its broker has; its messages come with the batch after that one. So where every queue begins
-stands in the query's checkpoint, and a batch that is run again reads what it read before.
+An offset of the stream is {"topic": {"broker": {"0": 17}}}: for each queue, the offset of the next
+message. The first batch of a query has no messages. A queue that appears later joins a batch with
+the first offset that its broker has, and its messages come with the next batch. So the query's
+checkpoint holds the beginning of every queue, and a batch that runs again reads the same messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cometmq.spark.live_reading import LiveReading, leave_out
 
 log = structlog.get_logger(__name__)
 
-# Looked at in one place of a queue, to estimate how large its messages are.
+# How many messages are read at one offset, to estimate the size of messages.
 _SAMPLE_MESSAGES: Final = 4
 
 _NO_LIMIT: Final = 2**63 - 1
@@ -42,7 +42,7 @@ Offsets = dict[MessageQueue, int]
 
 
 class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The planner of a query has one for as long as that runs; `read` is called in workers."""
+    """Plans batches for a query for as long as the query runs; workers call `read`."""
 
     def __init__(
         self, options: LiveOptions, names: list[str], clock: BlockingClock = SYSTEM_CLOCK
@@ -50,10 +50,11 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._names = names
         self._client: BlockingRangeReader | None = None
-        # With Trigger.AvailableNow: the end of the queues when the query was started.
+        # With Trigger.AvailableNow, the target is the ends of the queues when the query was
+        # started.
         self._available_now = False
         self._target: Offsets | None = None
-        # Where a query begins that has no checkpoint yet, until its first batch is planned.
+        # Where a query without a checkpoint begins, until its first batch is planned.
         self._initial: Offsets | None = None
         self._joined = False
         self._planned = False
@@ -70,7 +71,10 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return table_of(starts)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        """Without an option one that is none: all at once is what Trigger.Once alone asks for."""
+        """Return the limit that the options give, or a limit that admits everything.
+
+        ReadAllAvailable would not do: `latestOffset` takes it for Trigger.Once.
+        """
         if self._options.max_messages is not None:
             return ReadMaxRows(self._options.max_messages)
         if self._options.max_bytes is not None:
@@ -78,13 +82,15 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(_NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """The ends are taken when the first batch is planned: then the checkpoint's queues are known,
-        whose brokers may be away just now.
+        """Note that the query is to stop at the present ends of its queues.
+
+        The first batch reads the ends when it is planned: only then are the queues of the
+        checkpoint known, whose brokers may be away for a moment.
         """
         self._available_now = True
 
     def reportLatestOffset(self) -> OffsetTable | None:  # noqa: N802 - Spark's name
-        """As the last batch was planned."""
+        """Return the ends of the queues as known when the last batch was planned."""
         return table_of(self._latest) if self._latest else None
 
     def latestOffset(self, start: OffsetTable, limit: Any) -> OffsetTable:  # noqa: N802 - Spark's name
@@ -97,8 +103,8 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._join_group({queue: at for queue, at in starts.items() if queue in bounds})
         initial, self._initial = self._initial, None
         if starts == initial and not isinstance(limit, ReadAllAvailable):
-            # Spark does not keep where a query began: run again, the first batch would be asked to
-            # begin at what is the latest, or the earliest, by then.
+            # Spark does not store where a query began, so the first batch must be empty: if it ran
+            # again, it would begin at whatever is latest (or earliest) by then.
             return start
         ends = dict(starts)
         lags: Offsets = {}
@@ -108,7 +114,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     ends[queue] = low
                 continue
             if starts[queue] > high:
-                # Begun anew, with a topic that was deleted and made again.
+                # The queue starts anew: its topic was deleted and created again.
                 self._leave_out_what_is_gone(queue, starts[queue], bounds[queue], ends)
                 continue
             if self._target is not None:
@@ -123,7 +129,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = offsets_of(start), offsets_of(end)
         ranges = {queue: (starts.get(queue, at), at) for queue, at in ends.items()}
         if not self._planned:
-            # It may be a batch that was run before, in other parts.
+            # The first batch may have run before, divided into other ranges.
             self._options.gaps.forget(ranges)
             self._planned = True
         return list(live_ranges(ranges, self._options.min_partitions))
@@ -133,21 +139,25 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return LiveReading(self._options, self._names).rows(partition)
 
     def commit(self, end: OffsetTable) -> None:
-        """What Spark is done with goes to the consumer group, for those who look at its lag."""
+        """Commit a finished batch for the consumer group, so that its lag shows how far the query
+        is.
+        """
         group = self._options.commit_group
         if group is None:
             return
-        # Brokers that did not answer just now are not waited for.
+        # Brokers that have just failed to answer are not waited for.
         offsets = {queue: at for queue, at in offsets_of(end).items() if queue in self._latest}
         try:
             self._reader().commit(group, offsets)
         except CometMQError as error:
-            # The query's own offsets are in its checkpoint; the next batch brings newer ones.
+            # The query's own offsets are in its checkpoint, and the next batch commits newer ones.
             log.warning("a batch is not committed to its group", group=group, reason=str(error))
 
     def _join_group(self, starts: Offsets) -> None:
-        """At its start the query tells the group where it stands. What is refused then would be with
-        every batch: no such group, no right to it.
+        """Commit the query's offsets for the group when the query starts.
+
+        If the brokers refuse now (there is no such group, or no right to it), they would refuse
+        every batch.
         """
         group = self._options.commit_group
         if group is not None and not self._joined:
@@ -172,14 +182,16 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _leave_out_what_is_gone(
         self, queue: MessageQueue, start: int, bound: Range, offsets: Offsets
     ) -> None:
-        """Go on at what the broker has. Raises DataLossError where no gaps are allowed."""
+        """Go on at the first offset that the broker has. Raise DataLossError if gaps are not
+        allowed.
+        """
         gap = gone(queue, start, bound)
         if gap is not None:
             leave_out(self._options, queue, gap)
             offsets[queue] = bound[0]
 
     def _admitted(self, lags: Offsets, starts: Offsets, limit: Any) -> Offsets:
-        """How many messages of each queue the next batch takes."""
+        """Return how many messages of each queue the next batch takes."""
         if isinstance(limit, ReadAllAvailable):
             return lags
         most = [] if self._options.max_messages is None else [self._options.max_messages]
@@ -197,7 +209,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return within_bytes(counts, bytes_, size_at)
 
     def _size_of(self, queue: MessageQueue, offset: int, count: int) -> int:
-        """The mean size of `count` messages in the log, 0 when they are gone."""
+        """Return the mean size of `count` messages in the log, 0 if they are gone."""
         for chunk in self._reader().read(queue, offset, offset + count):
             columns = read_columns(chunk.records, 0, len(chunk.records), None)
             if len(columns):

@@ -1,7 +1,7 @@
-"""What users write after `.option(…)`: names that exist, values that fit.
+"""Check what users write after `.option(…)`: names must exist, and values must fit.
 
-Everything is looked at on the driver, before a job starts. Values are named in errors only where
-they cannot be secrets.
+All checks run on the driver, before a job starts. An error shows a value only if the value cannot
+be a secret.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cometmq.spark.secrets import refuse
 
 MAX_PARTITIONS: Final = 100_000
 
-# As Hadoop writes paths: file:/data and file:///data.
+# Hadoop writes paths as file:/data and file:///data.
 _URI: Final = re.compile(r"([A-Za-z][\w+.-]*:)(//[^/]*)?(/.*)?", re.DOTALL)
 _HERE: Final = ("", "//", "//localhost")
 
@@ -27,9 +27,10 @@ _FALSE = ("false", "no", "off", "0")
 
 
 class Options:
-    """The options of one source, or sink, by their names, in which case does not matter.
+    """The options of one source or sink by name; the case of names does not matter.
 
-    Raises UnknownOptionError for one that is not among `known`, IllegalArgumentError for a secret.
+    Raises UnknownOptionError for an option that is not among `known`, and IllegalArgumentError for
+    a secret.
     """
 
     def __init__(
@@ -58,9 +59,9 @@ class Options:
         return f"Options({self._source!r}, {sorted(self._given)})"
 
     def text(self, name: str) -> str | None:
-        """The value without blanks around it, None if it was not given.
+        """Return the value without blanks around it, or None if the option is not given.
 
-        Raises IllegalArgumentError for an empty one.
+        Raise IllegalArgumentError for an empty value.
         """
         value = self._given.get(name)
         if value is None:
@@ -93,14 +94,17 @@ class Options:
         return self._path(name, self.need(name, example))
 
     def path(self, name: str) -> str | None:
-        """A path of this machine, absolute: workers have other working directories. Hadoop's way of
-        writing it, file:///data, is taken too. Raises IllegalArgumentError for other file systems.
+        """Return a path of this machine, made absolute because workers have other working
+        directories.
+
+        Hadoop's notation file:///data is accepted, too. Raise IllegalArgumentError for other file
+        systems.
         """
         text = self.text(name)
         return None if text is None else self._path(name, text)
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Several, separated by commas; none where the option is not given."""
+        """Return several paths, separated by commas; none if the option is not given."""
         texts = (self.text(name) or "").split(",")
         return tuple(self._path(name, text.strip()) for text in texts if text.strip())
 
@@ -113,7 +117,9 @@ class Options:
         return value.lower() in _TRUE
 
     def one_of(self, *names: str) -> str | None:
-        """Which of the options is given. Raises IllegalArgumentError for more than one."""
+        """Return which of the options is given, or None. Raise IllegalArgumentError for more than
+        one.
+        """
         given = [name for name in names if name in self._given]
         if len(given) > 1:
             raise IllegalArgumentError(
@@ -156,7 +162,9 @@ def topic_pattern(options: Options) -> re.Pattern[str]:
 
 
 def gap_log(options: Options) -> GapLog:
-    """Where gaps go. Raises IllegalArgumentError unless it and failOnDataLoss fit together."""
+    """Return where gaps go. Raise IllegalArgumentError unless gapLog and failOnDataLoss fit
+    together.
+    """
     directory = options.path("gapLog")
     if options.flag("failOnDataLoss", True):
         if directory is not None:

@@ -1,12 +1,12 @@
-"""Where exactly-once keeps what is to be sent, see docs/decisions/0044.
+"""Keep the files of messages that exactly-once delivery is to send; docs/decisions/0044 says why.
 
     <outbox>/lock
     <outbox>/batch-17/part-3-4f0c….arrow    messages of one attempt of one task
     <outbox>/batch-17/decided.json          which of these files count, and the marks
-    <outbox>/batch-17/done                  all of it is in its topics
+    <outbox>/batch-17/done                  all messages of the batch are in their topics
 
-The directory may lie wherever pyarrow has a file system for; a path without a scheme is this machine's.
-A job's directory is named by its transaction id instead.
+The directory may lie in any file system that pyarrow supports; a path without a scheme is on this
+machine. The directory of a job is named after its transaction id.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _DECIDED: Final = "decided.json"
 _DONE: Final = "done"
 _BATCH: Final = "batch-"
 _JOB: Final = "job-"
-# How Spark calls file systems that Arrow knows by another name.
+# Spark's names of file systems that Arrow calls by another name.
 _SCHEMES: Final = {"s3a:": "s3:", "s3n:": "s3:"}
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A queue, and the offset of the first message that it can have of the batch."""
+    """A queue, and the lowest offset that a message of the batch can have in it."""
 
     topic: str
     broker: str
@@ -49,8 +49,9 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What makes up a batch. `owner` is the query's id; the order of a topic's marks is that in
-    which keys choose."""
+    """Says what makes up a batch. `owner` is the query's id. Keys choose among a topic's marks in
+    the order of this list.
+    """
 
     owner: str
     unit: str
@@ -76,7 +77,7 @@ def job_unit(transaction_id: str) -> str:
 
 
 class Outbox:
-    """One directory, given as a path or as a URI. Raises ConfigError when it cannot be used."""
+    """An outbox directory, given as a path or URI. Raises ConfigError when it cannot be used."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -117,7 +118,7 @@ class Outbox:
         return Unit(self, name)
 
     def latest(self) -> Decided | None:
-        """The highest batch that is decided."""
+        """Return the highest batch that is decided."""
         for number in sorted(self._batches(), reverse=True):
             unit = self.unit(batch_unit(number))
             decision = unit.decision()
@@ -126,7 +127,7 @@ class Outbox:
         return None
 
     def latest_marks(self) -> list[Mark]:
-        """The queues of the latest batch that is decided; of jobs, which are not in order, none."""
+        """Return the queues of the latest decided batch; none for jobs, which have no order."""
         latest = self.latest()
         if latest is None or latest.batch_id is None:
             return []
@@ -134,13 +135,13 @@ class Outbox:
         return [] if decision is None else decision.marks
 
     def job(self, transaction_id: str) -> Decided | None:
-        """The job of that id, if it is decided."""
+        """Return the job of that transaction id, if it is decided."""
         unit = self.unit(job_unit(transaction_id))
         decision = unit.decision()
         return None if decision is None else Decided(decision.owner, None, unit.is_done)
 
     def forget_before(self, batch_id: int) -> None:
-        """Remove the batches in front of this one: no query goes back behind what is decided."""
+        """Remove earlier batches; no query goes back behind a decided batch."""
         for number in self._batches():
             if number < batch_id:
                 self.files.delete_dir(f"{self.root}/{batch_unit(number)}")
@@ -153,8 +154,10 @@ class Outbox:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Wait for the sender that another process on this machine may still be. It ends with its
-        process, however that ends. Not on file systems that have no locks.
+        """Hold the lock of the senders; wait while another process on this machine sends.
+
+        The lock ends with its process, however that ends. Other file systems than the local one
+        have no lock.
         """
         if not self.is_local:
             yield
@@ -174,7 +177,7 @@ def _new_name() -> str:
 
 
 class Unit:
-    """What one batch or job has in the outbox."""
+    """The files of one batch or job in the outbox."""
 
     def __init__(self, outbox: Outbox, name: str) -> None:
         self._outbox = outbox
@@ -186,7 +189,9 @@ class Unit:
 
     @contextmanager
     def part(self, partition: int) -> Iterator[tuple[str, Callable[[Any], None]]]:
-        """A new file for messages: its name, and what writes a batch of OUTBOUND into it."""
+        """Create a file for messages; yield its name, and a function that writes a batch of
+        OUTBOUND to it.
+        """
         files = self._outbox.files
         files.create_dir(self._path, recursive=True)
         name = f"part-{partition}-{_new_name()}.arrow"
@@ -199,7 +204,7 @@ class Unit:
         self._sync(path)
 
     def read(self, part: str) -> Iterator[Any]:
-        """The batches of a file. Raises DataLossError when it is gone."""
+        """Yield the batches of a file. Raise DataLossError when the file is gone."""
         try:
             stream = self._outbox.files.open_input_stream(f"{self._path}/{part}")
         except FileNotFoundError as error:
@@ -212,7 +217,7 @@ class Unit:
             yield from reader
 
     def decision(self) -> Decision | None:
-        """What was decided, None before that."""
+        """Return the decision, or None if there is none yet."""
         try:
             with self._outbox.files.open_input_stream(f"{self._path}/{_DECIDED}") as stream:
                 return msgspec.json.decode(stream.read(), type=Decision)
@@ -220,7 +225,7 @@ class Unit:
             return None
 
     def decide(self, decision: Decision) -> None:
-        """From now on the batch counts."""
+        """Write the decision: from now on the batch counts."""
         self._write(_DECIDED, msgspec.json.encode(decision))
 
     @property
@@ -229,12 +234,12 @@ class Unit:
         return bool(info.type == fs.FileType.File)
 
     def finish(self) -> None:
-        """All of the batch is in its topics."""
+        """Note that all messages of the batch are in their topics, and remove its parts."""
         self._write(_DONE, b"")
         self._remove_parts()
 
     def abandon(self) -> None:
-        """Remove what the tasks wrote, unless it is decided that it counts."""
+        """Remove what the tasks wrote, unless a decision says that it counts."""
         if self.decision() is None:
             with suppress(FileNotFoundError):
                 self._outbox.files.delete_dir(self._path)
@@ -249,7 +254,7 @@ class Unit:
                     files.delete_file(info.path)
 
     def _write(self, name: str, content: bytes) -> None:
-        """All of it or nothing."""
+        """Write a file as a whole or not at all."""
         files = self._outbox.files
         files.create_dir(self._path, recursive=True)
         temporary = f"{self._path}/.{name}-{_new_name()}"

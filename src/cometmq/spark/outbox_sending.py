@@ -1,4 +1,4 @@
-"""Sending what is decided, each message once; see docs/decisions/0044 for why this holds."""
+"""Send a decided batch, each message once; docs/decisions/0044 says why this holds."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from cometmq.spark.sink_options import SinkOptions
 
 log = structlog.get_logger(__name__)
 
-# What a sender that is gone sent last has been read by a broker that answers, and by a Java broker
-# been stored or dropped (waitTimeMillsInSendQueue, waitTimeMillsInTransactionQueue).
+# After this time, a broker that answers has read whatever a killed sender sent last, and a Java
+# broker has stored or dropped it (waitTimeMillsInSendQueue, waitTimeMillsInTransactionQueue).
 QUIET_S: Final = 3.0
 
 
 @dataclass(frozen=True)
 class KeptPart:
-    """What a task has put into the outbox: `name` is None when it had no rows, or was `skipped`
-    because its unit is decided."""
+    """What a task has put into the outbox. `name` is None if the task had no rows, or if it
+    `skipped` them because its unit is decided.
+    """
 
     owner: str
     rows: int = 0
@@ -48,10 +49,12 @@ def commit_unit(
     quiet_s: float = QUIET_S,
     clock: BlockingClock = SYSTEM_CLOCK,
 ) -> None:
-    """Decide that these parts make up the unit, unless it is decided, and send what is not sent.
+    """Decide that these parts make up the unit, unless that is decided already, and send what is
+    not sent yet.
 
-    `quiet_s` is for how long a broker must have answered before it is asked what is there. May be
-    called any number of times, by several processes. Raises what keeps the messages from their topics.
+    `quiet_s` is how long to wait between a broker's answer and asking it which messages it has. May
+    be called any number of times, by several processes. Raise the error that keeps messages from
+    their topics.
     """
     with outbox.lock():
         unit = outbox.unit(name)
@@ -79,8 +82,10 @@ def decide(
     before: Sequence[Mark] = (),
     clock: BlockingClock = SYSTEM_CLOCK,
 ) -> Decision:
-    """`before` are the marks of the batch before: keys choose among its queues too, and a broker of
-    them that is away is waited for, until `timeoutMs` is over.
+    """Decide that these parts make up the unit.
+
+    `before` are the marks of the preceding batch: keys choose among its queues, too. If a broker of
+    these is away, wait for it until `timeoutMs` is over.
     """
     topics = {topic for part in parts for topic in part.topics}
     patience_s = options.timeout_ms / 1000
@@ -103,9 +108,9 @@ def decide(
 def marks_of(
     producer: BlockingBulkProducer, topics: Iterable[str], before: Sequence[Mark] = ()
 ) -> list[Mark]:
-    """The ends of all queues that the topics have.
+    """Return the ends of all queues of the topics.
 
-    Raises RouteNotFoundError, also when a broker is away that `before` names; RemotingError.
+    Raise RouteNotFoundError, also when a broker that `before` names is away, and RemotingError.
     """
     queues = []
     for topic in sorted(topics):
@@ -124,7 +129,9 @@ def marks_of(
 
 
 class OutboxSending:
-    """Sends a decided unit, of which something may be in the topics already; `quiet_s` as above."""
+    """Sends a decided unit, whose messages may partly be in their topics already. `quiet_s` is as
+    in `commit_unit`.
+    """
 
     def __init__(
         self,
@@ -140,7 +147,9 @@ class OutboxSending:
         self._patience_s = options.timeout_ms / 1000
 
     def run(self, unit: Unit, decision: Decision, *, resumed: bool) -> None:
-        """Until all is there. Raises what keeps it from that; it may be run again then."""
+        """Send until all messages are in their topics. Raise the error that prevents it; another
+        run continues.
+        """
         if resumed:
             log.info("a batch is resumed", outbox=unit.name, rows=decision.rows)
         there = self._look(unit, decision) if resumed else _none()
@@ -160,7 +169,9 @@ class OutboxSending:
     # Inside
 
     def _send(self, unit: Unit, decision: Decision, there: Any) -> CometMQError | None:
-        """Send what is not there: None when all of it is acknowledged, else why that is not known."""
+        """Send the messages that are not there yet. Return None if all are acknowledged, else the
+        error that leaves doubt.
+        """
         queues: dict[str, list[MessageQueue]] = {}
         for mark in decision.marks:
             queues.setdefault(mark.topic, []).append(mark.queue)
@@ -184,9 +195,9 @@ class OutboxSending:
                     yield messages
 
     def _look(self, unit: Unit, decision: Decision) -> Any:
-        """The ids of those of the unit's messages that are in their topics."""
+        """Return the ids of the unit's messages that are in their topics."""
         marks = {mark.queue: mark.offset for mark in decision.marks}
-        self._bounds(marks)  # an answer from each broker
+        self._bounds(marks)  # waits for an answer from each broker
         self._clock.sleep(self._quiet_s)
         found = []
         with self._options.new_reader() as reader:
@@ -210,7 +221,7 @@ class OutboxSending:
         return there
 
     def _bounds(self, marks: dict[MessageQueue, int]) -> dict[MessageQueue, tuple[int, int]]:
-        """As the masters say, waiting for those that are away."""
+        """Return the bounds that the masters report; wait for masters that are away."""
         return patiently(lambda: self._producer.bounds(marks), self._patience_s, self._clock)
 
 

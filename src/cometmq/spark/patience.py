@@ -1,4 +1,4 @@
-"""Waiting, in a blocking thread, for servers that are away for a moment."""
+"""Wait, in a blocking thread, for servers that are away for a moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _AGAIN_S: Final = 0.5
 
 
 def patiently(ask: Callable[[], T], patience_s: float, clock: BlockingClock = SYSTEM_CLOCK) -> T:
-    """What `ask` gives, asked again for so long while it fails in a way that may pass."""
+    """Call `ask` until it succeeds, for up to `patience_s` while it fails with errors that may
+    pass.
+    """
     deadline = clock.monotonic() + patience_s
     while True:
         try:

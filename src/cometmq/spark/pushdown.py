@@ -1,7 +1,7 @@
-"""What Spark's filters say about where to look (`DataSourceReader.pushFilters`).
+"""Derive from Spark's filters where to look (`DataSourceReader.pushFilters`).
 
-They only narrow what is read: Spark applies every one of them again to the rows, so one that is
-understood in part, or not at all, costs time and never changes a result.
+Filters only narrow what is read. Spark applies every filter again to the rows, so a filter that is
+understood in part or not at all costs time but never changes a result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`None` for a set means all. Offsets and times (ms) from the lower one to below the upper."""
+    """The bounds of a read. A set that is None admits all. Offsets and times (ms) run from the
+    lower bound to below the upper one.
+    """
 
     topics: frozenset[str] | None = None
     brokers: frozenset[str] | None = None
@@ -39,7 +41,7 @@ class Bounds:
     end_time_ms: int = _INT64_MAX
 
     def takes(self, topic: str, broker: str | None, queue_id: int) -> bool:
-        """Whether a queue may hold rows that are wanted."""
+        """Return whether a queue may hold rows that are wanted."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.brokers is None or broker is None or broker in self.brokers)
@@ -52,11 +54,11 @@ class Bounds:
 
     @property
     def latest_ms(self) -> int | None:
-        """The first moment that is left out."""
+        """Return the first moment that is excluded, or None."""
         return self.end_time_ms if self.end_time_ms < _INT64_MAX else None
 
     def within(self, filters: Iterable[Any]) -> Bounds:
-        """These bounds narrowed by what each of Spark's `filters` says."""
+        """Return these bounds narrowed by each of Spark's `filters`."""
         bounds = self
         for found in filters:
             bounds = _narrowed(bounds, found)
@@ -96,11 +98,13 @@ def _narrowed_to(bounds: Bounds, column: str, values: list[Any]) -> Bounds:
 
 
 def _range(found: Any) -> tuple[int | None, int | None]:
-    """From and to below; None where the filter says nothing of it that is understood."""
+    """Return the lower bound and the exclusive upper one; None for a bound that the filter does not
+    give.
+    """
     value = getattr(found, "value", None)
     exact = True
     if isinstance(value, datetime) and value.tzinfo is not None:
-        # Cut to its millisecond, so of `>` and `<` too that one is looked at.
+        # The value is cut to its millisecond, so `>` and `<` include that millisecond, too.
         value, exact = (value - _EPOCH) // _MILLISECOND, False
     if not isinstance(value, int):
         return None, None
@@ -118,9 +122,9 @@ def _range(found: Any) -> tuple[int | None, int | None]:
 class PushesWhereAllowed:
     """Stands in for a reader's `pushFilters`.
 
-    Spark refuses a reader that overrides the method while `spark.sql.python.filterPushdown.enabled`
-    is off (as it is by default), where it could just not have called it. It tells an override by
-    `__func__`, which here is that of the inherited method: so the sources work either way.
+    While `spark.sql.python.filterPushdown.enabled` is off (the default), Spark refuses a reader
+    that overrides the method, though it could simply not call it. Spark recognizes an override by
+    `__func__`, which here is that of the inherited method. So the sources work either way.
     """
 
     __func__ = staticmethod(ds.DataSourceReader.pushFilters)

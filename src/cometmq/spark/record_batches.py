@@ -1,6 +1,7 @@
-"""Records of the log as Arrow record batches, a column at a time (layout: `cometmq.protocol.record`).
+"""Turn records of the log into Arrow record batches, a column at a time (layout:
+`cometmq.protocol.record`).
 
-No Python object is made for a field of a record, but for bodies that are compressed.
+Only compressed bodies become Python objects; no other field does.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _FLAG_AT: Final = 16
 _COMMIT_LOG_OFFSET_AT: Final = 28
 _BORN_TIME_AT: Final = 40
 _BORN_HOST_AT: Final = 48
-# Behind the store host.
+# Offsets from the end of the store host.
 _RECONSUME_TIMES: Final = 0
 _PREPARED_OFFSET: Final = 4
 
@@ -49,10 +50,10 @@ _LEVEL: Final = r"^\d{1,9}$"
 
 
 class RecordBatches:
-    """Makes record batches with the columns of these `names`.
+    """Makes record batches with the columns `names`.
 
-    `broker` is the value of the column of that name, `topic` too unless it is None: then it is what
-    records say. Bodies are given as stored where `decompress` is False.
+    `broker` is the value of the column `broker`. `topic` is the value of the column `topic`, or
+    None to take each record's own. With `decompress` False, bodies stay as stored.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class RecordBatches:
         self._decompress = decompress
 
     def batch(self, window: bytes | bytearray | memoryview, columns: RecordColumns) -> Any:
-        """The records of `columns`, at least one, as they lie in `window`."""
+        """Return a batch of the records of `columns`, at least one, which lie in `window`."""
         records = _Records(window, columns, self._broker, self._topic, decompress=self._decompress)
         arrays = [
             _as(maker(records), field.type)
@@ -84,7 +85,7 @@ def _as(array: Any, kind: Any) -> Any:
 
 
 class _Records:
-    """What the columns of one batch are made of."""
+    """Makes the columns of one batch."""
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class _Records:
 
     @cached_property
     def _bodies(self) -> tuple[Any, Bools]:
-        """The bodies, and which of them were decompressed."""
+        """Return the bodies, and which of them were decompressed."""
         starts, ends = self._columns.body_starts, self._columns.body_ends
         compressed = self._columns.sys_flags & COMPRESSED != 0
         if not self._decompress or not compressed.any():
@@ -218,7 +219,7 @@ class _Records:
                 flags = int(self._columns.sys_flags[at])
                 bodies[at] = decompress(bodies[at], flags, max_length=MAX_BODY_BYTES)
             except ProtocolError:
-                # As consumers get it: as it is stored, its flag still set.
+                # Consumers also get such a body as stored, with its flag set.
                 done[at] = False
         return pa.array(bodies, pa.binary()), done
 
@@ -231,7 +232,7 @@ def _hex(packed: bytes) -> str:
 
 
 def _by_value(encoded: Any, text: Callable[[bytes], str]) -> Any:
-    """A dictionary column of packed hosts, of which there are few, as texts."""
+    """Return a dictionary column of packed hosts, which has few values, as text."""
     texts = [text(packed) for packed in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
 
@@ -241,7 +242,9 @@ def _times(milliseconds: Ints) -> Any:
 
 
 def _numbers(texts: Any, pattern: str) -> Any:
-    """The numbers that fit `pattern`; a property may be any text, and one that is none is null."""
+    """Return the numbers that match `pattern`, and null for other texts: a property may be any
+    text.
+    """
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.int64())
     fits = pc.match_substring_regex(texts, pattern)

@@ -1,4 +1,4 @@
-"""Topics and properties of many records at once, as Arrow columns.
+"""Read the topics and properties of many records at once, as Arrow columns.
 
 Java: MessageDecoder.string2messageProperties; layout: `cometmq.protocol.properties`.
 """
@@ -20,11 +20,12 @@ _ENTRY_END: Final = 2
 
 
 class RecordTexts:
-    """The texts of records, at least one, all of which `fit`.
+    """The texts of records: at least one record, and all `fit`.
 
-    They stand side by side in one array, as `02 topic 02 02 properties` and an 02 at the end: so
-    every entry of the properties has an 02 on both sides. (In the log a byte of the topic's length
-    and the length of the properties stand where these are put.) Places are those in this array.
+    The texts stand side by side in one array, each record's as `02 topic 02 02 properties`, with an
+    02 at the end. So every entry of the properties has an 02 on both sides. (In the log, a byte of
+    the topic's length and the length of the properties stand where these 02 are put.) Positions are
+    positions in this array.
     """
 
     def __init__(self, window: Any, columns: RecordColumns) -> None:
@@ -53,13 +54,13 @@ class RecordTexts:
 
     @cached_property
     def properties(self) -> Any:
-        """The properties as maps."""
+        """Return the properties as maps."""
         offsets = pa.array(self._bounds.astype(np.int32))
         names = texts_of(self._names, is_ascii=self._is_ascii)
         return pa.MapArray.from_arrays(offsets, names, self._values)
 
     def values(self, name: str) -> Any:
-        """The property of each record as a string, null for one that has none."""
+        """Return the property of each record as a string, null for a record without it."""
         at = pc.index(self._dictionary, pa.scalar(name.encode(), pa.binary())).as_py()
         if at < 0:
             return pa.nulls(len(self), pa.string())
@@ -77,17 +78,17 @@ class RecordTexts:
         is_end = np.flatnonzero(self._text[separators] == _ENTRY_END)
         bounds = separators[is_end]
         starts, ends = bounds[:-1], bounds[1:]
-        # Where there is no 01 between two 02, this is the second of them.
+        # Without an 01 between two 02, this is the second 02.
         names_end = separators[is_end[:-1] + 1]
         good = (names_end > starts + 1) & (names_end + 1 < ends)
         first = np.searchsorted(bounds, self._starts)
-        good[first] = False  # the topic
+        good[first] = False  # this entry is the topic
         counts = np.concatenate((np.zeros(1, np.int64), np.cumsum(good)))
         self._bounds: Ints = np.append(counts[first], counts[-1])
         self._take_entries(starts[good], names_end[good], ends[good])
 
     def _take_entries(self, starts: Ints, names_end: Ints, ends: Ints) -> None:
-        """Names and values of the entries, each of which begins behind its `starts`."""
+        """Take names and values of the entries; each begins behind its `starts`."""
         self._owners: Ints = np.repeat(np.arange(len(self)), np.diff(self._bounds))
         pieces = np.empty((len(starts), 4), np.int64)
         pieces[:, 0] = starts + 1
@@ -112,7 +113,9 @@ class RecordTexts:
         self._values = texts_of(values, is_ascii=self._is_ascii)
 
     def _first_of_doubles(self) -> Ints:
-        """The entries to which a later one of the same record gives another value."""
+        """Return the entries whose name occurs again later in the same record: the last value
+        counts.
+        """
         kinds = len(self._dictionary)
         which = self._owners * kinds + self._codes
         count = len(which)

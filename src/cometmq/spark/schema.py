@@ -1,4 +1,4 @@
-"""The columns of a message, as both sources give them."""
+"""Define the columns of a message, as both sources return them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cometmq.errors import IllegalArgumentError
 
 # Columns in their order, with Spark's types.
 #
-# `msg_id` is the producer's unique id, else the offset id. `keys` has no element where no key was
-# given. `body` is decompressed unless the option `decompress` is false; `body_crc` is that of the
-# stored bytes. `transaction_type` is prepared, commit or rollback, null outside of transactions;
-# `delay_level` and `deliver_time` are null for a message without a delay. `broker` is null in a store
-# of which only the files are known.
+# `msg_id` is the producer's unique id, or the offset id without one. `keys` is empty if no key was
+# given. `body` is decompressed unless the option `decompress` is false; `body_crc` is the checksum
+# of the stored bytes. `transaction_type` is prepared, commit or rollback, and null outside of
+# transactions. `delay_level` and `deliver_time` are null for a message without a delay. `broker` is
+# null for a store whose broker is not named.
 COLUMNS: Final = {
     "topic": "string",
     "broker": "string",
@@ -61,21 +61,21 @@ _SPARK_TYPES: Final = {
 
 
 def spark_schema() -> Any:
-    """All columns, as Spark has them."""
+    """Return the schema of all columns in Spark's types."""
     fields = [t.StructField(name, _SPARK_TYPES[kind][0]) for name, kind in COLUMNS.items()]
     return t.StructType(fields)
 
 
 def arrow_schema(names: Sequence[str]) -> Any:
-    """The columns of these names in the Arrow types that Spark takes for them."""
+    """Return the schema of these columns in the Arrow types that Spark takes for them."""
     return pa.schema([pa.field(name, _SPARK_TYPES[COLUMNS[name]][1]) for name in names])
 
 
 def wanted_columns(schema: Any) -> list[str]:
-    """The names in a Spark schema, all of them columns of ours with their types.
+    """Return the column names of a Spark schema, all of which must be our columns with their types.
 
     A schema given by the user (`spark.read.schema("topic string, body binary")`) may leave columns
-    out, which are then not made at all. Raises IllegalArgumentError.
+    out, which are then not computed at all. Raise IllegalArgumentError.
     """
     for field in schema.fields:
         kind = COLUMNS.get(field.name)

@@ -1,7 +1,8 @@
-"""Secrets of Spark jobs: named in options by where they lie, read by each process that needs them.
+"""Read the secrets of Spark jobs: options name their places, and each process that needs a secret
+reads it.
 
-An option's value stands in query plans, in Spark's event log and user interface, in checkpoints and
-in what is pickled for workers. So a secret itself is never an option; see `refuse`.
+An option's value appears in query plans, in Spark's event log and user interface, in checkpoints,
+and in what is pickled for workers. So a secret itself is never an option; see `refuse`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from cometmq.errors import ConfigError, IllegalArgumentError
 
 _FILE: Final = "File"
 _ENV: Final = "Env"
-# What looks like a path or a variable's name and not like a secret.
+# Matches a path or a variable's name; other text may be a secret.
 _PLACE: Final = re.compile(r"/.*|[A-Z][A-Z0-9]*(_[A-Z0-9]+)*", re.DOTALL)
-# By how users may write them.
+# The secrets, by their names in lower case.
 _SECRETS: Final = {name.lower(): name for name in ("secretKey", "securityToken", "tlsKeyPassword")}
 
 
 def refuse(source: str, given: Mapping[str, str]) -> None:
-    """Raises IllegalArgumentError when a secret is among the options, without its value."""
+    """Raise IllegalArgumentError when an option holds a secret, without showing its value."""
     for option in given:
         name = _SECRETS.get(option.lower().replace("_", "").replace("-", "").replace(".", ""))
         if name is not None:
@@ -36,20 +37,22 @@ def refuse(source: str, given: Mapping[str, str]) -> None:
 
 
 def options_of(name: str) -> tuple[str, str]:
-    """The options that say where the secret `name` lies."""
+    """Return the options that name the place of the secret `name`."""
     return f"{name}{_FILE}", f"{name}{_ENV}"
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where the secret lies that an option names: a file, or an environment variable."""
+    """The place of a secret that an option names: a file or an environment variable."""
 
     option: str
     file: str | None = None
     variable: str | None = None
 
     def read(self) -> str:
-        """Without white space around it. Raises ConfigError that names the place, never the text."""
+        """Return the secret without white space around it. Raise ConfigError, which names the place
+        and never the secret.
+        """
         if self.file is not None:
             place = f"the file {self._shown(self.file)}"
             try:
@@ -68,7 +71,7 @@ class Secret:
         return text.strip()
 
     def _shown(self, place: str) -> str:
-        """The place, unless it may be the secret itself, put there by mistake."""
+        """Return the place, unless it may be the secret itself, given by mistake."""
         return place if _PLACE.fullmatch(place) else "that it names"
 
     def _error(self, fault: str) -> ConfigError:

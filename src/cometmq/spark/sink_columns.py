@@ -1,4 +1,4 @@
-"""From rows to messages: the columns that the sink takes, and what becomes of each.
+"""Turn rows into messages: the columns that the sink takes, and what each becomes.
 
 | column | type | |
 | body | binary or string | needed |
@@ -10,8 +10,8 @@
 | delay_level, deliver_time | int, timestamp | |
 | flag | int | |
 
-All other columns of the source may be there; they go no further, but those of ORIGIN when
-`keepOrigin` asks for them.
+A DataFrame may have all other columns of the sources. The sink ignores them, except those of ORIGIN
+when `keepOrigin` is true.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ TAKEN: Final = {
     "deliver_time": ("timestamp",),
     "flag": ("int", "bigint"),
 }
-# What `keepOrigin` makes of a source's columns. Times are milliseconds since the epoch.
+# The properties that `keepOrigin` makes of a source's columns. Times are milliseconds since the
+# epoch.
 ORIGIN: Final = {
     "topic": "ORIGIN_TOPIC",
     "broker": "ORIGIN_BROKER",
@@ -50,8 +51,8 @@ ORIGIN: Final = {
     "born_time": "ORIGIN_BORN_TIME",
     "store_time": "ORIGIN_STORE_TIME",
 }
-# A message as the sink hands it on. `text` is its properties string with `id`, its unique id, in it;
-# `key` is null where any queue will do; `delayed` messages cannot be in batches.
+# A message between the steps of the sink. `text` is its properties string, which includes `id`, its
+# unique id. `key` is null if any queue will do. `delayed` messages cannot be in batches.
 OUTBOUND: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -66,7 +67,8 @@ OUTBOUND: Final = pa.schema(
 MAX_DELAY_LEVEL: Final = 18
 _FLAGS: Final = 2**31
 
-# Of a message that was received: what brokers and clients have written, of no use in a new one.
+# Properties that brokers and clients wrote into a received message, and that make no sense in a new
+# one.
 _LEFT_OUT: Final = p.RESERVED | p.OF_ONE_SENDING
 _SEPARATORS: Final = "[\x01\x02]"
 _NOTHING: Final = pa.scalar(b"", pa.binary())
@@ -112,7 +114,7 @@ def check_columns(schema: Any, topic: str | None, *, keep_origin: bool, once: bo
 class Outbound:
     """Makes messages of rows.
 
-    `topic` goes before the column. `common` are properties that every message gets.
+    `topic` takes precedence over the column. `common` are properties that every message gets.
     """
 
     def __init__(self, topic: str | None, common: dict[str, str], *, keep_origin: bool) -> None:
@@ -122,9 +124,9 @@ class Outbound:
         self._legal_topics: set[str] = set()
 
     def messages(self, batch: Any, ids: list[str]) -> Any:
-        """The rows as a batch of OUTBOUND, with these unique ids.
+        """Return the rows as a batch of OUTBOUND with these unique ids.
 
-        Raises IllegalArgumentError for a row that cannot be sent.
+        Raise IllegalArgumentError for a row that cannot be sent.
         """
         rows = {name: batch.column(name) for name in batch.schema.names}
         count = batch.num_rows
@@ -197,7 +199,7 @@ class Outbound:
 
 
 def check_sink_topic(topic: str) -> None:
-    """Raises IllegalArgumentError for what is no topic, or the broker's own."""
+    """Raise IllegalArgumentError for a name that is no topic, or a topic of the broker's own."""
     check_topic(topic)
     if topic in FORBIDDEN_SEND_TOPICS:
         raise IllegalArgumentError(
@@ -206,7 +208,7 @@ def check_sink_topic(topic: str) -> None:
 
 
 class _Properties:
-    """The column `properties`, entry by entry, without the names in `left_out`."""
+    """The entries of the column `properties`, without the names in `left_out`."""
 
     def __init__(self, column: Any, count: int, left_out: set[str]) -> None:
         self._count = count
@@ -220,7 +222,7 @@ class _Properties:
         self._mask = pc.and_(pc.invert(named), pc.is_valid(self._values))
 
     def text(self) -> Any:
-        """The entries of each row, one after the other; None without the column."""
+        """Return the entries of each row, joined; None without the column."""
         if self._column is None:
             return None
         names = _clean("properties", self._names.filter(self._mask))
@@ -237,7 +239,7 @@ class _Properties:
         return pc.binary_join(pa.ListArray.from_arrays(offsets, entries), _NOTHING)
 
     def sharding_key(self) -> Any:
-        """The property that a message sent with a sharding key has."""
+        """Return the property that a message sent with a sharding key has."""
         if self._column is None:
             return pa.nulls(self._count, pa.string())
         found = np.flatnonzero(pc.fill_null(pc.equal(self._names, p.SHARDING_KEY), False))
@@ -253,25 +255,25 @@ def _binary(text: str) -> Any:
 
 
 def _join(*pieces: Any) -> Any:
-    """Side by side; null where one of them is."""
+    """Join the pieces of each row; null if one of them is null."""
     pieces = tuple(p.cast(pa.binary()) if isinstance(p, pa.Array) else p for p in pieces)
     return pc.binary_join_element_wise(*pieces, _NOTHING)
 
 
 def _entry(name: str, values: Any) -> Any:
-    """An entry of the properties for each row that has a value; None for no values at all."""
+    """Return an entry of the properties for each row that has a value; None if no row has one."""
     if values is None or values.null_count == len(values):
         return None
     return _join(_binary(f"{name}\x01"), values, _binary("\x02"))
 
 
 def _filled(texts: Any) -> Any:
-    """With null for what is empty."""
+    """Replace empty texts by null."""
     return pc.if_else(pc.equal(pc.binary_length(texts), 0), pa.scalar(None, texts.type), texts)
 
 
 def _clean(what: str, texts: Any) -> Any:
-    """Raise IllegalArgumentError where a text has one of the characters that separate properties."""
+    """Return the texts. Raise IllegalArgumentError for a character that separates properties."""
     if pc.any(pc.match_substring_regex(texts, _SEPARATORS)).as_py():
         raise IllegalArgumentError(
             f"a row has the character 0x01 or 0x02 in {what}, where it separates properties: "
@@ -285,7 +287,7 @@ def _tags(column: Any) -> Any:
 
 
 def _keys(column: Any) -> Any:
-    """Keys side by side, with a blank in between."""
+    """Join the keys of each row with blanks."""
     if column is None:
         return None
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
@@ -300,7 +302,7 @@ def _keys(column: Any) -> Any:
 
 
 def _delays(rows: dict[str, Any], count: int) -> tuple[Any, list[Any]]:
-    """Which messages are delayed, and their properties."""
+    """Return which messages are delayed, and the properties that say so."""
     level, at = rows.get("delay_level"), rows.get("deliver_time")
     delayed = pa.repeat(pa.scalar(False), count)
     pieces = []
@@ -327,7 +329,7 @@ def _delays(rows: dict[str, Any], count: int) -> tuple[Any, list[Any]]:
 
 
 def _flags(column: Any, count: int) -> Any:
-    """The flag of each message, 0 where there is none."""
+    """Return the flag of each message, 0 if none is given."""
     if column is None:
         return pa.repeat(pa.scalar(0, pa.int32()), count)
     bounds = pc.min_max(column).as_py()
@@ -341,7 +343,7 @@ def _flags(column: Any, count: int) -> Any:
 
 
 def _text_of(column: Any) -> Any:
-    """Numbers in digits, times in milliseconds since the epoch."""
+    """Return numbers as digits, times as milliseconds since the epoch."""
     if pa.types.is_timestamp(column.type):
         column = pc.cast(column, pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
     return column.cast(pa.string())

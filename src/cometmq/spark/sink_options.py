@@ -1,4 +1,4 @@
-"""What a write was asked for, looked at on the driver."""
+"""Check on the driver what a write was asked for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP: Final = "cometmq-spark-sink"
 AT_LEAST_ONCE: Final = "at-least-once"
 EXACTLY_ONCE: Final = "exactly-once"
 BATCH_BYTES: Final = 256 * 1024
-# Below the checkpoint, beside Spark's own.
+# The outbox's directory below the checkpoint, beside Spark's own.
 OUTBOX: Final = "rocketmq-sink"
 
 _BOTH: Final = (
@@ -38,23 +38,25 @@ _BOTH: Final = (
     "timeoutMs",
 )
 _JOB: Final = ("transactionId",)
-# Spark's own, of a stream.
+# Spark's own options of a stream.
 _STREAM: Final = ("checkpointLocation", "queryName")
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 class SinkOptions:
-    """Raises IllegalArgumentError for what does not fit.
+    """The options of a write. Raises IllegalArgumentError for values that do not fit.
 
-    namesrv, namespace, accessKey, tls and so on: see Connecting. group: the producer group (cometmq-spark-sink).
+    namesrv, namespace, accessKey, tls and so on: see Connecting. group: the producer group
+        (cometmq-spark-sink).
     topic: for all rows, in place of the column.
     delivery: at-least-once (default) or exactly-once; see docs/decisions/0044.
-    outbox: of exactly-once, a directory that the driver and all workers see, for this query alone. A
-        stream has it in its checkpoint, where `checkpointLocation` is given as an option.
-    transactionId: of exactly-once jobs; one that is written again is resumed, or done already.
+    outbox: for exactly-once, a directory that the driver and all workers see, for this query alone.
+        A stream keeps it in its checkpoint if `checkpointLocation` is given as an option.
+    transactionId: names an exactly-once job; writing it again resumes it, or does nothing if it is
+        done.
     keepOrigin: whether topic, place, id and times of the source become properties.
     compression: none (default), zlib, lz4 or zstd, for bodies of compressOverBytes (4096) and more;
-        they are sent one by one.
+        these are sent one by one.
     batchBytes: how much one request takes (262144). sendsInFlight: of each task (32).
     timeoutMs: for how long a broker that does not answer is tried again (60000).
     """

@@ -1,5 +1,6 @@
-"""From messages to requests: batches of them by queue, encoded by columns (layout:
-`cometmq.protocol.batch`)."""
+"""Pack messages into requests: batches for each queue, encoded by columns (layout:
+`cometmq.protocol.batch`).
+"""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ _HEAD: Final = np.dtype(
 assert _HEAD.itemsize == 20
 _FIXED: Final = _HEAD.itemsize + 2
 
-# The queues of a topic among which keys choose.
+# Returns the queues of a topic among which keys choose.
 QueuesOf = Callable[[str], Sequence[MessageQueue]]
 
 
 class Packing:
-    """Parcels of at most `batch_bytes`, unless one message takes more.
+    """Packs messages into parcels of at most `batch_bytes`, or of one message that is larger.
 
-    Messages go alone that are delayed, or that `compression` is for: bodies from
-    `compress_over_bytes` on. Messages without a key are spread over the queues, a parcel each.
+    A message goes alone if it is delayed or to be compressed, because its body has
+    `compress_over_bytes` or more. Messages without a key are spread over the queues, a parcel each.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Packing:
         self._turns: dict[str, int] = {}
 
     def parcels(self, messages: Any) -> Iterator[Parcel]:
-        """A batch of OUTBOUND in its order, as far as queues have one."""
+        """Yield the parcels of a batch of OUTBOUND. Messages of one queue keep their order."""
         topics = messages.column("topic")
         for topic in pc.unique(topics).to_pylist():
             of_topic = messages
@@ -101,7 +102,7 @@ class Packing:
 
 
 class _Entries:
-    """Messages as they stand in the body of a batch, side by side."""
+    """Messages encoded side by side as in the body of a batch."""
 
     def __init__(self, messages: Any, alone: Any, batch_bytes: int) -> None:
         self._messages = messages
@@ -123,7 +124,9 @@ class _Entries:
         self._alone_at = np.flatnonzero(self.alone)
 
     def cuts(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Ranges of messages, from the first to behind the last, that make up a request."""
+        """Yield the ranges of messages, from the first to behind the last, that make up
+        requests.
+        """
         at = start
         while at < end:
             if self.alone[at]:
@@ -143,21 +146,21 @@ class _Entries:
         return bytes(self._data[self._bounds[first] : self._bounds[last]])
 
     def single(self, at: int) -> tuple[bytes, str, int]:
-        """Body, properties string and flag of one message."""
+        """Return body, properties string and flag of one message."""
         row = self._messages.slice(at, 1)
         body, text, flag = (row.column(name)[0].as_py() for name in ("body", "text", "flag"))
         return body, text.decode(), flag
 
 
 def _fixed(values: Any) -> Any:
-    """Each value's bytes as a binary column."""
+    """Return each value's bytes as a binary column."""
     type_ = pa.binary(values.dtype.itemsize)
     buffers = [None, pa.py_buffer(values.tobytes())]
     return pa.FixedSizeBinaryArray.from_buffers(type_, len(values), buffers).cast(pa.binary())
 
 
 def _places(keys: Any, queues: Sequence[MessageQueue]) -> Ints:
-    """The place of each key's queue in `queues`, -1 where there is no key."""
+    """Return the place of each key's queue in `queues`, -1 for no key."""
     if keys.null_count == len(keys):
         return np.full(len(keys), -1, np.int64)
     encoded = keys.dictionary_encode()

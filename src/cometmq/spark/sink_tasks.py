@@ -1,4 +1,4 @@
-"""What a task of a write does with its rows: send them, or keep them in the outbox."""
+"""Do the work of a write's task: send the rows, or keep them in the outbox."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from cometmq.spark.patience import patiently
 from cometmq.spark.sink_columns import Outbound
 from cometmq.spark.sink_options import SinkOptions
 
-# Rows are made into messages by so many bytes at a time.
+# Rows are turned into messages in pieces of so many bytes.
 _PIECE_BYTES: Final = 32 * 1024 * 1024
-# Of Spark's StreamExecution and MicroBatchExecution.
+# The local properties that Spark's StreamExecution and MicroBatchExecution set.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
@@ -35,13 +35,13 @@ class Sent(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Kept(WriterCommitMessage):
-    """What is in the outbox."""
+    """The commit message of a task that has kept its rows in the outbox."""
 
     part: KeptPart
 
 
 def send_rows(options: SinkOptions, batches: Iterator[Any]) -> Sent:
-    """At least once: acknowledged when this returns."""
+    """Send the rows, at least once. All are acknowledged when this returns."""
     rows = 0
     with options.new_producer() as producer:
         packing = options.new_packing(_queues(options, producer))
@@ -55,7 +55,7 @@ def send_rows(options: SinkOptions, batches: Iterator[Any]) -> Sent:
 
 @dataclass(frozen=True)
 class Place:
-    """Whose rows a task has: the unit, and of which partition."""
+    """Says whose rows a task has: the unit and the partition."""
 
     owner: str
     unit: str
@@ -64,7 +64,9 @@ class Place:
 
 
 def place_of_task(options: SinkOptions) -> Place:
-    """As Spark tells this task. Raises ClientStateError where it does not."""
+    """Return the place that Spark tells this task. Raise ClientStateError if Spark does not tell
+    it.
+    """
     context = TaskContext.get()
     assert context is not None, "in a task"
     if options.transaction_id is not None:
@@ -86,7 +88,9 @@ def keep_rows(
     place: Place,
     batches: Iterator[Any],
 ) -> KeptPart:
-    """Exactly once: in a file of the outbox when this returns, unless the unit is decided."""
+    """Keep the rows for exactly-once delivery, unless the unit is decided. They are in a file of
+    the outbox when this returns.
+    """
     owner = place.owner
     if decided is not None and _is_decided(outbox, decided, place):
         for _ in batches:
@@ -112,7 +116,7 @@ def keep_rows(
 
 def _is_decided(outbox: Outbox, decided: Decided, place: Place) -> bool:
     if place.batch_id is None or decided.batch_id is None:
-        return True  # a job's own
+        return True  # the job's own decision
     if decided.owner != place.owner or decided.batch_id > place.batch_id:
         raise _foreign(
             outbox,

@@ -1,4 +1,4 @@
-"""What Spark calls when rows are written to `rocketmq`.
+"""Implement what Spark calls when rows are written to `rocketmq`.
 
 df.write.format("rocketmq").mode("append").option("namesrv", "127.0.0.1:9876").option("topic", "orders")
 """
@@ -23,15 +23,16 @@ from cometmq.spark.sink_columns import check_columns
 from cometmq.spark.sink_options import SinkOptions
 from cometmq.spark.sink_tasks import Kept, keep_rows, place_of_task, send_rows
 
-# Where a stream's commit and abort run; see `_committing`.
+# The module in which a stream's commit and abort run; see `_committing`.
 _COMMIT_MODULE: Final = "pyspark.sql.worker.python_streaming_sink_runner"
 
 Messages = Sequence[WriterCommitMessage | None]
 
 
 class _Writer:
-    """What the two writers share. Made on the driver, where all is looked at; its pickle goes to the
-    tasks."""
+    """The common part of both writers. It is created on the driver, which checks everything; its
+    pickle goes to the tasks.
+    """
 
     def __init__(self, given: Any, schema: Any, *, overwrite: bool, streaming: bool) -> None:
         if overwrite:
@@ -56,7 +57,7 @@ class _Writer:
     # Inside
 
     def _look_around(self, patience_s: float) -> None:
-        """Whether a job may start: servers answer and let us in, the topic is there."""
+        """Check that a job may start: servers answer and let us in, and the topic exists."""
         options, topic = self._options, self._options.topic
         if topic is None:
             with options.new_reader() as reader:
@@ -89,7 +90,7 @@ class _Writer:
 
 
 class SinkWriter(_Writer, DataSourceArrowWriter):
-    """Of a batch job."""
+    """Writes a batch job."""
 
     def __init__(self, given: Any, schema: Any, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite, streaming=False)
@@ -112,13 +113,15 @@ class SinkWriter(_Writer, DataSourceArrowWriter):
 
 
 class SinkStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Of one batch of a stream; Spark makes one for the tasks and another one to commit or abort."""
+    """Writes one batch of a stream. Spark creates one for the tasks, and another one to commit or
+    abort.
+    """
 
     def __init__(self, given: Any, schema: Any, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite, streaming=True)
         if _committing():
             return
-        # A query goes on while its servers restart.
+        # A query goes on while its servers restart, so this waits for them.
         self._look_around(self._options.timeout_ms / 1000)
         if self._outbox is not None:
             self._decided = self._outbox.latest()
@@ -134,6 +137,9 @@ class SinkStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def _committing() -> bool:
-    """Whether this process commits or aborts a stream's batch: then servers are not asked whether the
-    job may start, which has run, and an abort needs none."""
+    """Return whether this process commits or aborts a stream's batch.
+
+    It then does not ask servers whether the job may start: the job has run, and an abort needs no
+    server.
+    """
     return _COMMIT_MODULE in sys.modules

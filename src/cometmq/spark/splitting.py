@@ -1,4 +1,4 @@
-"""Cutting a range of offsets into parts for Spark's tasks."""
+"""Divide a range of offsets into parts for Spark's tasks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from itertools import pairwise
 
 
 def split(start: int, end: int, total: int, min_partitions: int) -> list[tuple[int, int]]:
-    """Ranges, none of them empty, that make up the one given, which is one of several.
+    """Divide a range, which is one of several, into ranges that are not empty.
 
-    They come out about equally long for all of them, and `min_partitions` at least, where all
-    together hold `total` offsets and that many are there.
+    `total` is the number of offsets in all ranges together. The parts of all ranges are about
+    equally long, and there are at least `min_partitions` of them if there are as many offsets.
     """
     size = end - start
     count = min(size, max(1, -(-size * min_partitions // total))) if size > 0 else 0

@@ -1,4 +1,4 @@
-"""How the reading of a store is split among Spark's tasks."""
+"""Split the reading of a store among Spark's tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class QueueRange(InputPartition):
 
 @dataclass
 class LogRange(InputPartition):
-    """Offsets of the log from `start` to below `end`, both those of records or of the file."""
+    """Log offsets from `start` to below `end`. Both are offsets of records, or the bounds of the
+    file.
+    """
 
     file: LogFile
     start: int
@@ -40,7 +42,7 @@ class LogRange(InputPartition):
 
 @dataclass
 class Nothing(InputPartition):
-    """There is nothing to read. (For Spark no partitions at all means one without a value.)"""
+    """Stands for nothing to read. (Without any partition, Spark would read one without a value.)"""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -49,7 +51,7 @@ class Nothing(InputPartition):
 def queue_ranges(
     queues: Iterable[QueueFiles], log_base: int, bounds: Bounds, min_partitions: int
 ) -> list[QueueRange]:
-    """One range for each queue that has messages in the log, or more of them for long queues."""
+    """Return one range for each queue that has messages in the log, or several for long queues."""
     ranges = []
     for queue in queues:
         first, end = queue.bounds(log_base)
@@ -67,9 +69,9 @@ def queue_ranges(
 def log_ranges(
     files: list[LogFile], queues: Iterable[QueueFiles], min_partitions: int
 ) -> list[LogRange]:
-    """One range for each file of the log, or more where more are wanted.
+    """Return one range for each file of the log, or several if more are wanted.
 
-    Inside a file only the consume queues tell where records begin: the bytes of a body could look
+    Inside a file, only the consume queues say where records begin: the bytes of a body could look
     like a record.
     """
     per_file = -(-min_partitions // len(files)) if files else 0
@@ -88,7 +90,9 @@ def _record_starts(queues: Iterable[QueueFiles]) -> Any:
 
 
 def _boundaries(file: LogFile, starts: Any, count: int) -> list[int]:
-    """Where to split a file: at records that begin near even parts of what is written of it."""
+    """Return where to split a file: at records that begin near even parts of what is written of
+    it.
+    """
     inside = starts[(starts > file.base) & (starts < file.end)]
     if count < 2 or not len(inside):
         return []

@@ -1,4 +1,4 @@
-"""Reading a part of a store, in one of Spark's Python workers."""
+"""Read a part of a store, in one of Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from cometmq.store.reading.records import (
 )
 from cometmq.store.reading.units import is_message
 
-# Bytes of the log that make a batch: enough that numpy's fixed costs do not show.
+# Bytes of the log per batch: enough to make numpy's fixed costs negligible.
 BATCH_BYTES: Final = 4 * 1024 * 1024
 _HEAD: Final = struct.Struct(">II")
-# Queues of these topics have the messages of others, with the offsets those have in theirs.
+# Queues of these topics hold messages of other topics, which keep their own queue offsets.
 _LMQ_PREFIX: Final = "%LMQ%"
 
 
 class StoreReading:
-    """Gives the rows of parts of a store as record batches.
+    """Returns the rows of parts of a store as record batches.
 
-    `topics` None means the rows of all. What belongs to no record raises StoreCorruptError, or is
-    written to `gaps` where those are allowed.
+    With `topics` None, all records give rows. Bytes that belong to no record raise
+    StoreCorruptError, or are written to `gaps` if gaps are allowed.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class StoreReading:
             left = part.end - offset
             size, magic = _HEAD.unpack_from(view, start) if left >= _HEAD.size else (0, 0)
             if not len(columns) and limit - start < size <= left:
-                # Larger than a batch, perhaps.
+                # A record may be larger than a batch.
                 columns = self._good(view, read_columns(view, start, start + size, file.base))
             if len(columns):
                 offset = file.base + int(columns.ends[-1])
@@ -100,14 +100,14 @@ class StoreReading:
             offset = following
 
     def _good(self, view: memoryview, columns: RecordColumns) -> RecordColumns:
-        """The records up to the first that is none after all."""
+        """Return the records before the first one that is invalid."""
         good = columns.fit
         if self._check_crc:
             good = good & crc_holds(view, columns)
         return up_to_first(columns, good)
 
     def _chosen(self, view: memoryview, columns: RecordColumns) -> RecordColumns:
-        """Those that a consume queue of one of the topics would name."""
+        """Return the records that a consume queue of one of the topics would list."""
         if self._topics is None:
             return columns
         kinds = columns.sys_flags & TRANSACTION_MASK
@@ -129,14 +129,14 @@ class StoreReading:
     def _after_damage(
         self, mapping: mmap.mmap, part: LogRange, offset: int, *, unwritten: bool
     ) -> int | None:
-        """Where to go on behind what is no record; None at the end of the log.
+        """Return where to go on behind bytes that are no record; None at the end of the log.
 
-        Raises StoreCorruptError where no gaps are allowed.
+        Raise StoreCorruptError if gaps are not allowed.
         """
         file = part.file
         is_tail = part.is_last_file and part.end == file.end
         if unwritten and is_tail and self._is_clean:
-            return None  # without a look at the rest, which may be most of a gigabyte
+            return None  # without reading the rest, which may be most of a gigabyte
         following = self._next_record(mapping, file, offset + 1, part.end)
         if following is None and is_tail and not self._is_clean:
             return None
@@ -146,7 +146,7 @@ class StoreReading:
 
     def _next_record(self, mapping: mmap.mmap, file: LogFile, offset: int, end: int) -> int | None:
         at = offset - file.base + MAGIC_AT
-        # A record begins below `end`; its magic may lie across that.
+        # A record begins below `end`, but its magic may lie beyond.
         limit = end - file.base + _HEAD.size - 1
         while (at := next_magic(mapping, at, limit)) >= 0:
             offset = file.base + at - MAGIC_AT
@@ -168,7 +168,7 @@ class StoreReading:
         self._report_missing(part, queue_offsets)
         files = self._files.log_files()
         bases = np.array([file.base for file in files], np.int64)
-        # One in front of the log, which retention has shortened meanwhile, is in no place of it.
+        # Retention may have shortened the log: places before its start count for its first file.
         which = np.maximum(np.searchsorted(bases, places, "right") - 1, 0)
         mapped: tuple[int, memoryview] | None = None
         for start, end in _runs(which, sizes):
@@ -194,7 +194,7 @@ class StoreReading:
         sizes: Ints,
         queue_offsets: Ints,
     ) -> Iterator[Any]:
-        """Rows of records that lie in one file; a record that is none splits them."""
+        """Yield rows of records that lie in one file; a place without a record splits them."""
         starts, ends = places - file.base, places - file.base + sizes
         done = 0
         while done < len(starts):
@@ -219,7 +219,7 @@ class StoreReading:
                 done += 1
 
     def _report_missing(self, part: QueueRange, queue_offsets: Ints) -> None:
-        """Units that stand for no message lie between those that do."""
+        """Report the units between messages that stand for no message."""
         bounds = np.concatenate(([part.start - 1], queue_offsets, [part.end]))
         for at in np.flatnonzero(np.diff(bounds) > 1).tolist():
             start, end = int(bounds[at]) + 1, int(bounds[at + 1])
@@ -232,7 +232,9 @@ class StoreReading:
 
 
 def leave_out(gaps: GapLog, gap: Gap, path: str, offset: int) -> None:
-    """Note that nothing is at this place. Raises StoreCorruptError where no gaps are allowed."""
+    """Note that a record is missing at this place. Raise StoreCorruptError if gaps are not
+    allowed.
+    """
     if not gaps.allowed:
         raise StoreCorruptError(
             f"{path}: no record is at offset {offset} where one belongs; {gap} would be left "
@@ -243,7 +245,7 @@ def leave_out(gaps: GapLog, gap: Gap, path: str, offset: int) -> None:
 
 
 def _runs(which: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Parts of one file and about BATCH_BYTES each."""
+    """Yield ranges that lie in one file and have about BATCH_BYTES each."""
     batch = np.cumsum(sizes) // BATCH_BYTES
     changes = np.flatnonzero((np.diff(which) != 0) | (np.diff(batch) != 0)) + 1
     bounds = [0, *changes.tolist(), len(which)]
@@ -251,7 +253,9 @@ def _runs(which: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
 
 
 def _cut(view: memoryview, columns: RecordColumns) -> tuple[memoryview, RecordColumns]:
-    """The part of the file that holds the records, which may be larger than Arrow can address."""
+    """Cut out the part of the file that holds the records, as a file may be larger than Arrow can
+    address.
+    """
     low = int(columns.starts.min())
     window = view[low : int(columns.ends.max())]
     if not low:

@@ -1,4 +1,4 @@
-"""The Spark source `rocketmq-store`: a store directory, read without a broker.
+"""Read a store directory without a broker: the Spark source `rocketmq-store`.
 
 spark.read.format("rocketmq-store").option("subscribe", "orders").load("/data/store")
 """
@@ -48,20 +48,20 @@ KNOWN: Final = (
     "failOnDataLoss",
     "gapLog",
 )
-# What Spark makes of load(["/data/a", "/data/b"]).
+# Spark turns load(["/data/a", "/data/b"]) into this option.
 _SEVERAL: Final = "paths"
 
 
 class StoreOptions:
-    """What a read of a store was asked for. Raises IllegalArgumentError for what does not fit.
+    """The options of a read of a store. Raises IllegalArgumentError for values that do not fit.
 
     path: the store directory (storePathRootDir), which driver and workers see; `load` sets it.
-    commitLogPath: where storePathCommitLog lies elsewhere; several directories separated by commas.
+    commitLogPath: storePathCommitLog, if it is elsewhere; several directories separated by commas.
     subscribe: topics, separated by commas; subscribePattern: a regular expression that whole topic
-        names match. Without either the rows are all records of the log, in its order.
-    minPartitions: into how many tasks the reading is split at least, where there is enough to split.
-    checkCrc: have the checksum of every body checked.
-    decompress: give bodies as they were sent (default), not as they are stored.
+        names match. Without either, the rows are all records of the log, in its order.
+    minPartitions: into how many tasks the reading is split at least, if there is enough to read.
+    checkCrc: check the checksum of every body.
+    decompress: return bodies as they were sent (default), not as they are stored.
     brokerName: the value of the column broker, which a store does not know.
     failOnDataLoss: fail where bytes are no record (default). With false they are left out, and
         gapLog must name a directory in which every gap is noted.
@@ -95,11 +95,13 @@ class StoreOptions:
 
 
 class RocketMQStoreSource(DataSource):
-    """See StoreOptions for the options, `cometmq.spark.schema` for the columns."""
+    """The source `rocketmq-store`. See StoreOptions for the options, `cometmq.spark.schema` for the
+    columns.
+    """
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        # Here, where load is called: later the options may stand in a plan that somebody looks at.
+        # Checked here, when load is called, before the options appear in a plan that somebody sees.
         refuse(f"the source {NAME}", options)
 
     @classmethod
@@ -114,16 +116,16 @@ class RocketMQStoreSource(DataSource):
 
 
 class StoreReader(DataSourceReader):
-    """Plans on the driver, reads in workers; goes from one to the other as a pickle."""
+    """Plans on the driver, then goes as a pickle to the workers and reads there."""
 
     def __init__(self, options: StoreOptions, names: list[str]) -> None:
         self._options = options
         self._names = names
-        # By consume queue; else by the files of the log.
+        # Whether to read by consume queue, or by the files of the log.
         self._by_queue = options.by_topic
         self._topics: frozenset[str] | None = None
         self.bounds = Bounds()
-        reader: Any = self  # it takes the place of a method
+        reader: Any = self  # assigns an attribute in place of a method
         reader.pushFilters = PushesWhereAllowed(self)
 
     def partitions(self) -> list[InputPartition]:
@@ -134,7 +136,7 @@ class StoreReader(DataSourceReader):
             queues = files.queues()
             if options.by_topic:
                 queues = self._chosen(queues)
-                # After a crash messages of the log may be missing in the queues.
+                # After a crash, queues may lack messages of the log.
                 self._by_queue = files.is_clean
                 self._topics = frozenset(queue.topic for queue in queues)
             if self._by_queue:
@@ -150,7 +152,9 @@ class StoreReader(DataSourceReader):
             return parts or [Nothing()]
 
     def _leave_out_missing_files(self, log: list[LogFile]) -> None:
-        """Between two files of the log; those in front of all are what retention took."""
+        """Leave out missing files between two files of the log. Retention has deleted those before
+        the first.
+        """
         options = self._options
         for before, behind in pairwise(log):
             if before.end < behind.base:
@@ -158,7 +162,9 @@ class StoreReader(DataSourceReader):
                 leave_out(options.gaps, gap, before.path, before.end)
 
     def _chosen(self, queues: list[QueueFiles]) -> list[QueueFiles]:
-        """Those of the topics wanted. Raises IllegalArgumentError for a topic without queues."""
+        """Return the queues of the topics wanted. Raise IllegalArgumentError for a topic without
+        queues.
+        """
         topics = {queue.topic for queue in queues}
         options = self._options
         if options.pattern is not None:
@@ -198,7 +204,7 @@ class StoreReader(DataSourceReader):
 
 
 def _some(names: Any) -> str:
-    """The names, or the first of many."""
+    """Name the items, or the first twenty of many."""
     listed = sorted(names)
     more = f" and {len(listed) - 20} more" if len(listed) > 20 else ""
     return (", ".join(listed[:20]) or "none") + more

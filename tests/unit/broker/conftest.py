@@ -9,7 +9,7 @@ from tests.unit.broker.delay_box import DelayBox
 
 @pytest.fixture
 def delays(tmp_path: Path) -> Iterator[DelayBox]:
-    """Delayed messages whose clock shows a whole second."""
+    """Yield a store with delayed messages, whose clock shows a whole second."""
     box = DelayBox(tmp_path / "store")
     yield box
     box.box.close()

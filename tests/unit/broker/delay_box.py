@@ -1,4 +1,4 @@
-"""A store with delayed messages and all that retries need, on a clock that a test sets."""
+"""Open a store with delayed messages and all that retries need, on a clock that a test sets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ from cometmq.store.store import MessageStore
 
 
 def connection() -> Connection:
-    """One that leads nowhere, of a client with a known address. For tests without a loop."""
+    """Return a connection that leads nowhere, of a client with a known address, for tests without a
+    loop.
+    """
 
     async def make() -> Connection:
         return Connection(Handlers(), TaskOwner("test"))
@@ -47,7 +49,9 @@ def request(code: int, header: HeaderT, version: int = 479) -> Request[HeaderT]:
 
 
 class DelayBox:
-    """`settings` are the store's. Times are counted from the clock's first."""
+    """A store with delayed messages. `settings` are the store's. Times count from the clock's first
+    value.
+    """
 
     def __init__(self, root: Path, *, config: BrokerConfig | None = None, **settings: Any) -> None:
         self.box = Box(
@@ -89,14 +93,14 @@ class DelayBox:
         self.recall = RecallHandler(self.config, self.clock, self.topics, self.putting)
 
     def put(self, properties: dict[str, str], *, topic: str = "orders", **fields: Any) -> int:
-        """Put a message; returns its commit-log offset."""
+        """Put a message, and return its commit-log offset."""
         properties = {p.UNIQ_CLIENT_MESSAGE_ID: "U1", **properties}
         fields = {"queue_id": 2, "body": b"body", "born_timestamp": 77, **fields}
         message = IncomingMessage(topic=topic, properties=properties, born_host=CLIENT, **fields)
         return self.putting.put(message)[1]
 
     def run_at(self, after_ms: int) -> None:
-        """Deliver what is due `after_ms` after the start."""
+        """Deliver the messages that are due `after_ms` after the start."""
         self.clock.value = self.start_ms + after_ms
         while self.delayed.run(self.clock.value, 100):
             pass
@@ -116,7 +120,7 @@ class DelayBox:
 
 
 class Failing:
-    """Lets the store's appends fail for bodies that `fails` names."""
+    """Fails the store's appends for bodies that `fails` names."""
 
     def __init__(self, delays: DelayBox, error: StoreError, *fails: bytes) -> None:
         self.fails = set(fails)

@@ -1,8 +1,9 @@
-"""Random lives of delayed messages beside a plain dictionary that says what must become of them.
+"""Run random lives of delayed messages, and compare them with a plain dictionary.
 
-A life puts messages by level and by time, recalls some, lets time pass, sets the clock, saves, stops,
-is killed or loses its power; files of the log go while messages wait in them. Whatever happens: no message comes early, none twice, none is lost, and
-none that was recalled comes at all.
+A life puts messages by level and by time, recalls some, lets time pass, sets the clock, saves,
+stops, is killed or loses its power; files of the log are deleted while messages wait in them.
+Whatever happens, no message comes early or twice, none is lost, and no recalled message comes at
+all.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ LARGE_WINDOW = (3_600_000, 100_000)
 
 
 def usage(*, full: bool) -> DiskUsage:
-    """Above diskSpaceCleanForciblyRatio files go whatever their age."""
+    """Return the use of a disk; if `full`, above diskSpaceCleanForciblyRatio, where files are
+    deleted whatever their age.
+    """
     return DiskUsage(1 << 30, (1 << 27) if full else (1 << 29))
 
 
@@ -63,8 +66,8 @@ class FillingFaultDisk(FaultDisk):
 
 @dataclass
 class Expected:
-    """`due_ms` by the wall clock; `elapsed_ms` is true time when it was put, `ahead_ms` the sum of
-    all that the clock had been set forward by then.
+    """A message of the model. `due_ms` is by the wall clock; `elapsed_ms` is the true time when it
+    was put; `ahead_ms` is the sum of all that the clock had been set forward by then.
     """
 
     place: int
@@ -80,7 +83,7 @@ class Expected:
 
 
 class Life:
-    """`power` loses what was not flushed whenever the life is killed."""
+    """One life. With `power`, each kill also loses what was not flushed."""
 
     def __init__(self, root: Path, seed: int, *, power: bool, clock_jumps: bool) -> None:
         self.rng = random.Random(seed)
@@ -192,7 +195,7 @@ class Life:
         self.set_back |= ms < 0
 
     def run_a_little(self) -> None:
-        """Some of what is due, so that a kill may come in between."""
+        """Deliver some of the messages that are due, so that a kill may come in between."""
         self.delayed.run(self.now_ms, self.rng.randint(1, 4))
         self.check_arrivals()
 
@@ -223,12 +226,14 @@ class Life:
         return self.delayed.roll(end_place, self.now_ms, self.rng.randint(1, 4), on_disk)
 
     def roll_a_little(self) -> None:
-        """Some of what waits in the oldest file, so that a kill may come in between."""
+        """Copy some of the messages that wait in the oldest file, so that a kill may come in
+        between.
+        """
         if len(self.store.commit_log.files.files) > 1:
             self.roll(self.store.commit_log.files.files[0].end)
 
     def clean(self) -> None:
-        """The oldest files go, perhaps at once, perhaps when their copies are flushed."""
+        """Delete the oldest files, perhaps at once, perhaps when their copies are flushed."""
         self.disk.full = True
         before = self.store.commit_log.min_offset
         self.store.cleaner.run_now()
@@ -239,7 +244,7 @@ class Life:
         self.gone_files += (self.store.commit_log.min_offset - before) // (16 * 1024)
 
     def save(self) -> None:
-        """As `Delays` does it: what was captured is written once the log is on disk so far."""
+        """Save as `Delays` does: write the captured state once the log is on disk that far."""
         if self.unsaved is not None:
             end = self.unsaved.commit_log_offset
             assert end is not None
@@ -267,7 +272,9 @@ class Life:
     # -- what must be so --
 
     def forget_what_was_lost(self) -> None:
-        """A power failure takes the end of the log: puts, recalls and deliveries alike."""
+        """Forget what a power failure took with the end of the log: puts, recalls and
+        deliveries.
+        """
         end = self.store.commit_log.end
         for unique_id, message in list(self.expected.items()):
             if message.place >= end:
@@ -310,7 +317,7 @@ class Life:
             assert waited_ms >= message.delay_ms, f"{unique_id} is early: {message}"
 
     def end(self) -> None:
-        """Let everything fall due: what was not recalled is there."""
+        """Let everything fall due, and check that every message that was not recalled has come."""
         if self.rng.random() < 0.8:
             # It is a long time: small windows would be scanned for in most of a life's run time.
             self.windows = (LARGE_WINDOW,)
@@ -325,7 +332,7 @@ class Life:
 
 
 def live(root: Path, seed: int, steps: int, *, power: bool, clock_jumps: bool) -> Counter[str]:
-    """One life; how often each thing happened."""
+    """Run one life; return how often each thing happened."""
     counts = Counter({"steps": steps})
     life = Life(root, seed, power=power, clock_jumps=clock_jumps)
     actions = (

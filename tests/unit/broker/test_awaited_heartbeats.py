@@ -1,4 +1,4 @@
-"""Pulls that are ahead of their heartbeat: who is served when."""
+"""Pulls that arrive before their heartbeat: who is served when."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cometmq.broker.awaited_heartbeats import AwaitedHeartbeats, Serve
 
 
 class Pulls:
-    """Pulls that are ahead until `known` reaches their version."""
+    """Holds early pulls until `known` reaches their version."""
 
     def __init__(self) -> None:
         self.known = 1

@@ -31,7 +31,7 @@ class Clock:
 
 
 class Clients:
-    """A manager, its clock, and what its listeners were told."""
+    """A manager with its clock and a list of what its listeners were told."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -173,7 +173,7 @@ def test_producers_come_and_go(clients: Clients) -> None:
 
 
 class UnreadGroups(dict[str, dict[str, Member]]):
-    """Groups that nobody may look through."""
+    """A table of groups that fails a test which goes through all of them."""
 
     def values(self) -> NoReturn:
         raise AssertionError("all groups were looked at")

@@ -1,4 +1,6 @@
-"""Filter data of groups: which version counts, how it dies, and what a restart makes of the file."""
+"""Filter data of groups: which version counts, when it is forgotten, and what a restart makes of
+the file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delay levels: where messages wait, when they come, and what becomes of trouble."""
+"""Delay levels: where messages wait, when they come, and what failures do to them."""
 
 from __future__ import annotations
 

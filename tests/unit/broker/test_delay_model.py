@@ -1,7 +1,7 @@
-"""Delayed messages on virtual time, against a dictionary: see `delay_model`.
+"""Delayed messages on virtual time, compared with a dictionary: see `delay_model`.
 
-COMETMQ_DELAY_STEPS says how many operations there are together (default 20,000; CI 100,000). A failure
-names its seed; COMETMQ_DELAY_SEED=… repeats that life alone.
+COMETMQ_DELAY_STEPS is the total number of operations (default 20,000; CI 100,000). A failure names
+its seed; COMETMQ_DELAY_SEED=… repeats that life alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was delivered is known after a restart, from the state file and from the log."""
+"""After a restart, the state file and the log tell what was delivered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cometmq.protocol.json_dialect import decode_body, pretty
 
 
 def capture(delays: DelayBox) -> DelayState:
-    """The state as it comes back from its file."""
+    """Return the state as it is read back from its file."""
     text = pretty(delays.delayed.capture(DataVersion(3, 0, 4)))
     return decode_body(text.encode(), DelayState)
 

@@ -1,4 +1,4 @@
-"""Delivering many at once is delivering each, as far as it goes; what it stops at."""
+"""Delivering many messages at once equals delivering each, up to the messages at which it stops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Room:
     def wait(
         self, properties: str, *, topic: str = WAITING, body: bytes = b"body", **fields: Any
     ) -> tuple[int, int]:
-        """Place and size of a record that waits; its properties as the text says."""
+        """Put a waiting record with these properties; return its offset and size."""
         host = fields.pop("born_host", CLIENT)
         place = self.store.append(
             self.store.queue(topic, 0), body, properties.encode(), 0, 77, host, **fields
@@ -58,7 +58,7 @@ class Room:
         self.delivery.deliver(waiting, more)
 
     def delivered(self) -> list[tuple[int, StoredRecord]]:
-        """Tags code and record of all that is not in the waiting topic, by queue."""
+        """Return tags code and record of all messages outside the waiting topic, by queue."""
         found = []
         for topic, queue_ids in sorted(self.store.topics().items()):
             for queue_id in queue_ids if topic != WAITING else ():
@@ -83,14 +83,16 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 def fields(record: StoredRecord) -> tuple[object, ...]:
-    """All but the place: a note in front of one copy is shorter than one in front of many."""
+    """Return all fields but the log offset, which differs: a note for one copy is shorter than a
+    note for many.
+    """
     return tuple(
         getattr(record, name) for name in StoredRecord.__slots__ if name != "physical_offset"
     )
 
 
 def named(store: MessageStore) -> list[int]:
-    """What the notes of the log name, one after the other."""
+    """Return the offsets of the records that the notes of the log name, note by note."""
     notes = [offset for offset, _, origin in glances(store.commit_log, 0) if origin < 0]
     return [
         origin

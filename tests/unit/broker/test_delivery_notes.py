@@ -1,4 +1,4 @@
-"""A delivered message has no mark of its own: notes tell a restart which ones were delivered."""
+"""Delivered messages have no marks: notes tell a restart which ones were delivered."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ def delays(tmp_path: Path) -> DelayBox:
 
 
 def kill(delays: DelayBox) -> None:
-    """Nothing of the progress was saved, so that the log alone tells what was delivered."""
+    """Kill the store, and start it again without saved progress, so that only the log tells what
+    was delivered.
+    """
     delays.box.crash(delays.store)
     delays.open(None)
 
 
 def cut_off(delays: DelayBox, place: int) -> None:
-    """Lose the power: what lies behind `place` did not reach the disk."""
+    """Lose the power: nothing behind the offset `place` has reached the disk."""
     delays.box.crash(delays.store)
     for path in delays.box.log_files:
         base = int(path.name)
@@ -54,7 +56,7 @@ def notes(delays: DelayBox) -> list[StoredRecord]:
 
 
 def dangling_note(delays: DelayBox, wait: dict[str, str]) -> tuple[StoredRecord, StoredRecord]:
-    """A message that waits behind another one, and its delivery, of which only the note is left."""
+    """Make a message that waits behind another one, and of its delivery only the note."""
     delays.put({"UNIQ_KEY": "U0"}, topic="others")
     place = delays.put(wait)
     delays.run_at(2_000)
@@ -68,7 +70,9 @@ def dangling_note(delays: DelayBox, wait: dict[str, str]) -> tuple[StoredRecord,
 
 
 def append(delays: DelayBox, like: StoredRecord, **other: Any) -> None:
-    """What a client sends directly to the queue: the fields of `like`, but for those in `other`."""
+    """Put what a client sends directly to the queue: the fields of `like`, except those in
+    `other`.
+    """
     values: dict[str, Any] = {
         "body": like.body,
         "properties": like.properties,
@@ -195,8 +199,8 @@ def test_power_that_goes_anywhere_in_a_batch_of_copies_doubles_and_loses_none(
 def test_a_received_message_that_is_sent_again_is_not_taken_for_its_delivery(
     delays: DelayBox, wait: dict[str, str], other: dict[str, Any]
 ) -> None:
-    """At the worst moment: the broker died between the note and the copy, and a client sends what
-    it once received, with all properties, before anything else is stored.
+    """At the worst moment, the broker died between the note and the copy. Before anything else is
+    stored, a client sends a message that it once received, with all its properties.
     """
     waiting, copy = dangling_note(delays, wait)
     append(delays, copy, **other)
@@ -213,8 +217,8 @@ def test_a_received_message_that_is_sent_again_is_not_taken_for_its_delivery(
 def test_a_received_message_that_is_put_again_waits_again(
     delays: DelayBox, wait: dict[str, str]
 ) -> None:
-    """With the properties of a delayed message it is delayed, even from the same connection in the
-    same millisecond.
+    """A message with the properties of a delayed one is delayed itself, even from the same
+    connection in the same millisecond.
     """
     dangling_note(delays, wait)
     delays.put({**wait, "REAL_TOPIC": "orders", "REAL_QID": "2"})
@@ -239,7 +243,7 @@ def test_a_client_that_sends_to_the_topic_of_notes_writes_none(delays: DelayBox)
 
 
 def as_before(delays: DelayBox, wait: dict[str, str], count: int) -> list[int]:
-    """Messages that wait, the first of which a broker without notes delivered and marked."""
+    """Put waiting messages, the first of which a broker without notes has delivered and marked."""
     places = [
         delays.put({**wait, "UNIQ_KEY": f"U{number}"}, body=b"%d" % number)
         for number in range(count)

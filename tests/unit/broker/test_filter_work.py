@@ -1,4 +1,4 @@
-"""The work that filters do in one turn of the loop, and who goes on in the next one."""
+"""The work that filters do in one turn of the loop, and which pulls go on in the next turn."""
 
 from __future__ import annotations
 

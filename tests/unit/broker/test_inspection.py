@@ -1,4 +1,4 @@
-"""Long answers by queue: put together in slices, refused when nobody would take them."""
+"""Long answers by queue are made in slices, and refused when they are too long for any client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cometmq.protocol.inspection_bodies import OffsetWrapper
 
 
 class Clock:
-    """Each look at it takes a millisecond."""
+    """A clock that advances by a millisecond at each reading."""
 
     value = 0
 
@@ -26,7 +26,7 @@ class Clock:
 
 
 async def write(writer: QueueTableWriter, count: int) -> int:
-    """Add `count` entries; returns how often others had the loop meanwhile."""
+    """Add `count` entries; return how often other tasks had the loop meanwhile."""
     turns = 0
 
     async def other() -> None:

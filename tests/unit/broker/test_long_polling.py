@@ -14,7 +14,7 @@ from cometmq.runtime.tasks import TaskOwner
 
 @dataclass
 class Waiter:
-    """Pulls that are held, and the names of those that were answered."""
+    """Holds pulls, and notes the names of those that were answered."""
 
     polling: LongPolling
     answered: list[str]
@@ -43,7 +43,7 @@ class Waiter:
         )
 
     async def woken(self) -> list[str]:
-        """Who was answered since the last call, by the end of this turn of the loop."""
+        """Return the pulls answered since the last call, after the end of this turn of the loop."""
         await asyncio.sleep(0)
         answered = list(self.answered)
         self.answered.clear()

@@ -1,4 +1,4 @@
-"""Records in the log before an expression."""
+"""Expressions applied to records in the log."""
 
 from __future__ import annotations
 

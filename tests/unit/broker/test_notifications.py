@@ -1,4 +1,4 @@
-"""Members are told that their group changed: once for what changes together, and in slices."""
+"""Members are told that their group changed: once for changes at the same time, and in slices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 
 
 class Connection:
-    """Counts what it is told."""
+    """Counts its notifications."""
 
     closed = False
 
@@ -52,7 +52,7 @@ def join(clients: ClientManager, connections: list[Connection], group: str) -> N
 
 
 async def settled(connections: list[Connection]) -> None:
-    """Wait until nobody is told any more."""
+    """Wait until all notifications are sent."""
     async with asyncio.timeout(60):
         before = -1
         while before != (now := sum(len(connection.told) for connection in connections)):

@@ -1,4 +1,4 @@
-"""Queue locks: one holder each, renewed, expiring, released by their holder only."""
+"""Queue locks: each has one holder, is renewed, expires, and is released by its holder only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters sent once more, and under one id never twice."""
+"""Dead letters are sent once more, and never twice under one id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = LetterSelection()
 
 
 class Letters:
-    """`count` dead letters of group audit, from topic orders, one second apart."""
+    """`count` dead letters of the group audit, from the topic orders, one second apart."""
 
     def __init__(self, delays: DelayBox, count: int = 6) -> None:
         self.delays = delays

@@ -1,4 +1,4 @@
-"""What a consumer sends back, and what is sent to a retry topic."""
+"""Messages that a consumer sends back, and messages sent to a retry topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for longer than files are kept is copied before its file goes."""
+"""Messages that wait for longer than files are kept are copied before their file is deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEVEL_3_DAYS, TIMER_3_DAYS = {"DELAY": "2"}, {"TIMER_DELAY_SEC": "259200"}
 
 
 class OldBox(DelayBox):
-    """On a clock that files believe: their age counts. `fileReservedTime` is 48 hours."""
+    """A store on a clock that also sets the age of files. `fileReservedTime` is 48 hours."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(
@@ -42,13 +42,13 @@ class OldBox(DelayBox):
         )
 
     def fill(self) -> None:
-        """More messages, into the next file of the log."""
+        """Put more messages, until the log has another file."""
         end = self.store.commit_log.files.end
         while self.store.commit_log.end < end:
             self.put({}, topic="others", body=b"x" * 1000)
 
     def clean_at(self, after_ms: int) -> None:
-        """Two runs of the cleaner with a flush between, as the timers of a broker do it."""
+        """Run the cleaner twice with a flush between, as a broker's timers do."""
         self.clock.value = self.start_ms + after_ms
         for _ in range(2):
             self.store.flush_all()
@@ -56,7 +56,7 @@ class OldBox(DelayBox):
             self.store.cleaner.run_now()
 
     def restart(self) -> None:
-        """A kill; nothing of the delayed messages was saved."""
+        """Kill the store, and start it again without any saved state of the delayed messages."""
         self.box.crash(self.store)
         self.open(None)
         self.watch()
@@ -148,7 +148,9 @@ def test_a_file_stays_while_the_store_takes_no_copies(old: OldBox) -> None:
 
 
 class CrowdedDisk(Disk):
-    """Above diskSpaceCleanForciblyRatio, below diskSpaceWarningLevelRatio."""
+    """A disk whose use lies above diskSpaceCleanForciblyRatio and below
+    diskSpaceWarningLevelRatio.
+    """
 
     def usage(self, path: Path) -> DiskUsage:
         return DiskUsage(1 << 30, (1 << 30) * 13 // 100)

@@ -28,7 +28,7 @@ class Clock:
 
 
 class Topics:
-    """A manager and what it told."""
+    """A manager and a list of what it has announced."""
 
     def __init__(
         self, table: TopicConfigSerializeWrapper | None = None, **settings: object
@@ -243,7 +243,7 @@ def test_an_offset_may_go_back() -> None:
 
 
 def ends(topic: str, queue_id: int) -> int | None:
-    """Topic t has queues 0 and 1, which end at 10 and 0."""
+    """Return the end of a queue: the topic t has the queues 0 and 1, which end at 10 and 0."""
     return {("t", 0): 10, ("t", 1): 0}.get((topic, queue_id))
 
 

@@ -1,4 +1,4 @@
-"""New topics reach the disk beside the loop, and every crash leaves those that were acknowledged."""
+"""New topics reach the disk outside the loop, and every crash leaves the acknowledged ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ WAIT_S = 60.0
 
 
 class Tables:
-    """The tables of a broker on a directory. Without `close` it is as after a kill."""
+    """The tables of a broker in a directory. Without `close`, the directory is left as by a
+    kill.
+    """
 
     def __init__(self, directory: Path, **settings: object) -> None:
         self.directory = directory
@@ -71,7 +73,9 @@ class Tables:
 
 
 def blocked_folds(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Hold up every write of topics.json until the event is set; nothing waits for one."""
+    """Hold up every write of topics.json until the event is set, while nothing waits for such a
+    write.
+    """
     monkeypatch.setattr(topic_journal, "FOLD_WAIT_S", 0.0)
     go_on = threading.Event()
     write = JsonFile.write
@@ -92,7 +96,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 def copy_of(directory: Path) -> Path:
-    """What a process that is killed now would leave behind."""
+    """Copy what a process would leave behind if it were killed now."""
     copy = directory.with_name(directory.name + "-killed")
     shutil.copytree(directory, copy)
     return copy
@@ -122,8 +126,8 @@ async def test_a_kill_before_topics_json_is_written_loses_no_acknowledged_topic(
 async def test_java_finds_every_acknowledged_topic_of_a_small_table_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Java knows no journal. A slow disk must not keep `topics.json` behind the acknowledgements:
-    a state file rests twenty times as long as its last write took.
+    """Java does not know the journal. A slow disk must not keep `topics.json` behind the
+    acknowledgements, although a state file rests twenty times as long as its last write took.
     """
     monkeypatch.setattr(topic_journal, "FOLD_WAIT_S", WAIT_S)
     write = JsonFile.write
@@ -145,7 +149,7 @@ async def test_java_finds_every_acknowledged_topic_of_a_small_table_after_a_kill
 async def test_a_small_table_that_cannot_be_written_holds_up_new_topics_for_a_moment_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal has them, and that is enough for every broker of our own."""
+    """The journal has these topics, which is enough for every broker of our own."""
     (tmp_path / "topics.json.tmp").mkdir()
     monkeypatch.setattr(topic_journal, "FOLD_WAIT_S", 0.2)
     tables = Tables(tmp_path)
@@ -259,7 +263,9 @@ async def test_what_another_broker_wrote_meanwhile_stays(
 async def test_many_new_topics_are_few_writes_and_each_writes_as_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cost of a topic does not grow with their number: bytes and syncs are counted."""
+    """The cost of a topic must not grow with the number of topics: the test counts bytes and
+    syncs.
+    """
     sizes: list[int] = []
     append = JournalFile.append
 

@@ -1,4 +1,4 @@
-"""What a broker knows of its own traffic, on a clock that the test sets."""
+"""The figures that a broker keeps about its own traffic, on a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 class Watched:
-    """The traffic of a store, and what a second of it is made of."""
+    """The traffic of a store, with short ways to make a second of it."""
 
     def __init__(self, delays: DelayBox, **limits: int) -> None:
         self.delays = delays

@@ -1,4 +1,4 @@
-"""Rules of transactions that a random schedule hardly meets, and stores that Java left behind."""
+"""Rules of transactions that a random schedule hardly meets, and stores that Java has left."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Bench:
         return self.transactions.prepare(message)
 
     def java_half(self, key: str, **properties: str) -> tuple[int, int]:
-        """A record as a Java broker puts it into the half topic."""
+        """Make a record as a Java broker puts it into the half topic."""
         values = {**_properties(key), "REAL_TOPIC": "orders", "REAL_QID": "0", **properties}
         text = encode_properties({name: value for name, value in values.items() if value})
         return self._raw(HALF, b"half", text.encode())

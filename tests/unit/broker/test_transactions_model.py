@@ -1,7 +1,8 @@
-"""Random schedules of transactions equal a plain dictionary, whatever is killed when.
+"""Random schedules of transactions equal a plain dictionary, whatever is killed at whichever
+moment.
 
-COMETMQ_TRANSACTION_STEPS says how many operations there are together (default 20,000; CI 100,000). A
-failure names its seed; COMETMQ_TRANSACTION_SEED=… repeats that life alone.
+COMETMQ_TRANSACTION_STEPS is the total number of operations (default 20,000; CI 100,000). A failure
+names its seed; COMETMQ_TRANSACTION_SEED=… repeats that life alone.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def test_no_power_loss_hides_a_transaction_or_repeats_one(tmp_path: Path, number
 
 
 def _seeds(lives: int) -> list[int]:
-    """Those of so many lives, or the one that is to be repeated."""
+    """Return the seeds of so many lives, or the one seed that is to be repeated."""
     return [int(SEED)] if SEED is not None else random.SystemRandom().sample(range(1 << 32), lives)
 
 

@@ -1,8 +1,9 @@
-"""A broker's transactions beside a plain dictionary: random half messages, verdicts, checks, stops and
-kills, each step compared.
+"""Compare a broker's transactions with a plain dictionary: random half messages, verdicts, checks,
+stops and kills, each step compared.
 
-A kill may come before any append to the log, in the middle of whatever does it. After a kill the pages
-stay, the consumer offsets are those last saved, and what waited in memory is gone.
+A kill may come before any append to the log, in the middle of whatever makes the append. After a
+kill the pages stay, the consumer offsets are those last saved, and everything that waited in memory
+is lost.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ GROUPS = ("shop", "bank")
 
 
 class Killed(BaseException):
-    """The process died; nothing in the code under test may catch it."""
+    """Says that the process died; no code under test may catch it."""
 
 
 @dataclass
@@ -61,7 +62,9 @@ class Life:
 
 @dataclass
 class Model:
-    """One transaction. `copies` are (queue offset, log offset), all that ends it."""
+    """One transaction. `copies` are the (queue offset, log offset) of its half messages; a verdict
+    that names any of them ends it.
+    """
 
     number: int
     group: str
@@ -92,8 +95,8 @@ class Model:
 
 
 class World:
-    """`seed` decides everything. With `power` a death is a power failure, which takes from the disk
-    what was not synced.
+    """A broker and its model. `seed` decides everything. With `power`, a death is a power failure,
+    which takes from the disk what was not synced.
     """
 
     def __init__(self, root: Path, seed: int, *, power: bool = False) -> None:
@@ -155,7 +158,7 @@ class World:
         return self._append(*args, **kwargs)
 
     def stop(self) -> None:
-        """A clean stop and a start."""
+        """Stop cleanly and start again."""
         self.fail_next = False
         self.life.transactions.close()
         self.saved = _copied(self.life.offsets)
@@ -163,7 +166,7 @@ class World:
         self._start_again(killed=False)
 
     def kill(self) -> None:
-        """A start after the process died."""
+        """Kill the process, and start again."""
         if self.power is not None:
             self._lose_power(self.power)
             return
@@ -194,7 +197,9 @@ class World:
     def _after_power_loss(
         self, model: Model, half: HalfMessage | None, delivered: int, end: int
     ) -> None:
-        """What the log still says is so, and what it does not say is open again."""
+        """Check a transaction after a power loss: what the log still says holds, and what it no
+        longer says is open again.
+        """
         assert delivered <= (model.state == "committed")
         decided = delivered or (model.state == "given-up" and model.discarded_at < end)
         if decided:
@@ -235,7 +240,7 @@ class World:
                 model.copies.append(place)
 
     def unresolved(self) -> dict[str, HalfMessage]:
-        """What the code under test holds open, by unique key."""
+        """Return the transactions that the code under test holds open, by unique key."""
         found = {}
         for offset in self.life.transactions.table:
             half = read_half(self.life.store, offset)
@@ -306,7 +311,7 @@ class World:
         self.counts["half"] += 1
 
     def verdict(self) -> None:
-        """The producer ends an open transaction, by itself or because it was asked."""
+        """Let the producer end an open transaction, by itself or because it was asked."""
         if self.asked and self.rng.random() < 0.7:
             model, half = self.asked.pop(self.rng.randrange(len(self.asked)))
             place = (half.record.queue_offset, half.record.physical_offset)
@@ -317,7 +322,7 @@ class World:
                 self.end(model, self.rng.choice(model.copies), from_check=False)
 
     def repeat(self) -> None:
-        """A verdict comes again, perhaps by a copy of long ago."""
+        """Let a verdict come again, perhaps by a copy of long ago."""
         if self.ended:
             model = self.rng.choice(self.ended[-200:])
             self.end(model, self.rng.choice(model.copies + model.stale), from_check=False)
@@ -354,7 +359,9 @@ class World:
             self._ended(model)
 
     def _killed_in_end(self, model: Model) -> None:
-        """The commit record was the append that came no more, or the op record after it."""
+        """End the transaction in the model, unless the append that failed was its commit record and
+        not the op record after it.
+        """
         if not model.commit or self._delivered_count(model):
             self._ended(model)
 
@@ -367,7 +374,7 @@ class World:
             self.unsure[model.key] = model
 
     def wrong(self) -> None:
-        """A verdict that names another group or another place changes nothing."""
+        """Send a verdict that names another group or another place: it changes nothing."""
         if not self.open:
             return
         model = self.rng.choice(list(self.open.values())[-50:])
@@ -384,7 +391,7 @@ class World:
         assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
     def round(self) -> None:
-        """Everything that is due is asked for or given up, once."""
+        """Check or give up everything that is due, once."""
         now_ms = self.clock.now_ms()
         checker = self.life.checker
         due = self.life.transactions.table.take_due(now_ms)
@@ -412,7 +419,7 @@ class World:
         self.counts["rounds"] += 1
 
     def _check_replaced(self, due: set[int]) -> None:
-        """The consumed offset may pass every copy that another one has replaced."""
+        """Check that the consumed offset can pass every copy that another one has replaced."""
         table = self.life.transactions.table
         low = table.low_offset(1 << 62)
         for model in self.open.values():
@@ -458,7 +465,7 @@ class World:
         return 100
 
     def _see_copies(self) -> None:
-        """The model learns of new copies, those included that were made without a question."""
+        """Tell the model of new copies, including those that were made without a check."""
         for offset in self.life.transactions.table:
             half = read_half(self.life.store, offset)
             assert half is not None
@@ -470,7 +477,7 @@ class World:
                 model.checks = max(half.check_times, 0)
 
     def roll(self) -> None:
-        """A part of the log is to go: nothing that waits is in it any more."""
+        """Roll a part of the log that is to be deleted: nothing that waits may remain in it."""
         transactions, log = self.life.transactions, self.life.store.commit_log
         end = self.rng.randrange(log.end + 1)
         try:
@@ -508,7 +515,7 @@ class World:
         self.counts["resumed"] += 1
 
     def write(self) -> None:
-        """What the broker's timers do."""
+        """Do what the broker's timers do."""
         transactions, store = self.life.transactions, self.life.store
         actions: list[Callable[[], object]] = [
             transactions.flush_ops,
@@ -531,7 +538,7 @@ class World:
     # -- the end --
 
     def finish(self) -> None:
-        """All producers answer until nothing is open; then everything is compared."""
+        """Let all producers answer until nothing is open; then compare everything."""
         self.appends_left, self.fail_next = -1, False
         for _ in range(10 * CHECK_MAX):
             self.clock.value += 30_000
@@ -553,7 +560,7 @@ class World:
         self.box.close()
 
     def delivered(self) -> Counter[str]:
-        """How often each key lies in the real topics."""
+        """Count how often each key occurs in the real topics."""
         return Counter(
             record.properties.split("UNIQ_KEY\x01")[1].split("\x02")[0]
             for topic in TOPICS
@@ -562,7 +569,7 @@ class World:
         )
 
     def _delivered_count(self, model: Model) -> int:
-        """Looks at the end of the model's queue only."""
+        """Count the message's deliveries at the end of its queue only."""
         queue_id = model.number % 3
         end = self.life.store.max_offset(model.topic, queue_id)
         return sum(
@@ -592,6 +599,6 @@ def _header(
 
 
 def _copied(offsets: ConsumerOffsetManager) -> ConsumerOffsetManager:
-    """As from its file."""
+    """Return a copy of the offsets, as they are read back from their file."""
     text = pretty(offsets.table)
     return ConsumerOffsetManager(decode_body(text.encode(), ConsumerOffsetSerializeWrapper))

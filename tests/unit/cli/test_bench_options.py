@@ -1,4 +1,4 @@
-"""What the benchmark's options take, and what they refuse by name."""
+"""The benchmark's options: which it takes, and which it refuses by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cometmq.errors import ConfigError
 
 
 def refusal(*arguments: str) -> str:
-    """What `cometmq bench …` refuses; it exits with status 2 then."""
+    """Return what `cometmq bench …` says when it refuses options; it then exits with status 2."""
     result = CliRunner().invoke(app, ["bench", *arguments])
     assert isinstance(result.exception, ConfigError), result.output
     return str(result.exception)

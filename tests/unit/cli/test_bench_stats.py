@@ -1,4 +1,6 @@
-"""The benchmark's histogram and offset set, against the plain thing they stand for."""
+"""The benchmark's histogram and offset set, compared with the plain structures that they
+replace.
+"""
 
 from __future__ import annotations
 

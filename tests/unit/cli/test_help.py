@@ -1,4 +1,4 @@
-"""What a user sees of the commands before anything runs."""
+"""The help that a user sees of the commands before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a pipeline that could not be begun, or ended half-way."""
+"""The messages about a pipeline that could not begin, or ended half-way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = Path("/etc/pipeline.toml")
 
 
 class SparkError(Exception):
-    """As pyspark's own, which is not here."""
+    """An error like pyspark's own, which is not installed here."""
 
     __module__ = "pyspark.errors.exceptions.captured"
 

@@ -1,4 +1,4 @@
-"""Where reports go is looked at before a pipeline begins."""
+"""The directory of reports is checked before a pipeline begins."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ class FakeConnection:
 
 
 class FakeRemoting(RemotingClient):
-    """`answers` by request code get the address and the command; `down` addresses refuse."""
+    """A remoting client without sockets. `answers` are functions by request code that get the
+    address and the command; addresses in `down` refuse connections.
+    """
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
@@ -82,13 +84,13 @@ class FakeRemoting(RemotingClient):
         return self._made.setdefault(address, FakeConnection())  # type: ignore[return-value]  # the fake stands for a connection
 
     def lose(self, address: str) -> None:
-        """The connection to `address` breaks; the next use makes another one."""
+        """Break the connection to `address`; its next use makes another one."""
         made = self._made.pop(address, None)
         if made is not None:
             made.closed = True
 
     def called(self, code: int) -> list[str]:
-        """The addresses that were asked with `code`, in order."""
+        """Return the addresses that were asked with `code`, in order."""
         return [address for address, command in self.calls if command.code == code]
 
     def sent(self, code: int) -> list[RemotingCommand]:
@@ -102,7 +104,7 @@ class FakeRemoting(RemotingClient):
 
 
 def route(*brokers: str, queues: int = 4, perm: int = 6) -> TopicRouteData:
-    """A route over masters named `brokers`, each at the address `<name>:1`."""
+    """Make a route over masters named `brokers`, each at the address `<name>:1`."""
     return TopicRouteData(
         [BrokerData(name, "c", {0: f"{name}:1"}) for name in brokers],
         [QueueData(name, queues, queues, perm) for name in brokers],
@@ -132,7 +134,7 @@ def refuse(code: int) -> Answer:
 
 
 async def until(condition: Callable[[], object], wait_s: float = 60.0) -> None:
-    """Wait until the condition is true; fails when it is not in time."""
+    """Wait until the condition is true; fail if it is not in time."""
     async with asyncio.timeout(wait_s):
         while not condition():  # noqa: ASYNC110 - the condition is the test's, nobody signals it
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""How clients get in: what they share, what they tell when they are not let in."""
+"""Clients with credentials: what they share, and what they say when a server refuses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Allocation strategies: complete, disjoint, stable, and Java's to the queue."""
+"""Allocation strategies: complete, disjoint, stable, and equal to Java's for each queue."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def parcel(at: int, queue: int = 0, *, ordered: bool = False) -> Parcel:
 
 
 class Broker:
-    """Stores what is sent, after a turn of the loop; `failures` come first, by parcel."""
+    """Stores parcels after a turn of the loop; `failures` come first, by parcel."""
 
     def __init__(self) -> None:
         self.stored: list[bytes] = []

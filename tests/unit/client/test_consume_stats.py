@@ -14,7 +14,7 @@ class Box:
         self.stats = ConsumeStats(lambda: self.now_s)
 
     def run(self, seconds: float, ok: int, failed: int) -> None:
-        """So many messages in every sample's time."""
+        """Consume so many messages in the time of every sample."""
         for _ in range(int(seconds / SAMPLE_INTERVAL_S)):
             self.stats.consumed("t", ok, failed, 0.004)
             self.stats.pulled("t", ok + failed, 0.002)

@@ -21,7 +21,7 @@ HOST = bytes(8)
 
 
 def broken(offset: int) -> bytes:
-    """A record whose body is not the one that was stored."""
+    """Make a record whose body is not the one that was stored."""
     data = bytearray(record(offset, b"body"))
     data[88] ^= 1
     return bytes(data)
@@ -147,7 +147,9 @@ def test_reading_goes_on_at_the_next_record() -> None:
 
 
 def test_made_up_bytes_do_not_take_long_to_pass() -> None:
-    """Each looks like the beginning of a record as long as all that follows."""
+    """Every piece looks like the beginning of a record that is as long as the rest of the
+    answer.
+    """
     lines: list[int] = []
 
     def made_up(count: int) -> bytes:

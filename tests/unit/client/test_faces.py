@@ -1,4 +1,4 @@
-"""The life of a client, and the two faces as one API."""
+"""The life of a client, and both faces as one API."""
 
 from __future__ import annotations
 

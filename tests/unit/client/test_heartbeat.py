@@ -1,4 +1,4 @@
-"""Heartbeats: whom they reach, and how a lost broker is reached again."""
+"""Heartbeats: which brokers get them, and how a lost broker is reached again."""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ class Sees(SendMessageHook):
 
 
 class Fails(SendMessageHook, CheckForbiddenHook):
-    """Its send methods are of no consequence, its verdict is left out."""
+    """A hook whose send methods raise, which has no consequence, and whose verdict refuses
+    nothing.
+    """
 
     def before_send(self, context: SendContext) -> None:
         raise RuntimeError("the hook's own fault")
@@ -66,7 +68,7 @@ class Fails(SendMessageHook, CheckForbiddenHook):
         raise RuntimeError("the hook's own fault")
 
     def check_forbidden(self, context: SendContext) -> None:
-        """Allows everything."""
+        """Allow everything."""
 
 
 class Forbids(CheckForbiddenHook):

@@ -1,4 +1,4 @@
-"""Client ids: what brokers know a client by."""
+"""Client ids, by which brokers know a client."""
 
 from __future__ import annotations
 

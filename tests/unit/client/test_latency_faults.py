@@ -1,4 +1,4 @@
-"""Leaving slow and failing brokers alone, as MQFaultStrategy does."""
+"""Clients leave slow and failing brokers alone, as MQFaultStrategy does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer refuses before sending."""
+"""Messages and names that a producer refuses before sending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running listeners: in threads, in tasks, bounded, and told in lists."""
+"""Running listeners in threads and in tasks, within bounds, and with lists of messages."""
 
 from __future__ import annotations
 

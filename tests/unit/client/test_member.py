@@ -258,7 +258,9 @@ async def test_what_is_closed_is_committed_before_it_is_unlocked(fake: FakeInsta
 async def test_a_pull_that_is_served_late_does_not_replace_the_last_commit(
     fake: FakeInstance, how: str
 ) -> None:
-    """As a Java broker may serve it, in another thread than the commit that was sent after it."""
+    """A Java broker may serve a pull like this, in another thread than the commit that was sent
+    after it.
+    """
     box = Box(fake, orderly=True)
     box.stored_offset = 1
     first = [answer(0, 3, record(1, TAGS="x"), record(2, TAGS="x"))]

@@ -1,4 +1,4 @@
-"""Telling which one-way messages have left this process."""
+"""Which one-way messages have left this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cometmq.model.message import Message
 
 
 class Line:
-    """A connection of which the test says how many bytes wait."""
+    """A connection for which the test says how many bytes wait."""
 
     closed = False
     unsent_bytes = 0

@@ -1,4 +1,4 @@
-"""One queue's messages in order: what each verdict leads to, and how a queue is let go."""
+"""One queue's messages in order: what each verdict leads to, and how a queue is released."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Lock:
 
 
 class Bench:
-    """`verdicts` are returned one after the other (an exception is raised), then SUCCESS."""
+    """Returns `verdicts` one after the other (an exception is raised), then SUCCESS."""
 
     def __init__(self, fake: FakeInstance, **options: Any) -> None:
         self.offsets = RemoteOffsetStore(fake.instance, "g")

@@ -1,4 +1,4 @@
-"""Bookkeeping of what is pulled and not yet consumed."""
+"""Bookkeeping of messages that are pulled and not yet consumed."""
 
 from __future__ import annotations
 

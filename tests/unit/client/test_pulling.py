@@ -60,8 +60,9 @@ def answer(code: int, next_offset: int, *records: bytes, broker_id: int = 0) -> 
 
 
 class Member:
-    """The rest of a consumer for one puller; `answers` are given one after the other, then it holds
-    the pull for ever."""
+    """The rest of a consumer for one puller. It returns `answers` one after the other, then holds
+    the pull for ever.
+    """
 
     def __init__(self, fake: FakeInstance, *answers: RemotingCommand, tags: str = "*") -> None:
         fake.remoting.routes["t"] = route("a")
@@ -107,7 +108,7 @@ class Member:
         self._task = asyncio.get_running_loop().create_task(puller.run())
 
     async def commit(self, offset: int) -> None:
-        """Have a commit stored: pulls carry offsets once a broker has one."""
+        """Have a commit stored, because pulls carry offsets only once a broker has one."""
         self._fake.remoting.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda *_: response(0)
         await self._fake.instance.routes.refresh("t")
         self.offsets.update(QUEUE, offset, increase_only=False)

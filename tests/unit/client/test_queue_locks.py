@@ -1,4 +1,4 @@
-"""Queue locks as their holder sees them: granted, renewed, expired, lost, in doubt."""
+"""Queue locks as their holder sees them: granted, renewed, expired, lost, doubtful."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))
 
 
 class Box:
-    """Brokers that grant what is not in `taken`, and the locks of one member."""
+    """Brokers that grant locks of queues outside `taken`, and the locks of one member."""
 
     def __init__(self, fake: FakeInstance) -> None:
         self.fake = fake

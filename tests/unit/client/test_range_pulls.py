@@ -1,4 +1,4 @@
-"""Ranges read by many pulls, from a broker that answers as it likes within the protocol's rules."""
+"""Ranges read by many pulls, from a broker that may answer in any way the protocol allows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FakeBroker:
         return "127.0.0.1:10911"
 
     def report_failure(self, *_: Any) -> None:
-        """The routes stay as they are."""
+        """Keep the routes as they are."""
 
     async def pull(self, address: str, header: PullMessageRequestHeader, _: float) -> PullAnswer:
         self._at_once += 1

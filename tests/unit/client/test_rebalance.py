@@ -1,4 +1,4 @@
-"""Rounds of rebalancing, and where a queue is begun."""
+"""Rounds of rebalancing, and the offset at which a queue begins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ME = "127.0.0.1@test"
 
 
 class Held:
-    """Queues held; those in `stuck` cannot be begun."""
+    """Holds queues; queues in `stuck` cannot begin."""
 
     def __init__(self) -> None:
         self.queues: set[MessageQueue] = set()

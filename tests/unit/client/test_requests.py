@@ -1,4 +1,4 @@
-"""Replies: what a consumer makes, what the client that asked gets."""
+"""Replies: what a consumer makes of a request, and what the requesting client gets."""
 
 from __future__ import annotations
 

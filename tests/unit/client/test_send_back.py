@@ -1,4 +1,4 @@
-"""Where messages go that a member gives back."""
+"""Where messages go that a member sends back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ SEND = RequestCode.SEND_MESSAGE_V2
 
 
 async def test_a_retry_topic_without_a_route_yet_has_one_queue(fake: FakeInstance) -> None:
-    """The default topic's other queues are none of it, and a broker refuses what is sent there."""
+    """The default topic's other queues do not belong to the new topic, and a broker refuses sends
+    to them.
+    """
     fake.remoting.routes[AUTO_CREATE_TOPIC] = route("a", queues=8)
     fake.remoting.answers[SEND] = send_ok
     returns = Returns(fake.instance, "g", 3)

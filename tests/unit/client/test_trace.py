@@ -1,4 +1,4 @@
-"""Traces: the text as Java writes and reads it, and who sends it."""
+"""Traces: text as Java writes and reads it, and who sends it."""
 
 from __future__ import annotations
 

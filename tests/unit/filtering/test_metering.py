@@ -1,4 +1,6 @@
-"""What the evaluation of an expression costs, and how it stops when that may not be spent."""
+"""The metered cost of evaluating an expression, and how the evaluation stops when the budget is
+spent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""SQL92 expressions: what they select, what Java makes of them, what is refused and where."""
+"""SQL92 expressions: which messages they select, as in Java, and which expressions are refused,
+with their place.
+"""
 
 from __future__ import annotations
 

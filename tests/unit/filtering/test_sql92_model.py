@@ -1,6 +1,7 @@
 """Random expressions against an evaluator that shares nothing with ours but the rules.
 
-It walks the tree that the text was written from, in Java's order, with fractions for numbers.
+The evaluator walks the tree from which the text was written, in Java's order, with fractions for
+numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Message = dict[str, str]
 
 
 class Node(NamedTuple):
-    """`text` is safe inside parentheses only."""
+    """A node and its text. `text` is only safe inside parentheses."""
 
     text: str
     kind: str
@@ -128,7 +129,7 @@ def holds(left: Any, operator: str, right: Any) -> bool:
 
 
 def expected(node: Node, message: Message) -> bool | None:
-    """Raises ConversionError."""
+    """Evaluate a node. Raise ConversionError."""
     if node.kind == "constant":
         return bool(node.parts[0]) if node.parts[0] is not None else None
     if node.kind == "not":

@@ -1,4 +1,4 @@
-"""Stores for the tests, and programs that contend for the keys of one."""
+"""Stores for the tests, and programs that compete for the keys of one store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def eventually(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
 
 
 def missing(what: str) -> None:
-    """Skip the test, saying why; in CI, where nothing may be missing, fail it."""
+    """Skip the test and say why; in CI, where nothing may be missing, fail it."""
     if os.environ.get("CI") == "true":
         pytest.fail(what)
     pytest.skip(what)
@@ -43,7 +43,7 @@ def missing(what: str) -> None:
 
 @contextmanager
 def redis_server(directory: Path) -> Iterator[str]:
-    """A server of Debian's package redis-server, on a free port; its URL."""
+    """Run a server of Debian's package redis-server on a free port; yield its URL."""
     program = shutil.which("redis-server")
     if program is None:
         missing("redis-server is not installed (Debian's package redis-server)")
@@ -75,7 +75,7 @@ def _answers(store: RedisStore) -> bool:
 
 
 def new_store(kind: str, place: str, keep_s: float = 60.0) -> KeyStore:
-    """A store of that kind; `place` is a file or a URL."""
+    """Open a store of that kind; `place` is a file or a URL."""
     if kind == "memory":
         return MemoryStore(keep_s=keep_s)
     if kind == "sqlite":
@@ -84,7 +84,7 @@ def new_store(kind: str, place: str, keep_s: float = 60.0) -> KeyStore:
 
 
 def run(program: str, kind: str, place: str) -> subprocess.Popen[str]:
-    """Another process that uses the same keys: `contend` or `crash`."""
+    """Start another process that uses the same keys: `contend` or `crash`."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.unit.idempotent.stores", program, kind, place],
         stdout=subprocess.PIPE,
@@ -94,7 +94,7 @@ def run(program: str, kind: str, place: str) -> subprocess.Popen[str]:
 
 
 def contend(store: KeyStore) -> None:
-    """Consume 200 keys that others want as well; those that were ours are printed."""
+    """Consume 200 keys that other processes want, too; print those that this process got."""
     for number in range(200):
         begun = store.begin(f"key-{number}", 60.0)
         if begun.state is KeyState.FREE:

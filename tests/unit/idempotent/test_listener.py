@@ -1,4 +1,4 @@
-"""A wrapped listener: what it is called with, and what becomes of the list."""
+"""A wrapped listener: what it is called with, and what happens to the list."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def messages(keys: str) -> list[MessageExt]:
 
 
 class Shop:
-    """A listener of either kind, and what it was called with."""
+    """A listener of either kind that notes what it was called with."""
 
     def __init__(self, kind: str, store: KeyStore) -> None:
         self.kind = kind
@@ -154,7 +154,7 @@ async def test_what_somebody_else_has_in_progress_comes_later(shop: Shop) -> Non
 
 
 async def test_a_part_is_not_acknowledged_before_what_is_in_progress(shop: Shop) -> None:
-    """An orderly consumer, which knows no part, would take the list for done."""
+    """An orderly consumer does not know partial lists, and would take the list for done."""
     shop.store.begin("g/t/b", 60.0)
     shop.says = ConsumeReport(SUCCESS, ack_index=0)
     assert await shop.take("ab") is LATER
@@ -196,7 +196,7 @@ def test_a_message_without_keys_is_known_by_its_unique_id(shop: Shop) -> None:
 
 
 class Failing(MemoryStore):
-    """A store that is not there."""
+    """A store that cannot be reached."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What every store of keys does, and what each does by itself."""
+"""The behaviour that all stores of keys share, and that of each store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where a store of a kind keeps its keys."""
+    """Return a function that says where a store of a kind keeps its keys."""
 
     def of(kind: str) -> str:
         if kind == "redis":
@@ -179,7 +179,7 @@ def test_a_store_may_be_used_after_a_fork(kind: str, place: Place) -> None:
 
 
 class Hands:
-    """A clock that goes when it is told to."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0

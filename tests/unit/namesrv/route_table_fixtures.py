@@ -1,4 +1,4 @@
-"""A clock to set by hand, links without sockets, and short ways to register."""
+"""Make a clock to set by hand, links without sockets, and short ways to register."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random lives of brokers, beside a model that keeps three flat sets of facts."""
+"""Random lives of brokers, compared with a model that keeps three flat sets of facts."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Model:
             self.serving = {s for s in self.serving if s[0] != name}
 
     def routes(self) -> dict[str, dict[str, dict[int, str]]]:
-        """Topic to broker name to addresses by id."""
+        """Return the addresses by id, by broker name, by topic."""
         return {
             topic: {
                 name: {m[1]: m[2] for m in self.members if m[0] == name}

@@ -1,4 +1,6 @@
-"""Routes of a living broker, asked for by somebody else: the name server's handlers without sockets."""
+"""Attempts to take over the routes of a living broker: the name server's handlers without
+sockets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Commits of an archive: killed at any step, the next one that opens it finds all of it or nothing."""
+"""Commits of an archive: after a kill at any step, the next process finds all of a commit or
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def stage(archive: Archive, names: dict[Hour, tuple[str, ...]]) -> Path:
 
 
 def batch(archive: Archive, number: int) -> None:
-    """Two files for each hour."""
+    """Write two files for each hour."""
     names = tuple(f"b{number:08d}-{at:04d}.parquet" for at in range(2))
     staged = stage(archive, dict.fromkeys(HOURS, names))
     manifests = tuple(
@@ -67,7 +69,7 @@ def batch(archive: Archive, number: int) -> None:
 
 
 def compaction(archive: Archive) -> None:
-    """All files of each hour into one."""
+    """Compact all files of each hour into one."""
     number = archive.state.next_batch
     name = f"c{number:08d}-0000.parquet"
     staged = stage(archive, dict.fromkeys(HOURS, (name,)))
@@ -95,7 +97,7 @@ Snapshot = tuple[State, dict[Hour, set[str]], list[SafeRange], tuple[Gap, ...]]
 
 
 def snapshot(path: Path) -> Snapshot:
-    """All that an archive says and has, once it was opened."""
+    """Return everything that an archive holds and says after it was opened."""
     with Archive(path) as archive:
         layout = archive.layout
         found = files_of(layout)
@@ -108,7 +110,9 @@ def snapshot(path: Path) -> Snapshot:
 
 
 def die_at(step: int, root: Path, work: Callable[[], None]) -> bool:
-    """Do the work in a process that is gone at its `step`th step below `root`; whether it was."""
+    """Do the work in a process that dies at its `step`th step below `root`; return whether it
+    died.
+    """
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9

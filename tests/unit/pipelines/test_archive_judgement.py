@@ -1,4 +1,4 @@
-"""What an archive's proof makes of figures and files, without Spark."""
+"""The judgement that an archive's proof makes of figures and files, without Spark."""
 
 from __future__ import annotations
 

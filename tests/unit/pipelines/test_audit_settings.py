@@ -1,4 +1,4 @@
-"""What an audit is told, and what is refused."""
+"""The settings of an audit, and which are refused."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_audit_may_fail_on_causes_of_its_own_rules() -> None:
 
 
 def test_what_an_audit_may_fail_on_is_what_explains() -> None:
-    """The names that the expressions give, which need Spark to be asked."""
+    """The names are read from the source of the expressions, which only Spark could evaluate."""
     root = Path(audit.__file__).parent
     cases = [
         node

@@ -1,4 +1,4 @@
-"""What is kept of a replay or redrive, and by whom."""
+"""The ledger of a replay or redrive: what it keeps, and who may hold it."""
 
 from __future__ import annotations
 

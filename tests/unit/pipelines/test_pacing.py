@@ -1,4 +1,4 @@
-"""Rates, on a clock that the test turns."""
+"""Rates, on a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as JSON and as a page that stands alone."""
+"""A report as JSON and as a self-contained page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars of a figure: few enough to be seen, and none of the messages lost."""
+"""Bars of a figure: few enough to be seen, and no message is lost."""
 
 from __future__ import annotations
 

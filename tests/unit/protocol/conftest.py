@@ -1,4 +1,4 @@
-"""Hypothesis for every codec test: fewer examples, of more kinds."""
+"""Configure Hypothesis for every codec test: fewer examples, of more kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for header records of any class."""
+"""Make Hypothesis strategies for header records of any class."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def header_types() -> list[type[Header]]:
-    """Every header class that `cometmq.protocol.headers` defines."""
+    """Return every header class that `cometmq.protocol.headers` defines."""
     return [
         value
         for value in vars(headers).values()
@@ -34,7 +34,7 @@ def header_types() -> list[type[Header]]:
 
 
 def header_records(header_type: type[Header]) -> st.SearchStrategy[Header]:
-    """Records of that class with arbitrary values in range."""
+    """Return records of that class with arbitrary values in range."""
     hints = typing.get_type_hints(header_type, include_extras=True)
     return st.builds(
         header_type,

@@ -68,7 +68,9 @@ def test_a_bomb_is_refused(type_: CompressionType) -> None:
 
 
 def test_a_declared_length_is_not_believed() -> None:
-    """Four bytes of magic, a descriptor for an 8-byte length, and a length of an exbibyte."""
+    """The frame has four bytes of magic, a descriptor for an 8-byte length, and a length of an
+    exbibyte.
+    """
     lie = b"\x28\xb5\x2f\xfd" + b"\xe0" + (1 << 60).to_bytes(8, "little") + b"\1\0\0"
     with pytest.raises(ProtocolError, match="more than"):
         decompress(lie, 0x201, max_length=LIMIT)

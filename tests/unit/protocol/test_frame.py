@@ -110,7 +110,9 @@ def test_what_came_whole_before_a_lie_is_not_lost_with_it() -> None:
 
 
 def test_a_header_longer_than_its_frame_is_refused_before_the_frame_came() -> None:
-    """Found by fuzzing: in single bytes it was noticed only when the whole frame was there."""
+    """Found by fuzzing: with single bytes, the decoder noticed the wrong length only when the whole
+    frame had arrived.
+    """
     decoder = FrameDecoder()
     *first, last = [bytes([byte]) for byte in b"\0\0\0\xdd\0\0\x2c\0"]
     assert [decoder.feed(byte) for byte in first] == [[]] * 7

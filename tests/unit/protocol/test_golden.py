@@ -1,8 +1,8 @@
-"""Bytes that the Java implementation wrote, decoded and encoded again.
+"""Bytes that the Java implementation wrote are decoded and encoded again.
 
-Frames, records, batches, ids and properties come out byte for byte as they went in. JSON bodies do
-not: Java leaves integer keys without quotes, orders maps by hash and fields by name, where we write
-strict JSON. There the re-encoded body must say the same to a strict JSON reader.
+Frames, records, batches, ids and properties must come out byte for byte. JSON bodies do not: Java
+leaves integer keys without quotes, orders maps by hash and fields by name, while we write strict
+JSON. The re-encoded JSON must mean the same to a strict JSON reader.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def test_a_body_is_read_and_says_the_same_again(one: Golden) -> None:
 
 
 def assert_says(ours: Any, java: Any) -> None:
-    """Everything Java said is in ours with the same value; maps in any order."""
+    """Check that ours has everything Java's has with the same value; maps may have any order."""
     if isinstance(java, dict):
         for key, value in java.items():
             assert key in ours
@@ -193,7 +193,7 @@ def test_a_registration_is_read_and_says_the_same_again(one: Golden) -> None:
 
 
 def test_the_inflated_registration_is_java_s_but_for_the_order_of_topics() -> None:
-    """What zlib makes of it may differ between its releases; the content may not."""
+    """The compressed bytes may differ between releases of zlib, but the content may not."""
     one = named("register-broker-compressed")
     body = decode_register_body(one.data, compressed=True, version=MQVersion.V5_3_3)
     again = zlib.decompress(encode_register_body(body, compressed=True))

@@ -34,7 +34,9 @@ values = st.recursive(
 
 
 def dialect(value: Any) -> str:
-    """JSON with every integer-like key unquoted and every key that is a bean's JSON laid open."""
+    """Return JSON with every integer-like key unquoted, and every key that is a bean's JSON without
+    its quotes.
+    """
     if isinstance(value, dict):
         return (
             "{"
@@ -183,7 +185,7 @@ def test_a_null_beside_the_dialect() -> None:
 
 
 def test_numbers_may_come_as_texts() -> None:
-    """The Go client sends the codes of tags so."""
+    """The Go client sends the codes of tags like this."""
     body = (
         b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
         b'[{"topic":"t","subString":"TagA","tagsSet":["TagA"],"codeSet":["2598919"],'

@@ -43,7 +43,7 @@ async def test_every_row_is_served_by_a_broker_a_name_server_or_a_client() -> No
 
 
 def type_at(owner: Any, path: str) -> Any:
-    """The type of the field that `path` leads to, lists left out on the way."""
+    """Return the type of the field that `path` leads to, ignoring lists on the way."""
     for name in path.split("."):
         owner = get_type_hints(owner)[name]
         if get_origin(owner) is list:

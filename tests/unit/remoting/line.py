@@ -1,4 +1,4 @@
-"""A connection on a transport that is only a list: bytes in, writes out."""
+"""Run a connection on a transport that is only a list: bytes in, writes out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ECHO_REQUEST = RequestType(
 
 
 def echo(number: int = 1, *, opaque: int = 0, body: bytes = b"", flag: int = 0) -> bytes:
-    """The frame of a request."""
+    """Return the frame of a request."""
     command = request(ECHO, EchoHeader(number=number), body)
     command.opaque = opaque
     command.flag = flag
@@ -46,16 +46,15 @@ def echo(number: int = 1, *, opaque: int = 0, body: bytes = b"", flag: int = 0) 
 
 
 def answer_to(call: RemotingCommand, code: int = 0) -> bytes:
-    """The frame of an answer to a call that a connection made."""
+    """Return the frame of an answer to a call that a connection made."""
     command = response(code)
     command.opaque = call.opaque
     return encode_command(command)
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written, one entry for each call.
-
-    With `room` bytes left for the peer's sake, a write that does not find them pauses the writing.
+    """Keeps what is written, one entry for each call. With `room`, the peer takes only so many
+    bytes, and a write that exceeds them pauses writing.
     """
 
     def __init__(self, peer: tuple[str, int] | None = ("10.0.0.9", 4711)) -> None:
@@ -118,15 +117,15 @@ class Line:
         self.connection.connection_made(self.transport)
 
     def feed(self, *chunks: bytes) -> None:
-        """One read for each of `chunks`."""
+        """Feed each of `chunks` as one read."""
         for chunk in chunks:
             self.connection.data_received(chunk)
 
     def received(self) -> list[RemotingCommand]:
-        """All that the far end got so far."""
+        """Return everything that the far end has received so far."""
         return list(map(decode_command, FrameDecoder().feed(b"".join(self.transport.writes))))
 
     async def flushed(self) -> list[RemotingCommand]:
-        """All that the far end got by the end of this turn of the loop."""
+        """Return everything that the far end has received by the end of this turn of the loop."""
         await asyncio.sleep(0)
         return self.received()

@@ -27,7 +27,7 @@ from cometmq.testing.ports import HeldPort
 
 
 class Far:
-    """A server that counts its connections; it does not answer requests below zero."""
+    """A server that counts its connections, and does not answer requests below zero."""
 
     def __init__(self) -> None:
         self.accepted: list[Connection] = []
@@ -49,7 +49,7 @@ class Far:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Stop; it may be started again, on its port."""
+        """Stop; the server may be started again on its port."""
         assert self._server is not None
         await self._server.close()
 

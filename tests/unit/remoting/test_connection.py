@@ -416,7 +416,7 @@ async def test_a_server_stops_reading_while_its_answers_cannot_leave() -> None:
 
 
 def write_much(connection: Connection, call: EchoRequest) -> None:
-    """Answer with 500 bytes and more, as a pull does."""
+    """Answer with at least 500 bytes, as a pull does."""
     connection.reply(call, response(0, ext={"number": str(call.header.number)}, body=b"x" * 500))
 
 

@@ -1,4 +1,4 @@
-"""Signatures as Java makes them, and what is told of secrets: nothing."""
+"""Signatures are Java's, and nothing tells secrets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_java_makes_the_same_signatures() -> None:
 
 
 class Notary:
-    """A server that notes the ext fields of what it is asked."""
+    """A server that notes the ext fields of its requests."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, str]] = []

@@ -1,4 +1,4 @@
-"""What all connections of a server hold together, and how long a frame may take."""
+"""The bytes that all connections of a server hold together, and the time that a frame may take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOO_SLOW = "connection closed: its frame does not end"
 
 
 async def answers(peer: Peer) -> list[RemotingCommand]:
-    """What the server had to say before it closed."""
+    """Return what the server sent before it closed the connection."""
     data = b""
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -68,7 +68,9 @@ async def test_unfinished_frames_of_many_connections_are_bounded_together() -> N
 
 
 async def test_the_one_who_stalls_is_cut_and_not_the_one_who_sends_more() -> None:
-    """A large frame that arrives at the speed of its link is no reason to refuse its sender."""
+    """A sender of a large frame must not be refused while the frame arrives at the speed of its
+    link.
+    """
     holdings = Holdings(LIMIT)
     async with running(holdings=holdings) as server:
         stalled = [await Peer.connect(server) for _ in range(9)]
@@ -189,7 +191,7 @@ async def test_a_silent_connection_gives_its_place_to_a_new_one() -> None:
 
 
 async def test_requests_that_are_answered_later_are_counted_until_they_are() -> None:
-    """100,000 pulls may wait: with megabytes in each of them they were the bound of nothing."""
+    """100,000 pulls may wait: with megabytes in each of them, that number bounded nothing."""
     holdings = Holdings()
     go_on = asyncio.Event()
 

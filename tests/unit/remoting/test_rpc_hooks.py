@@ -1,4 +1,4 @@
-"""Hooks around calls: what they see, what they may do, what their exceptions do."""
+"""Hooks around calls: what they see, what they may do, and what their exceptions cause."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Peer:
         return cls(*await asyncio.open_connection("127.0.0.1", server.port))
 
     async def ask(self, data: bytes) -> bytes:
-        """Send a frame, return the frame that comes back."""
+        """Send a frame; return the frame that comes back."""
         self.writer.write(data)
         async with asyncio.timeout(TIMEOUT_S):
             length = await self.reader.readexactly(4)

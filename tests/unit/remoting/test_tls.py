@@ -52,7 +52,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 async def server(
     files: Files, own: Pair, *, asks_for_own: bool = False, silent_s: float = TIMEOUT_S
 ) -> AsyncIterator[str]:
-    """The address of a server that answers with the body's length as remark, and the body."""
+    """Run a server that answers with the body's length as remark, and with the body; yield its
+    address.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.certificate, own.key)
     if asks_for_own:

@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline."""
+"""Wait for a condition with a deadline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TIMEOUT_S = 60.0
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Return when `condition` holds; TimeoutError after `TIMEOUT_S`."""
+    """Return when `condition` holds; raise TimeoutError after `TIMEOUT_S`."""
     async with asyncio.timeout(TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 - what is waited for announces itself nowhere
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Users' functions in daemon threads."""
+"""Users' functions run in daemon threads."""
 
 from __future__ import annotations
 

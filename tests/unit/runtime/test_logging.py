@@ -49,7 +49,9 @@ def test_an_unknown_level_is_refused() -> None:
 
 
 def test_a_line_does_not_come_back_when_a_client_configures_structlog_anew() -> None:
-    """It was logged again and again, longer each time, until the process had no memory left."""
+    """The same line was logged again and again, longer each time, until the process had no memory
+    left.
+    """
     program = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))

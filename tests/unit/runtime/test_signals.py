@@ -45,7 +45,7 @@ run(main())
 
 
 def test_the_loop_is_asyncios_own_where_uvloop_is_hidden() -> None:
-    """CI runs a part of the integration tests so: it would prove nothing on uvloop."""
+    """CI runs a part of the integration tests like this, which would prove nothing on uvloop."""
     tests = Path(__file__).parents[2]
     program = (
         "from cometmq.runtime.loop import new_event_loop as new; print(type(new()).__module__)"

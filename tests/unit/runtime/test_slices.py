@@ -1,4 +1,4 @@
-"""Long work in slices: all of it is done, and others run in between."""
+"""Long work in slices: all of it is done, and other tasks run in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State files are written beside the loop, and until they are written."""
+"""State files are written outside the loop, and again until a write succeeds."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ async def test_what_changes_while_a_file_is_written_leaves_in_one_write(
 async def test_who_waits_for_a_write_waits_for_no_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a write of 0.5 s a file rests for 10 s; also when that write is still under way as
-    the next one is asked for.
+    """After a write of 0.5 s a file rests for 10 s, also if that write is still running when the
+    next one is requested.
     """
     file = JsonFile(tmp_path / "f.json")
     begun = threading.Event()

@@ -1,4 +1,6 @@
-"""What sources and sinks are told of access: secrets by their places, read where they are used."""
+"""Access options of sources and sinks: secrets are named by their places, and read where they are
+used.
+"""
 
 from __future__ import annotations
 

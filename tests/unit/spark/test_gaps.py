@@ -1,4 +1,4 @@
-"""What a read notes of what it has left out."""
+"""The gaps that a read notes for what it has left out."""
 
 from __future__ import annotations
 

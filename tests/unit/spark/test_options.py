@@ -1,4 +1,4 @@
-"""Paths as users of Spark write them."""
+"""Paths, as users of Spark write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is where the extra `spark` or a Java is missing."""
+"""What works, and what is said, without the extra `spark` or without Java."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_packages_that_pyspark_looks_for_import_without_it(package: str) -> 
 
 
 def java(directory: Path, version: str) -> Path:
-    """A Java home whose java says of itself what it does."""
+    """Make a Java home whose `java` prints this version."""
     path = directory / "bin" / "java"
     path.parent.mkdir()
     path.write_text(f"#!/bin/sh\necho '{version}' >&2\n")

@@ -15,7 +15,7 @@ SECTOR = 512
 
 
 class File:
-    """`cache` is what running code sees, `durable` what a crash leaves for certain."""
+    """A file. `cache` is what running code sees, `durable` what certainly survives a crash."""
 
     def __init__(self, size: int) -> None:
         self.cache = mmap.mmap(-1, max(size, 1))
@@ -32,7 +32,7 @@ class File:
         self.durable[:] = self.cache[: len(self.durable)]
 
     def crash(self, rng: random.Random) -> None:
-        """Any page may have been written back before the power went, and the last one half."""
+        """Lose the power: any page may have been written back before, some only in part."""
         for start in range(0, len(self.durable), PAGE):
             end = min(start + PAGE, len(self.durable))
             if self.durable[start:end] == self.cache[start:end] or rng.random() < 0.5:
@@ -45,7 +45,9 @@ class File:
 
 
 class FaultDisk(Disk):
-    """`crash` starts a new life of the disk; `room` is how many more files it takes."""
+    """A disk in memory. `crash` starts a new life of the disk; `room` is how many more files it
+    takes.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

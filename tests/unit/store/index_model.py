@@ -1,4 +1,4 @@
-"""The index as one would write it down first: one key after the other, in plain Python."""
+"""The index in its simplest form: one key after the other, in plain Python."""
 
 from __future__ import annotations
 

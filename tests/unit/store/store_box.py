@@ -1,4 +1,4 @@
-"""What the tests of the store share: a directory with small files, and shortcuts."""
+"""Share among the tests of the store a directory with small files, and shortcuts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ManualClock:
 
 
 class QuickDisk(Disk):
-    """Syncs nothing: a killed process loses no pages."""
+    """Syncs nothing, because a killed process loses no pages."""
 
     def sync(self, path: Path) -> None:
         pass
@@ -80,7 +80,7 @@ class Box:
         return store
 
     def crash(self, store: MessageStore) -> None:
-        """End the store as a killed process would: pages stay, the abort file too."""
+        """End the store as a kill would: pages and the abort file stay."""
         store.close()
         (self.root / "abort").write_text("1")
 
@@ -90,7 +90,7 @@ class Box:
 
     @property
     def opened(self) -> list[MessageStore]:
-        """The stores that are open."""
+        """Return the stores that are open."""
         return [store for store in self._opened if store.refusal is None]
 
     @property
@@ -114,7 +114,7 @@ def put(
 
 
 def records(store: MessageStore, topic: str = "orders", queue_id: int = 0) -> list[StoredRecord]:
-    """All messages of a queue, read as a consumer would."""
+    """Return all messages of a queue, read as a consumer would."""
     offset = store.min_offset(topic, queue_id)
     found: list[StoredRecord] = []
     while offset < store.max_offset(topic, queue_id):

@@ -1,4 +1,4 @@
-"""The part of the store that readers share: what it costs to import, and what it finds."""
+"""The package of the store that readers share: what its import costs, and what it finds."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_a_store_that_a_broker_has_is_not_read(tmp_path: Path) -> None:
 
 
 def test_either_magic_is_found_in_one_pass(tmp_path: Path) -> None:
-    """Looking for each of the two alone went through the rest of a file at every damaged record."""
+    """A search for each of the two magics alone went through the rest of a file at every damaged
+    record.
+    """
     places = {100: MAGIC_V2, 300: MAGIC_V1, 500: MAGIC_V2}
     content = bytearray(4096)
     for place, magic in places.items():

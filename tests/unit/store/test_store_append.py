@@ -1,4 +1,4 @@
-"""Records and units as they come to lie on disk."""
+"""Records and units on disk after appends."""
 
 from __future__ import annotations
 

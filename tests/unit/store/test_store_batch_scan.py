@@ -81,7 +81,7 @@ DAMAGE = st.lists(
 
 
 def write_log(files: MappedFileQueue, messages: list[Message]) -> int:
-    """Returns the log's end."""
+    """Fill a log; return its end."""
     end = 0
     next_offsets: dict[tuple[str, int], int] = {}
     for number, message in enumerate(messages):

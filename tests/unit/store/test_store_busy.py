@@ -1,4 +1,4 @@
-"""A disk that does not keep up, and the counters of all refusals."""
+"""A disk that is too slow, and the counters of all refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cometmq.store.refusals import RefusalCause
 
 
 class SlowDisk(Disk):
-    """Making a file takes `slow_ms` of the box's time."""
+    """A disk on which making a file takes `slow_ms` of the box's time."""
 
     def __init__(self, box: Box) -> None:
         self.box = box

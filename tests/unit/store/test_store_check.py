@@ -1,4 +1,4 @@
-"""Damage of every kind is found, named by file and place, and repaired with what is left."""
+"""Damage of every kind is found, named by file and place, and repaired from what is left."""
 
 from __future__ import annotations
 
@@ -405,14 +405,14 @@ def test_a_commit_log_on_several_paths(tmp_path: Path) -> None:
 
 
 class OthersDisk(Disk):
-    """On which everything belongs to somebody else."""
+    """A disk on which everything belongs to another user."""
 
     def owner(self, path: Path) -> str | None:
         return "rocketmq" if super().owner(path) else None
 
 
 class ForbiddenDisk(Disk):
-    """On which we may not write."""
+    """A disk on which we may not write."""
 
     def user(self) -> str:
         return "me"

@@ -1,4 +1,6 @@
-"""A consume queue's unit that contradicts the log: found by reading, repaired from the log."""
+"""Units of a consume queue that contradict the log are found by reading, and repaired from the
+log.
+"""
 
 from __future__ import annotations
 
@@ -84,9 +86,9 @@ def flip_log(box: Box, position: int) -> None:
 
 
 def telling_flips(units: bytes, offset: int, log_start: int, log_end: int) -> list[int]:
-    """One bit of a unit's place and size of each kind: what opens a store asks of a place only on which
-    side of zero and of the log's two ends it is, and whether a record begins there, and of a size whether
-    it is positive.
+    """Return one bit of each kind of a unit's offset and size. A store that opens asks of an offset
+    only on which side of zero and of the log's two ends it lies, and whether a record begins there;
+    of a size it asks whether it is positive.
     """
     starts = {place for place, _, _ in UNIT.iter_unpack(units)}
     kinds: dict[tuple[bool, ...], int] = {}
@@ -163,7 +165,7 @@ def test_a_repaired_unit_is_on_disk_after_the_next_flush(big_box: Box) -> None:
 
 
 def test_a_damaged_tags_code_is_found_by_the_check_alone(big_box: Box) -> None:
-    """Whoever wants all messages gets it; a consumer by tag misses it until a repair."""
+    """A consumer of all messages gets the message; a consumer by tag misses it until a repair."""
     store = filled(big_box)
     for bit in range(TAGS_AT_BIT, UNIT_SIZE * 8):
         flip(unit_file(big_box), 5 * UNIT_SIZE * 8 + bit)
@@ -241,7 +243,7 @@ def test_a_long_search_is_done_in_parts_and_none_holds_the_loop(
 
 
 def test_searches_leave_time_for_others(big_box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often a client asks, the parts of a search rest in between."""
+    """However often a client asks, the parts of a search pause in between."""
     now = [1000.0]
     monkeypatch.setattr(queue_mender, "_STEP_RECORDS", 64)
     monkeypatch.setattr(queue_mender, "monotonic", lambda: now[0])

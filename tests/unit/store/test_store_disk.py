@@ -1,4 +1,4 @@
-"""The lock, the full disk, the failing disk, what is flushed and when."""
+"""The lock, a full disk, a failing disk, what is flushed and when."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_lock_is_free_after_a_failed_open(box: Box) -> None:
 
 
 class FullDisk(Disk):
-    """Takes so many more files."""
+    """A disk that takes only so many more files."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -148,7 +148,7 @@ def test_a_full_disk_is_named_and_leaves_no_file(
 
 
 class CountingDisk(Disk):
-    """Counts syncs by file name; fails them all when told to."""
+    """A disk that counts syncs by file name, and fails them all when told to."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []

@@ -1,4 +1,4 @@
-"""What a pull finds: every status, the limits, the filters, the search by time."""
+"""The answers to pulls: every status, the limits, the filters, the search by time."""
 
 from __future__ import annotations
 

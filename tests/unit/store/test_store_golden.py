@@ -1,4 +1,4 @@
-"""Against files that the Java store and a Java broker wrote."""
+"""Files that the Java store and a Java broker wrote are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index as a whole: any life of a store leaves the index that a plain model has."""
+"""The index as a whole: any life of a store leaves the same index as a plain model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build(store: MessageStore) -> None:
 
 
 def model_of(store: MessageStore) -> Model:
-    """Replays the whole log."""
+    """Return a model of the index, made from the whole log."""
     model = Model(SLOTS, ENTRIES)
     for found in LogScan(store.commit_log.files, 0, check_crc=True):
         data = store.record_at(found.offset)
@@ -116,7 +116,7 @@ def test_queries_equal_the_model(box: Box) -> None:
 
 
 def expected_of(model: Model, text: str, begin: int, end: int, limit: int) -> list[int]:
-    """Java's search, with its ways: whole files are left out by their times."""
+    """Search as Java does, which leaves out whole files by their times."""
     found: list[int] = []
     for file in reversed(model.files):
         first, last = file.begin_timestamp, file.end_timestamp
@@ -160,7 +160,7 @@ def test_a_clean_start_goes_on_where_the_index_ended(make_box: Callable[..., Box
 
 
 def test_a_stop_in_the_middle_of_a_message(make_box: Callable[..., Box]) -> None:
-    """The keys of one message in two files, of which a crash takes the second."""
+    """The keys of one message lie in two files, of which a crash takes the second."""
     box = make_box(**SMALL)
     store = box.open()
     put_keys(store, " ".join("abcdefg"))
@@ -272,7 +272,9 @@ def test_enabled_later_it_catches_up(make_box: Callable[..., Box]) -> None:
 
 
 class FullDisk(Disk):
-    """Has no room for index files while `full`; each step of the way can be the one."""
+    """A disk without room for index files while `full`; each step of making one can be the one that
+    fails.
+    """
 
     def __init__(self) -> None:
         self.full = False
@@ -301,7 +303,7 @@ class FullDisk(Disk):
 def test_a_full_disk_stops_the_index_and_not_the_sends(
     make_box: Callable[..., Box], grants: int
 ) -> None:
-    """Once there is room it goes on, with neither a gap nor a key that stands twice."""
+    """Once there is room, indexing continues, without a gap and without a key twice."""
     disk = FullDisk()
     box = make_box(**SMALL)
     store = box.open(disk)
@@ -423,7 +425,7 @@ def test_names_rise_when_the_clock_is_put_back(make_box: Callable[..., Box]) -> 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_power_losses(tmp_path: Path, seed: int) -> None:
-    """What a crash leaves of the index is never wrong, and is completed."""
+    """After a crash the index is never wrong, and is completed."""
     rng = random.Random(seed)
     disk = FaultDisk(seed)
     box = Box(tmp_path / "store", mapped_file_size_commit_log=4096 * 4, **SMALL)

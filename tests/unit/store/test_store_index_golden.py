@@ -1,4 +1,4 @@
-"""Index files against those that Java wrote."""
+"""Index files compared with those that Java wrote."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def index_files(root: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("state", ["clean", "dirty", "without index", "dirty without queues"])
 def test_the_index_of_a_java_broker(tmp_path: Path, state: str) -> None:
-    """Kept, or built again from the log, it equals what Java wrote."""
+    """Kept or rebuilt from the log, the index equals the one that Java wrote."""
     store, root = java_store(tmp_path)
     before = index_files(root)
     if "without index" in state:

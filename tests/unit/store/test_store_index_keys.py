@@ -1,4 +1,4 @@
-"""Keys found for a whole window at once equal those found record by record."""
+"""Keys that are found for a whole window at once equal those found record by record."""
 
 from __future__ import annotations
 

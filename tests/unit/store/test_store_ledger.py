@@ -1,5 +1,5 @@
-"""What a start puts in order that no scan of the newest files meets: queues and index files that
-somebody removed, cut or replaced, and topics that were deleted.
+"""What a start repairs outside the newest files: queues and index files that somebody removed, cut
+or replaced, and topics that were deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALWAYS = 1e9
 
 
 def fill(box: Box) -> None:
-    """A queue of 12 messages over three files that lies idle, and 40 messages behind it."""
+    """Make an idle queue of 12 messages over three files, and put 40 messages behind it."""
     store = box.open()
     for number in range(12):
         box.clock.value += 1000
@@ -176,7 +176,7 @@ def test_a_missing_index_file_is_rebuilt(box: Box) -> None:
 
 
 def delete_and_begin_anew(box: Box, *, old: int = 5, new: int = 3) -> list[bytes]:
-    """Two queues of a topic that is deleted; of its new life only queue 0 has messages."""
+    """Make two queues of a topic that is deleted; in its new life only queue 0 has messages."""
     store = box.open()
     for number in range(old):
         put(store, b"old %d" % number, topic="t")
@@ -251,7 +251,9 @@ def test_a_deletion_that_cannot_be_noted_is_none(box: Box) -> None:
 
 
 def test_messages_of_the_new_life_survive_a_log_that_lost_its_tail(tmp_path: Path) -> None:
-    """A power loss takes what was not flushed; what is stored next may lie before the deletion."""
+    """A power loss takes what was not flushed; what is stored next may lie before the offset of the
+    deletion.
+    """
     box = Box(tmp_path / "s", mapped_file_size_commit_log=16 * LOG_FILE)
     disk = FaultDisk(1)
     store = box.new(disk)

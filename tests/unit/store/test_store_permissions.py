@@ -1,4 +1,4 @@
-"""A store is for its owner alone, and nothing is made where a planted link leads."""
+"""A store is open to its owner only, and a planted link leads no file elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After a power loss: what was flushed is there, what is there is right, offsets go on."""
+"""After a power loss, what was flushed is there, what is there is right, and offsets continue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def contents(record: StoredRecord) -> tuple[str, int, int, bytes, str]:
 
 
 def check_flushed(store: MessageStore, stored: Stored, flushed: int) -> None:
-    """Every message stored below `flushed` is found by its queue offset and by its place."""
+    """Check that every message stored below `flushed` is found by its queue offset and by its log
+    offset.
+    """
     for place, message in stored.items():
         if place >= flushed:
             continue
@@ -38,7 +40,9 @@ def check_flushed(store: MessageStore, stored: Stored, flushed: int) -> None:
 
 
 def check_queues(store: MessageStore, stored: Stored) -> None:
-    """The queues equal a replay of the log, densely numbered, and hold nothing but what was sent."""
+    """Check that the queues equal a replay of the log, have no gaps, and hold only what was
+    sent.
+    """
     expected: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for record in LogScan(store.commit_log.files, 0, check_crc=True):
         units = expected.setdefault((record.topic, record.queue_id), [])
@@ -60,7 +64,7 @@ class Life:
         self.store = box.open(disk)
 
     def run(self) -> int:
-        """Returns the flushed offset at its end."""
+        """Run until the power is lost; return the flushed offset at the end."""
         store = self.store
         actions: list[Callable[[], object]] = [self.put, self.put, self.put, self.put] * 5
         actions += [self.put_batch] * 2
@@ -120,7 +124,7 @@ def lives(box: Box, seed: int) -> None:
 
 
 def drop(store: MessageStore) -> None:
-    """Forget a store whose process died: only its lock has to go."""
+    """Forget a store whose process died: only its lock must be released."""
     store._let_go()
 
 

@@ -84,7 +84,9 @@ def queue_of(store: MessageStore, topic: str = "orders") -> ExtendedConsumeQueue
 
 
 def check(store: MessageStore, tags: list[str], topic: str = "orders") -> None:
-    """Each unit tells the tags code, the time and the bit map of its own message, or nothing."""
+    """Check that each unit has the tags code, the time and the bit map of its own message, or
+    none.
+    """
     queue = queue_of(store, topic)
     stored = list(stored_codes(queue))
     assert len(stored) == len(tags)
@@ -284,7 +286,7 @@ def test_retention_takes_files_of_the_extension(box: Box) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_power_losses(tmp_path: Path, seed: int) -> None:
-    """No unit ever speaks of another message, whatever of either file a crash took."""
+    """No unit ever has the data of another message, whatever part of either file a crash took."""
     rng = random.Random(seed)
     disk = FaultDisk(seed)
     box = Box(tmp_path / "store")

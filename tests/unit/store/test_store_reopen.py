@@ -1,4 +1,4 @@
-"""What a store finds again: after a clean stop, after a crash, after damage."""
+"""What a store finds when it is opened again: after a clean stop, a crash, or damage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cometmq.store.repair import check, plan_repair, repair
 
 
 def fill(box: Box, count: int = 12) -> None:
-    """`count` messages over two queues and several files, cleanly closed."""
+    """Put `count` messages into two queues and several files, and close the store cleanly."""
     store = box.open()
     for number in range(count):
         box.clock.value += 1000
@@ -25,14 +25,14 @@ def fill(box: Box, count: int = 12) -> None:
 
 
 def snapshot(box: Box) -> dict[str, bytes]:
-    """Files of the consume queues."""
+    """Return the files of the consume queues."""
     root = box.root / "consumequeue"
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("0*[0-9]")
             if path.is_file()}  # fmt: skip
 
 
 def tail(box: Box) -> tuple[int, int]:
-    """Where the log ends: index of its file, and position there."""
+    """Return where the log ends: the index of its file, and the position there."""
     store = box.open()
     end = store.commit_log.end
     store.close()
@@ -353,7 +353,9 @@ def test_tags_of_delayed_messages_are_rebuilt_as_times(box: Box) -> None:
 
 
 def test_a_log_written_by_another_broker(box: Box) -> None:
-    """Both magics, a gap in the queue offsets, a blank record, no queues, no checkpoint."""
+    """The log has both magics, a gap in the queue offsets and a blank record; there are no queues
+    and no checkpoint.
+    """
     data = bytearray()
     for number, topic in enumerate(("long" * 40, "orders")):
         data += encode_record(

@@ -1,4 +1,4 @@
-"""Which files go, when and why; and what follows when they are gone."""
+"""Which files are deleted, when and why, and what follows."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_without_an_hour_nothing_is_foretold() -> None:
 
 
 class UsedDisk(Disk):
-    """A disk as full as told; removes nothing while `stuck`."""
+    """A disk that is as full as the test says, and removes nothing while `stuck`."""
 
     def __init__(self) -> None:
         self.used = 50
@@ -184,7 +184,7 @@ class UsedDisk(Disk):
 
 
 def age(box: Box, *hours: float) -> None:
-    """Give the log's files an age, and the disk what is in them: only then may they go."""
+    """Give the log's files an age, and sync what is in them: only then may they be deleted."""
     for store in box.opened:
         store.flush_commit_log()
     for path, hour in zip(box.log_files, hours, strict=False):
@@ -193,7 +193,9 @@ def age(box: Box, *hours: float) -> None:
 
 
 def filled(box: Box, disk: Disk) -> MessageStore:
-    """Four files of the log with eight messages each, for two queues of five a file."""
+    """Make four files of the log with eight messages each, for two queues of five messages a
+    file.
+    """
     store = box.open(disk)
     for number in range(32):
         put(store, b"%02d" % number * 200, queue_id=number % 2)
@@ -300,7 +302,9 @@ def test_a_full_disk_refuses_and_recovers_by_itself(box: Box) -> None:
 
 
 def test_files_seconds_old_were_deleted_without_an_error(box: Box) -> None:
-    """Each is named once, with the rule and the setting; what has expired goes without one."""
+    """Each file is named once, with the rule and the setting; an expired file goes without a
+    line.
+    """
     disk = UsedDisk()
     store = filled(box, disk)
     store.flush_commit_log()

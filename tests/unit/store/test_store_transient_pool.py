@@ -1,4 +1,4 @@
-"""transientStorePoolEnable: what is where before and after a commit."""
+"""transientStorePoolEnable: where messages are before and after a commit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Topics to Parquet, by topic and hour, proved against the log.
+"""Archive topics to Parquet by topic and hour, and prove the files against the log.
 
-`pipeline` is the whole; its names stand in `__init__.pyi` and are imported when they are first used:
-Spark's workers need single modules only.
+`pipeline` is the door. `__init__.pyi` lists the names of this package, and each is imported at its
+first use, because Spark's workers need single modules only.
 """
 
 import lazy_loader

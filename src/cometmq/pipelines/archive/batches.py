@@ -1,4 +1,6 @@
-"""Batches: what came since the last one goes from the log into files of the archive, each once."""
+"""Write what was stored since the last batch from the log into the archive's files, each message
+once.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ CODEC: Final = "zstd"
 
 
 class Waiting(NamedTuple):
-    """Of a queue: archived to below `start`, there from `low` on, to be archived to below `end`."""
+    """The offsets of one queue that wait to be archived.
+
+    The archive holds offsets below `start`. The log has messages from `low` on. The batch may take
+    offsets below `end`.
+    """
 
     start: int
     low: int
@@ -49,9 +55,9 @@ class Written(NamedTuple):
 
 
 class Batches:
-    """Takes the archive from offset to offset, `max_messages` at a time.
+    """Moves the archive forward, at most `max_messages` at a time.
 
-    note_loss: go on behind messages that the log does not have any more, and note them.
+    note_loss: archive on behind messages that the log no longer has, and note them as gaps.
     """
 
     def __init__(
@@ -67,9 +73,10 @@ class Batches:
     def waiting(
         self, target: Mapping[MessageQueue, int] | None = None, *, all_of_them: bool
     ) -> dict[MessageQueue, Waiting]:
-        """What is there and not archived, to below `target` where that is given.
+        """Return the ranges that are in the log and not archived, up to `target` (exclusive) if
+        given.
 
-        Raises DataLossError for what is gone, unless that may be noted.
+        Raise DataLossError if messages are gone that were not archived, unless `note_loss` is set.
         """
         known = self._archive.state.by_queue()
         bounds = self._log.bounds(
@@ -80,14 +87,14 @@ class Batches:
             start = known[queue].to if queue in known else low
             end = high if target is None else min(high, target.get(queue, start))
             self._check(queue, start, (low, high))
-            # Queues that are new are noted while they are still empty: what retention takes of them
-            # from now on is a gap.
+            # A new queue is noted while it is still empty, so that messages which retention deletes
+            # from now on count as a gap.
             if start < end or start < low or queue not in known:
                 waiting[queue] = Waiting(start, max(start, low), max(start, low, end))
         return waiting
 
     def write(self, waiting: Mapping[MessageQueue, Waiting]) -> Written:
-        """Archive these, or as many of them as one batch takes."""
+        """Archive these ranges, or as much of them as fits into one batch."""
         ranges = self._admitted(waiting)
         if not self._has_told:
             self._tell({queue: start for queue, (start, _) in ranges.items()})
@@ -124,7 +131,9 @@ class Batches:
             )
 
     def _admitted(self, waiting: Mapping[MessageQueue, Waiting]) -> dict[MessageQueue, Range]:
-        """Long queues share what a batch takes by their length."""
+        """Return the ranges of one batch. Queues share `max_messages` in proportion to their
+        lengths.
+        """
         counts = shared({q: one.end - one.low for q, one in waiting.items()}, self._max_messages)
         return {
             queue: (one.start, one.low + counts[queue])
@@ -133,8 +142,11 @@ class Batches:
         }
 
     def _tell(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Whoever follows the archive by its group. What is refused at the beginning (no such group)
-        would be with every batch; later failures are only logged: the truth is in the archive's state.
+        """Commit the archived offsets for the consumer group by which others follow the archive.
+
+        A refusal of the first commit is raised, because every later one would be refused, too
+        (there is no such group, for example). Later failures are only logged: the archive's own
+        state is what counts.
         """
         try:
             self._log.archived(offsets)
@@ -165,17 +177,21 @@ class Batches:
 
 
 def write_files(frame: Any, directory: Path) -> None:
-    """Write a frame with `hour` as files below `directory`, in the order of its queues."""
+    """Write a frame that has the column `hour` as files below `directory`, each file ordered by
+    queue and offset.
+    """
     writer = frame.sortWithinPartitions(*ORDER).write.partitionBy("topic", "hour")
     writer.option("compression", CODEC).parquet(str(directory))
 
 
 def staged_files(staged: Path, prefix: str, number: int) -> dict[Hour, tuple[DataFile, ...]]:
-    """What a job has written, after it got the names that it will have in data."""
+    """Rename the files that a job has written to the names that they will have in `data`, and
+    return them.
+    """
     found: dict[Hour, list[DataFile]] = {}
     for at, path in enumerate(sorted(staged.glob("topic=*/hour=*/part-*.parquet"))):
         renamed = path.rename(path.with_name(f"{prefix}-{at:04d}.parquet"))
-        # Hadoop's checksum of the file under its old name; nobody would look at it.
+        # Hadoop's checksum bears the file's old name, so no reader would use it.
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         file = DataFile(renamed.name, renamed.stat().st_size, number)
         found.setdefault(Hour.of(path.parent), []).append(file)

@@ -1,21 +1,19 @@
-"""How an archive changes: by commits of which each is there as a whole or not at all.
+"""Change an archive by commits: each takes effect as a whole or not at all.
 
-A commit is written to `_pending.json`, with all that will be true after it; from then on it counts. It
-is carried out by steps of which each may be done twice (files are moved from `_staging` into `data`,
-manifests and the state are written), and taken away. Whoever opens the archive next carries out what a
-killed one has left over, and throws away the rest of `_staging`.
+A commit is written to `_pending.json` with everything that will be true after it, and counts from
+then on. It is then carried out in steps that may each be repeated (move files from `_staging` into
+`data`, write manifests and state), and `_pending.json` is removed. Whoever opens the archive next
+carries out the commit of a killed process, and removes what else is in `_staging`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import fcntl
 import os
 import shutil
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Literal, Self
 from uuid import uuid4
 
 import msgspec
@@ -28,37 +26,32 @@ from cometmq.pipelines.archive.layout import (
     SafeRange,
     State,
 )
-from cometmq.runtime.durable import sync, write_atomically
+from cometmq.runtime.durable import exchange_names, sync, write_atomically
 from cometmq.spark.gaps import Gap, noted_gaps
-
-_AT_FDCWD: Final = -100
-_RENAME_EXCHANGE: Final = 2
-# What says that file system or kernel cannot exchange two names.
-_NO_EXCHANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What is true after it.
+    """A commit holds what is true after it. `moves` says what is moved from staging into data:
 
-    files: those of the batch `state.next_batch - 1` come into the directories that are there.
-    directories: each of `manifests` has a directory in `staged` that takes the place of the one in data.
+    files: the files of the batch `state.next_batch - 1` move into the existing directories.
+    directories: a directory in `staged` replaces the directory in data, for each of `manifests`.
     nothing: only manifests, state and marks change.
     """
 
     moves: Literal["files", "directories", "nothing"]
     manifests: tuple[Manifest, ...]
     state: State
-    # A directory in `_staging`.
+    # The name of a directory in `_staging`.
     staged: str = ""
     safe: tuple[SafeRange, ...] | None = None
-    # Found by the batch that this is.
+    # The gaps that this batch has found.
     gaps: tuple[Gap, ...] = ()
 
 
 class Archive:
-    """The archive in a directory, held by this process for as long as it is entered.
+    """The archive in a directory, locked by this process while the context manager is entered.
 
-    state: as of the last commit. manifests: all of them by topic and hour.
+    state: of the last commit. manifests: all manifests, by topic and hour.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -68,7 +61,10 @@ class Archive:
         self._lock_fd = -1
 
     def __enter__(self) -> Self:
-        """Raises ConfigError when another archive is at work there, or what is there is none."""
+        """Lock the archive and finish a commit that was cut short.
+
+        Raise ConfigError when another process archives there, or when the directory is no archive.
+        """
         layout = self.layout
         try:
             layout.data.mkdir(parents=True, exist_ok=True)
@@ -95,20 +91,24 @@ class Archive:
         self._unlock()
 
     def new_staging(self) -> Path:
-        """A directory's name that nobody else has, not made yet: so a job of a killed driver that is
-        still at work writes into none of ours.
+        """Return a directory name that nobody else uses; the directory does not exist yet.
+
+        So a job of a killed driver that is still running writes into none of our directories.
         """
         self.layout.staging.mkdir(exist_ok=True)
         return self.layout.staging / uuid4().hex
 
     def gaps_noted(self, directory: Path) -> tuple[Gap, ...]:
-        """Those in a directory of `new_staging`, which is taken away."""
+        """Return the gaps noted in a directory named by `new_staging`, and remove the directory."""
         gaps = noted_gaps(directory)
         shutil.rmtree(directory, ignore_errors=True)
         return gaps
 
     def commit(self, commit: Commit) -> None:
-        """Staged files are on the disk before anything says that they are there."""
+        """Sync the staged files, write the commit, and carry it out.
+
+        Staged files reach the disk before anything says that they exist.
+        """
         if commit.staged:
             for path in sorted(self._staged(commit).rglob("*.parquet")):
                 sync(path)
@@ -119,7 +119,7 @@ class Archive:
 
     def _lock(self) -> None:
         try:
-            # Not lockf, which a second archive in this process would get, too.
+            # `lockf` would also grant the lock to a second archive in this process.
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ConfigError(
@@ -186,7 +186,10 @@ class Archive:
         sync(to)
 
     def _exchange(self, commit: Commit, manifest: Manifest) -> None:
-        """What the manifest names lies in data or, in front of the exchange, in staging."""
+        """Exchange a directory in staging with the one in data, unless an earlier attempt did so.
+
+        The files that the manifest names lie in staging before the exchange and in data after it.
+        """
         ours = self.layout.data_of(manifest.key)
         staged = self._staged(commit) / manifest.key.directory
         if staged.exists() and not all((ours / file.name).exists() for file in manifest.files):
@@ -195,26 +198,18 @@ class Archive:
 
 
 def batch_name(number: int) -> str:
-    """What the files of a batch are called, in front of what tells them apart."""
+    """Return the prefix of the names of a batch's files."""
     return f"b{number:08d}"
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Have two directories change their places, at once where the file system can do that.
+    """Exchange two directories, atomically where the file system can do that.
 
-    Elsewhere (NFS) there is a moment without `old`. A process that dies in it is continued by
-    another call.
+    On other file systems (NFS) `old` is missing for a moment. If the process dies in that moment,
+    another call finishes the exchange.
     """
     if old.exists():
-        libc = ctypes.CDLL(None, use_errno=True)
-        swap = getattr(libc, "renameat2", None)
-        names = os.fsencode(new), os.fsencode(old)
-        if swap is not None and not swap(
-            _AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE
-        ):
+        if exchange_names(new, old):
             return
-        code = ctypes.get_errno() if swap is not None else errno.ENOSYS
-        if code not in _NO_EXCHANGE:
-            raise OSError(code, os.strerror(code), str(new), None, str(old))
         old.rename(new.with_name(f"{new.name}.old"))
     new.rename(old)

@@ -1,7 +1,7 @@
-"""Many small files of an hour become few large ones.
+"""Replace the many small files of an hour by few large ones.
 
-The new files are written beside, read again and held against the old ones, and then the whole
-directory is exchanged for one with the new files in it.
+The new files are written to staging, read back and compared with the old ones. Then a directory
+with the new files is exchanged for the whole old directory.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from cometmq.pipelines.archive.figures import Found, figures, summed
 from cometmq.pipelines.archive.inventory import unreadable
 from cometmq.pipelines.archive.layout import DataFile, Figures, Hour, Manifest, State, read_files
 
-# Of one job. Between them the archive can be stopped without losing more than one of them.
+# The bounds of one job. Stopping the archive loses the work of at most one job.
 _DIRECTORIES_AT_ONCE: Final = 64
 _BYTES_AT_ONCE: Final = 8 << 30
 
 
 class Compacted(NamedTuple):
-    """`suspects` have files that are not as they were proved: they are left alone."""
+    """The outcome of compaction. `suspects` are hours with files that differ from their proof;
+    compaction leaves them alone.
+    """
 
     directories: int = 0
     files_before: int = 0
@@ -42,7 +44,7 @@ class Compacted(NamedTuple):
 
 
 class Compaction:
-    """Of hours with at least `from_files` files of less than half of `target_bytes`."""
+    """Compacts hours that have at least `from_files` files smaller than half of `target_bytes`."""
 
     def __init__(self, spark: Any, archive: Archive, *, from_files: int, target_bytes: int) -> None:
         self._spark = spark
@@ -51,7 +53,7 @@ class Compaction:
         self._target_bytes = target_bytes
 
     def due(self) -> list[Manifest]:
-        """What is to be compacted now, by topic and hour."""
+        """Return the manifests of the directories to compact now, ordered by topic and hour."""
         manifests = self._archive.manifests.values()
         return sorted(
             (
@@ -63,7 +65,7 @@ class Compaction:
         )
 
     def run(self, due: Sequence[Manifest]) -> Iterator[Compacted]:
-        """One job after the other."""
+        """Compact in one job after the other, and yield what each has done."""
         for group in self._groups(due):
             yield self._compact(group)
 
@@ -112,14 +114,16 @@ class Compaction:
         )
 
     def _looked_at(self, group: list[Manifest]) -> tuple[Found, frozenset[Hour]]:
-        """The figures of all small files, and the hours of those that are not as they should be."""
+        """Return the figures of all small files, and the hours whose files are not as they should
+        be.
+        """
         suspects = {one.key for one in group if not self._is_there(one)}
         there = [one for one in group if one.key not in suspects]
         if not there:
             return [], frozenset(suspects)
         try:
             found = figures(self._read(there), by_file=True)
-        except Exception:  # which one Spark makes of a torn file is nowhere written
+        except Exception:  # Spark documents no exception type for a torn file
             torn = {path.parent for path in unreadable(self._paths(there))}
             if not torn:
                 raise
@@ -150,7 +154,7 @@ class Compaction:
         return [layout.data_of(one.key) / file.name for one in group for file in self._small(one)]
 
     def _by_bins(self, group: Iterable[Manifest]) -> Any:
-        """The rows, those of a new file next to each other."""
+        """Return the rows such that those of one new file are next to each other."""
         from pyspark.sql import functions as F
 
         bins = [
@@ -166,7 +170,7 @@ class Compaction:
     def _manifest_of(
         self, before: Manifest, written: tuple[DataFile, ...], staged: Path
     ) -> Manifest:
-        """With the files that stay as they are, which are put beside the new ones."""
+        """Return the new manifest, and link the files that are kept beside the new ones."""
         small = {file.name for file in self._small(before)}
         kept = tuple(file for file in before.files if file.name not in small)
         here = self._archive.layout.data_of(before.key)
@@ -176,7 +180,7 @@ class Compaction:
 
 
 def packed(files: Iterable[DataFile], target_bytes: int) -> list[list[DataFile]]:
-    """The files in their order, put together up to a size."""
+    """Divide the files, in their order, into bins of up to `target_bytes`."""
     bins: list[list[DataFile]] = []
     room = 0
     for file in files:

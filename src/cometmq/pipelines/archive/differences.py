@@ -1,4 +1,4 @@
-"""Which messages differ between log and archive, where the figures do."""
+"""Find which messages differ between log and archive in hours whose figures differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cometmq.pipelines.archive.inventory import Problem
 from cometmq.pipelines.archive.layout import Hour, read_files
 from cometmq.pipelines.archive.spans import runs
 
-# Of one hour of one queue; more are counted only.
+# Per hour and queue; of further differences only the first offset is told.
 _MOST: Final = 10_000
 LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
@@ -20,8 +20,9 @@ LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 def differences(
     spark: Any, data: Path, place: Place, files: Sequence[Path], log: Any, low: int
 ) -> list[Problem]:
-    """Held against `log`, the rows that the log has of the queue for this hour, from the offset `low`
-    on, message by message.
+    """Compare an hour of a queue in the archive with `log`, message by message.
+
+    log: the rows that the log has of this queue for this hour, from the offset `low` on.
     """
     from pyspark.sql import functions as F
 
@@ -57,16 +58,21 @@ def differences(
     )
     joined = found.join(wanted, "queue_offset", "full_outer").withColumn("kind", kind)
     chosen = joined.where(F.col("kind").isNotNull()).select("kind", "file", "other", "queue_offset")
-    rows = chosen.orderBy("queue_offset").limit(_MOST).collect()
-    return list(_put_together(hour, queue, rows))
+    rows = chosen.orderBy("queue_offset").limit(_MOST + 1).collect()
+    return list(problems_of(hour, queue, rows))
 
 
-def _put_together(hour: Hour, queue: MessageQueue, rows: Iterable[Any]) -> Iterable[Problem]:
+def problems_of(hour: Hour, queue: MessageQueue, rows: Sequence[Any]) -> Iterable[Problem]:
+    """Return the problems of rows (kind, file, other file, queue offset) in the order of offsets."""
+    of_queue = (queue.broker_name, queue.queue_id)
+    if len(rows) > _MOST:
+        more_from = rows[_MOST][3]
+        said = f"from offset {more_from:,} on; no more than {_MOST:,} are listed for a queue's hour"
+        yield Problem("more differences", *hour, None, *of_queue, detail=said)
     by_cause: dict[tuple[str, str | None, str | None], list[int]] = {}
-    for kind, file, other, offset in rows:
+    for kind, file, other, offset in rows[:_MOST]:
         by_cause.setdefault((kind, file, other), []).append(offset)
     for (kind, file, other), offsets in by_cause.items():
         for start, end in runs(offsets):
             said = f"also in {other}" if other != file else ""
-            of_queue = (queue.broker_name, queue.queue_id)
             yield Problem(kind, *hour, file, *of_queue, start, end - 1, said)

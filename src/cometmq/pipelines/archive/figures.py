@@ -1,7 +1,8 @@
-"""Counts, offset spans and checksums of messages, computed by Spark, of log and archive alike.
+"""Compute counts, offset spans and checksums of messages with Spark, alike for log and archive.
 
-The checksum of a row is over all columns. Those of a set are added up, so that rows may come in any
-order, a row that is there twice counts twice, and the figures of two sets give those of both.
+A row's checksum covers all columns. The checksum of a set is the sum of its rows' checksums: rows
+may come in any order, a row that occurs twice counts twice, and the figures of two sets add up to
+those of both.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.layout import Figures, Hour
 
-# xxhash64 passes over nulls, so a value must not be able to stand for its neighbour's.
+# xxhash64 skips nulls, so a value could otherwise stand for its neighbour's.
 _NULLABLE: Final = (
     "broker",
     "msg_id",
@@ -26,25 +27,25 @@ _NULLABLE: Final = (
 _LOW_HALF: Final = 0xFFFFFFFF
 _HOUR: Final = "yyyy-MM-dd'T'HH"
 
-# Of each file, or None for what comes from the log.
+# The file's name is None for figures of the log.
 Found = list[tuple[Hour, str | None, Figures]]
 Place = tuple[Hour, MessageQueue]
 
 
 def with_hour(frame: Any) -> Any:
-    """The rows with their hour, in the time zone of the session, which is UTC."""
+    """Add the column `hour`, in the session's time zone, which is UTC."""
     from pyspark.sql import functions as F
 
     return frame.withColumn("hour", F.date_format("store_time", _HOUR))
 
 
 def row_checksum() -> Any:
-    """A column of 64 bits over all columns of a message."""
+    """Return a 64-bit checksum column over all columns of a message."""
     from pyspark.sql import functions as F
 
     from cometmq.spark.schema import COLUMNS
 
-    # The order of a map's entries is nobody's promise.
+    # The entries of a map have no guaranteed order.
     values = [
         F.sort_array(F.map_entries(name)) if kind.startswith("map") else F.col(name)
         for name, kind in COLUMNS.items()
@@ -53,12 +54,14 @@ def row_checksum() -> Any:
 
 
 def figures(frame: Any, *, by_file: bool) -> Found:
-    """The figures of a frame with `hour` (and `file`), by hour, queue (and file)."""
+    """Return the figures of a frame that has `hour`, by hour and queue; with `by_file`, by `file`,
+    too.
+    """
     from pyspark.sql import functions as F
 
     by = ["topic", "hour", "broker", "queue_id", *(["file"] if by_file else [])]
     sums = frame.withColumn("checksum", row_checksum()).groupBy(*by)
-    # Two halves: the sum of 64-bit numbers would not fit into one.
+    # Sum the two halves apart: the sum of 64-bit numbers would overflow 64 bits.
     rows = sums.agg(
         F.count("*").alias("count"),
         F.min("queue_offset").alias("first"),
@@ -84,7 +87,7 @@ def figures(frame: Any, *, by_file: bool) -> Found:
 
 
 def summed(found: Iterable[tuple[Hour, Figures]]) -> dict[Place, Figures]:
-    """Added up for each hour and queue."""
+    """Add the figures up for each hour and queue."""
     sums: dict[Place, Figures] = {}
     for hour, one in found:
         place = hour, MessageQueue(hour.topic, one.broker, one.queue_id)

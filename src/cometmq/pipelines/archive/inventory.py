@@ -1,4 +1,4 @@
-"""What lies in an archive's data directory, held against its manifests. Without Spark."""
+"""Compare the data directory of an archive with its manifests. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from cometmq.pipelines.archive.layout import Figures, Hour, Layout, Manifest
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that does not fit. Offsets are from `first` to `last`, both included.
+    """Something in the archive that does not fit. Offsets run from `first` to `last`, both
+    included.
 
     kind: file missing, strange file, file changed, file unreadable, messages missing, messages twice,
-        messages differ, strange messages, offsets without messages, gone before the proof, or hour
-        differs.
+        messages differ, strange messages, more differences (not listed one by one), offsets without
+        messages, gone before the proof, or hour differs.
     """
 
     kind: str
@@ -32,7 +33,9 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Inventory(NamedTuple):
-    """files: those that are there, by hour: of the manifest, and others."""
+    """What the data directory holds. `listed` are the existing files of each hour that its manifest
+    names, `strange` the others.
+    """
 
     problems: list[Problem]
     listed: dict[Hour, list[Path]]
@@ -45,7 +48,7 @@ class Inventory(NamedTuple):
 
 
 def take_inventory(layout: Layout, manifests: Mapping[Hour, Manifest]) -> Inventory:
-    """Look at each directory of data: names and sizes, not what is in the files."""
+    """Look at each directory of data: at names and sizes, not into the files."""
     found = Inventory([], {}, {})
     for hour in sorted({*manifests, *_hours(layout.data)}):
         _look(layout.data_of(hour), manifests.get(hour, Manifest(*hour)), found)
@@ -76,7 +79,9 @@ def _look(directory: Path, manifest: Manifest, found: Inventory) -> None:
 def of_file(
     kind: str, hour: Hour, name: str, queues: Iterable[Figures], detail: str
 ) -> list[Problem]:
-    """One for each queue that the file is known to have messages of."""
+    """Return one problem for each queue that the file is known to hold messages of, or one for the
+    file.
+    """
     of_queues = [
         Problem(kind, *hour, name, one.broker, one.queue_id, one.first, one.last, detail)
         for one in queues
@@ -85,7 +90,9 @@ def of_file(
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    """Of what readers take for data: no names that begin with a dot or an underscore."""
+    """Return the sizes of the files that readers take for data: those without a leading dot or
+    underscore.
+    """
     if not directory.is_dir():
         return {}
     with os.scandir(directory) as entries:
@@ -97,7 +104,7 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 
 def unreadable(paths: Iterable[Path]) -> dict[Path, str]:
-    """Those of the Parquet files that cannot be read to their end, with the reason."""
+    """Return the Parquet files that cannot be read to their end, each with the reason."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""Whether the figures of an archive's files are those of the log, and what follows. Without Spark."""
+"""Judge whether the figures of an archive's files match those of the log. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ from cometmq.spark.gaps import Gap
 
 
 class Evidence(NamedTuple):
-    """spans: of each queue what is to be proved now. away: those that are not there to be asked.
+    """What a proof knows about the log.
 
-    log: the figures that the log has for these spans. lost: what is gone from it though it was
-    archived; `log` has the archive's own figures for that. gaps: what was gone before it was archived.
+    spans: the offsets of each queue that are to be proved now.
+    away: queues whose broker cannot be asked.
+    log: the figures of the log for these spans.
+    lost: spans that were archived and are gone from the log; for them `log` holds the archive's own
+        figures.
+    gaps: messages that were gone before they were archived.
     """
 
     spans: dict[MessageQueue, Span]
@@ -35,8 +39,10 @@ class Evidence(NamedTuple):
     gaps: tuple[Gap, ...] = ()
 
     def without_messages(self) -> dict[MessageQueue, int]:
-        """Of how many offsets nobody knows what became of them, for queues that have such. (Below
-        zero where there are messages in what is noted as gone.)
+        """Count, for each queue, the offsets that are neither in the log nor noted as gone.
+
+        Queues with none are left out. A count is negative if the log has messages in a range that
+        is noted as gone.
         """
         counts = dict.fromkeys(self.spans, 0)
         for (_, queue), one in self.log.items():
@@ -52,9 +58,10 @@ class Evidence(NamedTuple):
 
 
 class Judgement:
-    """failed: the hours of queues that do not fit, with what log and archive have for them.
+    """Compares the files of some hours with the log's figures.
 
-    problems: what can be said of files without going through messages.
+    failed: the hours of queues that do not fit, with the figures of log and archive.
+    problems: what can be said about files without comparing messages.
     """
 
     def __init__(
@@ -85,17 +92,17 @@ class Judgement:
         self._bad_hours |= {Hour(one.topic, one.hour or "") for one in self.problems}
 
     def of_files(self, hour: Hour) -> list[tuple[str, Figures]]:
-        """What each of the manifest's files has now."""
+        """Return the present figures of each file of the manifest."""
         names = (file.name for file in self._manifests[hour].files)
         return [(name, one) for name in names for one in self._found.get((hour, name), ())]
 
     def manifests(self) -> tuple[Manifest, ...]:
-        """Those that change. A directory with nothing but strange files gets none."""
+        """Return the manifests that change. A directory that holds only strange files gets none."""
         changed = (self._after(one) for one in self._manifests.values() if one.files or one.log)
         return tuple(one for one in changed if one != self._manifests[one.key])
 
     def proved(self, queue: MessageQueue) -> Span | None:
-        """What of a queue is proved now and was not before."""
+        """Return the span of a queue that is proved now and was not proved before."""
         return None if queue in self.failed_queues else self._evidence.spans.get(queue)
 
     # Inside
@@ -112,7 +119,7 @@ class Judgement:
         }
 
     def _changed(self, inventory: Inventory) -> Iterable[Problem]:
-        """Files that were proved and are not what they were."""
+        """Yield a problem for each proved file whose contents have changed."""
         for hour, manifest in self._manifests.items():
             there = {path.name for path in inventory.listed.get(hour, ())}
             for file in manifest.files:
@@ -155,7 +162,7 @@ class Judgement:
         return Manifest(*hour, files, ledger, hour in self._bad_hours)
 
     def _fits(self, hour: Hour) -> bool:
-        """Everything in the hour's files is proved."""
+        """Return whether everything in the hour's files is proved."""
         unproved = {*self.failed_queues, *self._evidence.away}
         return hour not in self._bad_hours and not any(
             MessageQueue(hour.topic, one.broker, one.queue_id) in unproved
@@ -169,7 +176,7 @@ def safe_ranges(
     gaps: Iterable[Gap],
     proved_at: str,
 ) -> tuple[SafeRange, ...]:
-    """Of each queue what is proved, to in front of the first hour that is suspect."""
+    """Return the proved range of each queue, up to its first suspect hour."""
     ends: dict[MessageQueue, int] = {}
     for manifest in manifests:
         for one in manifest.log if manifest.suspect else ():

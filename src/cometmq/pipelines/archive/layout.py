@@ -1,6 +1,7 @@
-"""Where an archive's parts lie, and what its files of JSON say. docs/pipelines.md describes both.
+"""Name the parts of an archive's directory, and define its JSON files. docs/pipelines.md describes
+both.
 
-`data` is what other tools read. Everything else begins with an underscore and is the archive's own.
+`data` is what other tools read. All other names begin with an underscore and belong to the archive.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from cometmq.model.queue import MessageQueue
 T = TypeVar("T")
 
 _VERSION: Final = 1
-# Spark's own way of naming directories; of what topics may be called it is all that needs escaping.
+# Spark names directories so. Of the characters that topic names may have, only this one needs
+# escaping.
 _PERCENT: Final = "%"
 _ESCAPED: Final = "%25"
 
 
 class Hour(NamedTuple):
-    """A directory of data. `hour` is like 2026-11-20T16, of the time of storing, in UTC."""
+    """A directory of data. `hour` looks like 2026-11-20T16 and is the UTC hour in which messages
+    were stored.
+    """
 
     topic: str
     hour: str
@@ -39,10 +43,10 @@ class Hour(NamedTuple):
 
 
 class Figures(msgspec.Struct, frozen=True, order=True):
-    """What some messages of a queue amount to.
+    """The figures of some messages of a queue.
 
-    checksum: the sum of the rows' 64-bit checksums as hex digits, so that of two sets that have no
-    row in common it is the sum of both.
+    checksum: the sum of the rows' 64-bit checksums, in hex digits. The checksums of two sets
+    without a common row add up to that of both.
     """
 
     broker: str
@@ -64,7 +68,9 @@ class Figures(msgspec.Struct, frozen=True, order=True):
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """`batch` is the number of the commit that brought it; `queues` is empty until it is proved."""
+    """A file of the archive. `batch` is the number of the commit that added it; `queues` is empty
+    until the file is proved.
+    """
 
     name: str
     bytes: int
@@ -73,9 +79,10 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What belongs into a directory of data, and what the log had for it.
+    """The files that belong into a directory of data, and the log's figures for them.
 
-    suspect: a proof has found what does not fit; every proof looks at it again until it does.
+    suspect: a proof has found something that does not fit. Every proof looks at the directory again
+    until all fits.
     """
 
     topic: str
@@ -94,7 +101,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class QueueState(msgspec.Struct, frozen=True):
-    """The archive holds offsets from `first` to below `to`, and to below `proved_to` it is proved."""
+    """Says that the archive holds the offsets from `first` to below `to`, and that those below
+    `proved_to` are proved.
+    """
 
     topic: str
     broker: str
@@ -109,7 +118,7 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """`next_batch` is the number of the next commit that brings files."""
+    """The archive's state. `next_batch` is the number of the next commit that adds files."""
 
     version: int = _VERSION
     next_batch: int = 1
@@ -124,7 +133,9 @@ def in_order(queues: Mapping[MessageQueue, QueueState]) -> tuple[QueueState, ...
 
 
 class SafeRange(msgspec.Struct, frozen=True):
-    """A line of safe_to_expire.jsonl: `missing` of these offsets were gone before their turn."""
+    """A line of safe_to_expire.jsonl. `missing` of its offsets were gone before they could be
+    archived.
+    """
 
     topic: str
     broker: str
@@ -137,7 +148,7 @@ class SafeRange(msgspec.Struct, frozen=True):
 
 
 class Layout:
-    """The parts of the archive in the directory `path`."""
+    """Names the parts of the archive in the directory `path`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -157,7 +168,9 @@ class Layout:
         return self.manifests / hour.directory.with_suffix(".json")
 
     def load_state(self) -> State:
-        """Raises ConfigError for a file that is none, or of a version that is not known here."""
+        """Load the state. Raise ConfigError for a file that is no state, or has an unknown
+        version.
+        """
         state = self._load(self.state, State)
         if state is None:
             return State()
@@ -169,14 +182,16 @@ class Layout:
         return state
 
     def load_manifests(self) -> Iterator[Manifest]:
-        """Sorted by topic and hour. Raises ConfigError for a file that is none."""
+        """Yield the manifests ordered by topic and hour. Raise ConfigError for a file that is no
+        manifest.
+        """
         for path in sorted(self.manifests.glob("topic=*/hour=*.json")):
             manifest = self._load(path, Manifest)
             if manifest is not None:
                 yield manifest
 
     def load_safe(self) -> list[SafeRange]:
-        """What may expire. Raises ConfigError for a file that is no such list."""
+        """Return the ranges that may expire. Raise ConfigError for a file that is no such list."""
         try:
             lines = self.safe.read_bytes().splitlines()
             return [msgspec.json.decode(line, type=SafeRange) for line in lines]
@@ -199,10 +214,10 @@ def _damaged(path: Path, error: Exception) -> ConfigError:
 
 
 def session_for(spark: Any) -> Any:
-    """A session of our own, in which times are UTC whatever the caller's are.
+    """Return a session of our own, whose times are UTC whatever the caller's session has.
 
-    Files get them as Parquet's own timestamps: Spark's default (INT96) comes out of other tools
-    without a time zone.
+    It writes Parquet's own timestamps: Spark's default (INT96) reaches other tools without a time
+    zone.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -211,21 +226,21 @@ def session_for(spark: Any) -> Any:
 
 
 def archive_schema() -> Any:
-    """The columns of messages, and `hour`."""
-    # Here, so that what is without Spark in this package can do without it.
+    """Return the schema of messages, with the column `hour`."""
+    # Imported here, because other parts of this package must work without Spark.
     from cometmq.spark.schema import spark_schema
 
     return spark_schema().add("hour", "string")
 
 
 def read(spark: Any, path: str | Path) -> Any:
-    """All messages of an archive: the columns of docs/spark.md, and `hour`."""
+    """Return all messages of an archive: the columns of docs/spark.md, and `hour`."""
     layout = Layout(path)
     return spark.read.schema(archive_schema()).parquet(str(layout.data))
 
 
 def read_files(spark: Any, base: Path, files: Sequence[Path], **options: str) -> Any:
-    """The messages of some files below `base`, each with its file's name in the column `file`."""
+    """Return the messages of some files below `base`, with the file's name in the column `file`."""
     from pyspark.sql import functions as F
 
     reader = spark.read.schema(archive_schema()).option("basePath", str(base))

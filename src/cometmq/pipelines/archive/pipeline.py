@@ -1,9 +1,10 @@
-"""Topics to Parquet, by topic and hour, proved against the log.
+"""Archive topics to Parquet by topic and hour, and prove the files against the log.
 
     report = archive.run(archive.Config(topics=["orders"], path="/data/archive"), context)
 
-Once: what is there now. As a stream: until the process is told to stop (SIGINT, SIGTERM). Run again it
-goes on where it was. docs/pipelines.md says what lies where.
+The mode `once` archives what is in the log now. The mode `stream` goes on until the process is told
+to stop (SIGINT, SIGTERM). A further run continues where the last one ended. docs/pipelines.md says
+what lies where.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from cometmq.pipelines.report import now
 __all__ = ["Config", "Report", "read", "run"]
 
 _MIB: Final = 1 << 20
-# Characters by which Spark would take a path for a pattern.
+# Spark would take a path with one of these characters for a pattern.
 _PATTERN_SIGNS: Final = "*?[]{}\\"
 
 
@@ -45,18 +46,19 @@ class Config(Settings, frozen=True):
     """topics: names, or topic_pattern: a regular expression that whole topic names match.
 
     path: the archive's directory, which the driver and all workers see under this name.
-    mode: `once` takes what is there now, `stream` goes on until it is stopped.
-    interval_s: of a stream: from the beginning of a batch to that of the next.
-    proof_interval_s: of a stream: how often it compacts and proves; it does so at its end, too.
+    mode: `once` archives what is in the log now, `stream` goes on until it is stopped.
+    interval_s: of a stream: from the beginning of one batch to that of the next.
+    proof_interval_s: of a stream: how often it compacts and proves; it also does so when it ends.
     max_messages: of a batch. min_partitions: into how many tasks a batch is split at least.
-    store, broker: instead of a cluster a store directory and the name of the broker whose it is.
-    fail_on_data_loss: fail where the log does not have messages any more that were not archived yet;
-        with false they are noted and the archive goes on behind them.
-    commit_group: a consumer group that is told the offsets archived, for those who look at its lag.
-    compact_files: an hour with so many small files is compacted; 0 never does it.
-    target_file_mb: how large compacted files come out; small ones have less than half of it.
-    verify: `new` proves what is new; `all` reads all files again, and holds those against their proofs
-        whose log may have expired.
+    store, broker: instead of a cluster, a store directory and the name of the broker that wrote it.
+    fail_on_data_loss: fail where the log no longer has messages that were not archived yet; with
+        false they are noted and the archive goes on behind them.
+    commit_group: a consumer group for which archived offsets are committed, so that its lag is the
+        archive's.
+    compact_files: an hour with this many small files is compacted; 0 compacts nothing.
+    target_file_mb: the size of compacted files; files below half of it are small.
+    verify: `new` proves what is new; `all` reads all files again, and compares files whose log may
+        have expired with their proofs.
     """
 
     path: str
@@ -76,7 +78,7 @@ class Config(Settings, frozen=True):
     verify: Literal["new", "all"] = "new"
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for what does not fit."""
+        """Raise ConfigError for values that do not fit."""
         self._check_topics()
         self._check_path()
         self._check_store()
@@ -145,9 +147,10 @@ class Config(Settings, frozen=True):
 
 
 def run(config: Config, context: Context, stopped: threading.Event | None = None) -> Report:
-    """Archive, compact, prove. `stopped` ends a stream, as the signals do in a main thread.
+    """Archive, compact and prove. `stopped` ends a stream, as the signals do in the main thread.
 
-    Raises ConfigError for what does not fit, DataLossError for messages that are gone.
+    Raise ConfigError for a configuration that does not fit, and DataLossError for messages that are
+    gone.
     """
     spark = session_for(context.spark)
     with closing(_log(config, context, spark)) as log, Archive(config.path) as archive:
@@ -229,7 +232,7 @@ class _Run:
         self._compact_and_prove(all_of_them=False)
 
     def _next_batch(self, step: Step, stopped: threading.Event) -> None:
-        """What is there now, in as many batches as that takes."""
+        """Archive what is in the log now, in as many batches as that takes."""
         waiting = self._batches.waiting(all_of_them=False)
         while waiting and not stopped.is_set():
             self._written = self._written.plus(self._batches.write(waiting))
@@ -246,7 +249,7 @@ class _Run:
                 all_of_them=all_of_them,
                 suspects=self._compacted.suspects,
             )
-            # What does not fit is found again by every proof; of gaps the first one tells.
+            # Every proof reports again what does not fit, but only the first one reports a gap.
             self._proved = proved._replace(
                 messages=self._proved.messages + proved.messages,
                 gaps=self._proved.gaps + proved.gaps,
@@ -292,7 +295,7 @@ def _log(config: Config, context: Context, spark: Any) -> Source:
 
 @contextmanager
 def _signals_set(stopped: threading.Event) -> Iterator[None]:
-    """The first SIGINT or SIGTERM sets the event; the second one does what it always does."""
+    """Let the first SIGINT or SIGTERM set the event; a second one does what it did before."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,10 +1,10 @@
-"""Holds an archive against the log it came from, and marks what may expire.
+"""Prove an archive against the log that it came from, and mark what may expire.
 
-The log is read once more, for what was archived since the last proof, and gives figures (count, span,
-checksum) for each queue and hour; they are added to those of the proofs before, which the manifests
-keep. The files of every hour that changed are read, too, as they lie there now, and the sum of their
-figures must be that of the log's. So it does not matter how often files were compacted, and files can
-be held against their proof when the log has expired.
+The proof reads the log once more, for what was archived since the last proof, and computes figures
+(count, span, checksum) for each queue and hour. It adds them to the figures of earlier proofs,
+which the manifests keep. It also reads the files of every hour that has changed, as they are now;
+the sum of their figures must equal the log's. So compaction may run any number of times, and files
+can be compared with their proof after the log has expired.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from cometmq.pipelines.archive.source import Source
 from cometmq.pipelines.archive.spans import Span, length, within, without
 from cometmq.spark.gaps import Gap, noted_gaps
 
-# Of hours and queues that do not fit: so many are gone through message by message.
+# So many pairs of hour and queue that do not fit are compared message by message.
 _MOST_COMPARED: Final = 8
 
 
 class Proved(NamedTuple):
-    """messages: how many were proved now. gaps: what is missing among their offsets."""
+    """The outcome of a proof. messages: how many it has proved. gaps: those among their offsets."""
 
     messages: int = 0
     problems: tuple[Problem, ...] = ()
@@ -59,10 +59,11 @@ class Proof:
         self._log = log
 
     def run(self, *, everything: bool, all_of_them: bool, suspects: Iterable[Hour] = ()) -> Proved:
-        """Prove what is new, and look again at `suspects` and what proofs before have found; or at
-        `everything`. What does not fit is not marked, and comes back with every proof until it fits.
+        """Prove what is new, and look again at `suspects` and at what earlier proofs have found; or
+        at `everything`.
 
-        Queues whose broker is away wait for the next proof, unless `all_of_them` are needed.
+        What does not fit is not marked, and every proof reports it until it fits. Queues whose
+        broker is away wait for the next proof, unless `all_of_them` are needed.
         """
         archive = self._archive
         gaps = noted_gaps(archive.layout.gaps)
@@ -94,7 +95,8 @@ class Proof:
             for queue, (start, end) in spans.items()
             if bounds[queue][0] < end
         }
-        # What is gone by now is noted aside: it was there when it was archived.
+        # Messages that are gone by now are noted apart, because the log had them when they were
+        # archived.
         aside = self._archive.new_staging()
         log: dict[Place, Figures] = {}
         if ranges:
@@ -116,7 +118,7 @@ class Proof:
     def _own_figures(
         self, spans: Mapping[MessageQueue, list[Span]], inventory: Inventory
     ) -> list[tuple[Hour, Figures]]:
-        """What the archive has of offsets for which there is no other witness any more."""
+        """Return the archive's own figures for offsets of which nothing else tells any more."""
         from pyspark.sql import functions as F
 
         manifests = self._archive.manifests
@@ -143,7 +145,7 @@ class Proof:
         return [(hour, one) for hour, _, one in figures(rows, by_file=False)]
 
     def _archived(self, hours: Iterable[Hour], inventory: Inventory) -> Found:
-        """The figures of every file of these hours, of strange ones, too."""
+        """Return the figures of every file of these hours, and of strange files."""
         paths = [path for hour in sorted(hours) for path in inventory.listed.get(hour, ())]
         paths += [path for there in inventory.strange.values() for path in there]
         if not paths:
@@ -152,7 +154,7 @@ class Proof:
         return figures(rows, by_file=True)
 
     def _explained(self, judgement: Judgement, inventory: Inventory) -> Iterable[Problem]:
-        """What is wrong where the figures differ: files, or single messages."""
+        """Yield what is wrong where the figures differ: files, or single messages."""
         failed = judgement.failed
         if not failed:
             return
@@ -174,7 +176,7 @@ class Proof:
     def _compared(
         self, place: Place, of: Figures | None, bound: Span, paths: Sequence[Path]
     ) -> list[Problem]:
-        """Message by message, as far as the log has them still."""
+        """Compare an hour message by message, as far as the log still has the messages."""
         assert of is not None, "an hour without messages on both sides fits"
         hour, queue = place
         low, high = max(of.first, bound[0]), min(of.last + 1, bound[1])

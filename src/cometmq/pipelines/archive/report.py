@@ -1,4 +1,4 @@
-"""What an archive says it did, and how far it is."""
+"""Report what an archive run did, and how far the archive reaches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUEUES_SHOWN: Final = 32
 
 
 class TopicLine(msgspec.Struct, frozen=True):
-    """messages: archived, proved or not."""
+    """A topic of the archive. `messages` counts archived ones, proved or not."""
 
     topic: str
     queues: int
@@ -40,7 +40,9 @@ class TopicLine(msgspec.Struct, frozen=True):
 
 
 class QueueLine(msgspec.Struct, frozen=True):
-    """Offsets from `first` to below `to` are archived, to below `safe_to` proved."""
+    """A queue of the archive: offsets from `first` to below `to` are archived, those below
+    `safe_to` proved.
+    """
 
     topic: str
     broker: str
@@ -60,8 +62,10 @@ class HourLine(msgspec.Struct, frozen=True):
 
 
 class Report(report.Report):
-    """archived, files_written, bytes_written, proved: of this run. The lists are of the whole archive,
-    but for `new_gaps`, which the run's proof came upon.
+    """The report of an archive run.
+
+    `archived`, `files_written`, `bytes_written` and `proved` count this run. The lists are of the
+    whole archive, except `new_gaps`: the gaps that this run's proof has found.
     """
 
     path: str
@@ -249,7 +253,7 @@ def _topic_lines(queues: Sequence[QueueLine], manifests: Sequence[Manifest]) -> 
 
 
 def _count(manifest: Manifest) -> int:
-    """As far as it is proved."""
+    """Return how many messages of the manifest are proved."""
     return sum(one.count for one in manifest.log)
 
 
@@ -274,7 +278,7 @@ def _hours_figure(lines: Sequence[HourLine]) -> Figure:
         bottom = [low + height for low, height in zip(bottom, heights[name], strict=True)]
     step = max(1, len(hours) // 12)
     axes.set_xticks(range(0, len(hours), step), [_hour_label(hour) for hour in hours[::step]])
-    axes.margins(x=0.01, y=0.15)  # above is room for the legend
+    axes.margins(x=0.01, y=0.15)  # leaves room for the legend at the top
     axes.set_ylabel("messages")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend(frameon=False, ncols=3, loc="upper left")

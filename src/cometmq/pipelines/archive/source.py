@@ -1,6 +1,7 @@
-"""The queues that are archived: of live brokers, or of the store directory of one that is stopped.
+"""Read the queues to archive: from live brokers, or from the store directory of a stopped broker.
 
-What is read of them comes from `message_logs`; here is which queues there are, and how far they go.
+`message_logs` reads the messages. This module says which queues there are and which offsets they
+have.
 """
 
 from __future__ import annotations
@@ -31,23 +32,25 @@ class Source(Protocol):
     def bounds(
         self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
     ) -> dict[MessageQueue, Range]:
-        """Of each queue the first offset that there is and the one behind the last. A queue is left
-        out while its broker is away, unless `all_of_them` are needed. Raises CometMQError.
+        """Return the first offset of each queue and the offset behind its last.
+
+        Leave a queue out while its broker is away, unless `all_of_them` are needed. Raise
+        CometMQError.
         """
 
     def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
-        """The messages of these ranges. What is gone is noted in the directory `gaps`, None fails the
-        job instead.
+        """Return the messages of these ranges. Messages that are gone are noted in the directory
+        `gaps`; if it is None they fail the job.
         """
 
     def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Everything below these offsets is. Raises CometMQError."""
+        """Note that everything below these offsets is archived. Raise CometMQError."""
 
     def close(self) -> None: ...
 
 
 class LiveSource:
-    """Of live brokers: `options` are those that every read of the cluster has.
+    """Reads live brokers. `options` are those of every read from this cluster.
 
     Raises ConfigError unless `topics` or `pattern` says what to read.
     """
@@ -71,7 +74,7 @@ class LiveSource:
         self._queues = LiveQueues(planned)
         self._planned = planned
         self._pattern = pattern
-        # Names that nobody has looked for yet.
+        # Topics that no look-up has confirmed yet.
         self._unseen = set(topics)
         self._commit_group = commit_group
         self._reader: BlockingRangeReader | None = None
@@ -107,8 +110,9 @@ class LiveSource:
             reader.close()
 
     def _look_for_names(self, known: Mapping[MessageQueue, int]) -> None:
-        """Raises RouteNotFoundError for a topic that is neither in the archive nor in the cluster:
-        `LiveQueues` would read on what is known, and say nothing of a name written wrong.
+        """Raise RouteNotFoundError for a topic that is neither in the archive nor in the cluster.
+
+        `LiveQueues` would ignore a misspelt name and read the known queues only.
         """
         for topic in sorted(self._unseen - {queue.topic for queue in known}):
             self._client().queues(topic)
@@ -123,7 +127,7 @@ class LiveSource:
 
 
 class StoreSource:
-    """Of a store directory; `broker` is the name of the broker whose it is."""
+    """Reads the store directory of the broker called `broker`."""
 
     def __init__(
         self,
@@ -140,7 +144,7 @@ class StoreSource:
         self._min_partitions = min_partitions
         there = {queue.topic for queue in StoreFiles(directory).queues()}
         if pattern is not None:
-            # As of live brokers: RocketMQ's own topics are chosen by name only.
+            # As with live brokers, a pattern does not match RocketMQ's own topics.
             chosen = {t for t in there if re.fullmatch(pattern, t) and not is_system_topic(t)}
         else:
             chosen = set(topics)
@@ -156,7 +160,7 @@ class StoreSource:
     ) -> dict[MessageQueue, Range]:
         from pyspark.sql import functions as F
 
-        del all_of_them  # they are always there
+        del all_of_them  # a store's queues are always there
         frame = self._frame(self._spark, _PLACES).groupBy("topic", "queue_id")
         found = frame.agg(F.min("queue_offset"), F.max("queue_offset")).collect()
         return {
@@ -178,10 +182,10 @@ class StoreSource:
         return joined.where(inside).select(*frame.columns)
 
     def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Nobody consumes from a directory."""
+        """Do nothing: nobody follows a directory by a consumer group."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def _frame(
         self, spark: Any, columns: Collection[str] | None = None, gaps: Path | None = None

@@ -1,4 +1,4 @@
-"""Spans of offsets, each from its first to below its second number."""
+"""Compute with spans of offsets. A span runs from its first number to below its second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Span = tuple[int, int]
 
 
 def within(span: Span, others: Iterable[Span]) -> list[Span]:
-    """What `others` cover of a span, in order and without overlaps."""
+    """Return the parts of a span that `others` cover, in order and without overlaps."""
     low, high = span
     found: list[Span] = []
     for start, end in sorted(others):
@@ -20,7 +20,7 @@ def within(span: Span, others: Iterable[Span]) -> list[Span]:
 
 
 def without(span: Span, others: Iterable[Span]) -> list[Span]:
-    """What `others` leave of a span."""
+    """Return the parts of a span that `others` do not cover."""
     at, high = span
     left: list[Span] = []
     for start, end in within(span, others):
@@ -37,7 +37,7 @@ def length(spans: Iterable[Span]) -> int:
 
 
 def runs(offsets: Iterable[int]) -> list[Span]:
-    """Offsets in order, put together where one follows the other."""
+    """Join ascending offsets into spans of consecutive ones."""
     found: list[Span] = []
     for offset in offsets:
         if found and found[-1][1] == offset:

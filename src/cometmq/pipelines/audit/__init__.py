@@ -1,7 +1,8 @@
-"""Sent = stored = archived = consumed, per topic, queue and hour, every difference explained.
+"""Audit that sent = stored = archived = consumed, by topic, queue and hour, and explain each
+difference.
 
-`pipeline` is the whole; its names stand in `__init__.pyi` and are imported when they are first used:
-Spark's workers need single modules only.
+`pipeline` is the door. `__init__.pyi` lists the names of this package, and each is imported at its
+first use, because Spark's workers need single modules only.
 """
 
 import lazy_loader

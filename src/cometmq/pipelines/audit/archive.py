@@ -1,7 +1,7 @@
-"""What an audit needs to know of an archive: its messages, and what it says of itself.
+"""Read an archive for an audit: its messages and what it notes about itself.
 
-A directory of Parquet files with the columns of the sources will do as well, but says nothing of
-files that are gone.
+A directory of Parquet files with the columns of the sources will do as well, but it cannot say
+which files are missing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from cometmq.spark.gaps import Gap, noted_gaps
 
 @dataclass
 class ArchiveNotes:
-    """What an archive says of itself.
+    """What an archive notes about itself.
 
-    offsets: of each queue the first offset that it was to archive, and the one below which it has.
-    gaps: offsets that it did not get, and why.
-    missing: offsets of files that it has written and that are not there, with the file's name. A file
-        that was never proved is not among them: nobody knows what was in it.
-    known_files: the files that belong to it, as the column `file` has them; None for a directory of
-        files that is no archive.
+    offsets: for each queue, the first offset to archive, and the offset below which all is
+        archived.
+    gaps: offsets that the archive did not get, and why.
+    missing: offsets of files that the archive has written and that are missing, with the file's
+        name. A file that was never proved is not listed, because nobody knows what it held.
+    known_files: the archive's files, named as in the column `file`; None for a directory that is no
+        archive.
     """
 
     offsets: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
@@ -38,7 +39,9 @@ class ArchiveNotes:
 
 
 def archive_notes(path: str, topics: Collection[str]) -> ArchiveNotes:
-    """Raises ConfigError for a path where no archive lies, and for one that is damaged."""
+    """Read the notes about these topics. Raise ConfigError if the path has no archive or a damaged
+    one.
+    """
     layout = Layout(path)
     if not layout.path.is_dir():
         raise ConfigError(
@@ -66,13 +69,15 @@ def archive_notes(path: str, topics: Collection[str]) -> ArchiveNotes:
 
 
 def archived(spark: Any, path: str, topics: Collection[str], columns: Collection[str]) -> Any:
-    """The archive's messages with these columns, and `file`, the one that each lies in."""
+    """Return the archive's messages with these columns, and `file`, which names the file of each
+    message.
+    """
     from pyspark.sql import functions as f
 
     data = Layout(path).data
     is_archive = data.is_dir()
     schema = schema_of(columns) + (", hour string" if is_archive else "")
-    # A file that is damaged, or goes meanwhile, is for the audit to find by what is missing.
+    # The audit finds damaged or vanishing files by the messages that are missing.
     reader = spark.read.schema(schema).options(ignoreCorruptFiles="true", ignoreMissingFiles="true")
     frame = reader.parquet(str(data if is_archive else path))
     hour = f.col("hour") if is_archive else f.lit("")

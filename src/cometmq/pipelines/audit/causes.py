@@ -1,8 +1,8 @@
-"""What differs, and why: expressions over a row of the audit and the evidence of its message.
+"""Say what differs and why, as expressions over a row of the audit and the evidence of its message.
 
-Every cause is the outcome of a condition on what was read. A difference for which no condition holds
-has no cause. Some causes are known and still not right, such as a file of the archive that is gone:
-these explain nothing.
+Each cause follows from a condition on what was read. A difference for which no condition holds has
+no cause. Some causes are known faults, such as a missing file of the archive: they do not explain a
+difference.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ LEDGER: Final = "ledger"
 # The type of a difference.
 STRUCT: Final = "struct<difference:string,grp:string,cause:string,explained:boolean,count:bigint>"
 
-# (condition, cause, whether it explains the difference), the first that holds.
+# (condition, cause, whether the cause explains the difference); the first condition that holds
+# counts.
 Case = tuple[Any, Any, bool]
 
 
 @dataclass(frozen=True)
 class Told:
-    """What the expressions need to know beside the row.
+    """What the expressions need to know besides the row.
 
-    sent_by, consumed_by: OFFSETS, TRACE or LEDGER, for the second by group.
+    sent_by, consumed_by: OFFSETS, TRACE or LEDGER; the second by group.
     has_offsets: the groups that have committed anything.
     cut_ms: the time of the cut.
-    first_sent_ms: by topic, the time of the first record of what was sent.
-    expired_ms: by topic, messages that were sent before may be gone without a trace in log or archive.
+    first_sent_ms: by topic, the time of the first record of a send.
+    expired_ms: by topic, the time before which sent messages may be gone from log and archive
+        without a trace.
     """
 
     config: Config
@@ -61,13 +63,13 @@ class Told:
 
 
 class Numbers:
-    """How often a row counts as sent, stored, archived and consumed."""
+    """Computes how often a row counts as sent, stored, archived and consumed."""
 
     def __init__(self, told: Told) -> None:
         from pyspark.sql import functions as f
 
         self._told = told
-        # A message that only evidence knows has no place.
+        # A message that only the evidence knows has no offset.
         self.only_evidence = f.col("queue_offset").isNull()
         self.stored = (
             f.when(f.col("log_count") > 0, f.col("log_count"))
@@ -99,14 +101,18 @@ class Numbers:
 
 
 def is_dead(at: int) -> Any:
-    """Given up, and not sent to the group again by a redrive."""
+    """Return whether the group gave up the message and no redrive has sent it to the group
+    again.
+    """
     from pyspark.sql import functions as f
 
     return f.col(f"{DEAD}_{at}") > f.col(f"{_column(RETRY_REDRIVEN)}_{at}")
 
 
 def waits_again(at: int) -> Any:
-    """Sent back, and not yet taken from the retry topic."""
+    """Return whether the group sent the message back and has not taken it from the retry topic
+    yet.
+    """
     from pyspark.sql import functions as f
 
     in_retry = f.col(f"{RETRY}_{at}") - f.col(f"{_column(RETRY_REDRIVEN)}_{at}")
@@ -119,7 +125,9 @@ def _column(what: str) -> str:
 
 
 class Differences:
-    """All that may differ of a row, as an array of structs `difference, grp, cause, explained, count`."""
+    """Computes all differences of a row, as an array of structs
+    `difference, grp, cause, explained, count`.
+    """
 
     def __init__(self, told: Told) -> None:
         self._told = told
@@ -147,7 +155,7 @@ class Differences:
     def _struct(
         self, difference: str, holds: Any, cases: Sequence[Case], count: Any = 1, group: str = ""
     ) -> Any:
-        """The difference with its cause where `holds`, else null."""
+        """Return the difference with its cause where `holds` is true, else null."""
         from pyspark.sql import functions as f
 
         cause = f.lit(None).cast("string")
@@ -382,7 +390,7 @@ class Differences:
 
 
 def _by_topic(times_ms: Mapping[str, int]) -> Any:
-    """The time of a row's topic, null where there is none."""
+    """Return the time of a row's topic, null for a topic without one."""
     from pyspark.sql import functions as f
 
     found = f.lit(None).cast("bigint")

@@ -1,7 +1,8 @@
-"""What else is known of messages: that they were sent, wait somewhere, or were consumed.
+"""Gather what else is known of messages: that they were sent, wait somewhere, or were consumed.
 
-Evidence is a table of (topic, msg_id, what, time_ms), several rows for a message where several things
-are known. Of the n-th group `what` has the number behind it, as in `consumed 0`.
+Evidence is a table of (topic, msg_id, what, time_ms), with several rows for a message of which
+several things are known. `what` ends with the number of the group that it is about, as in
+`consumed 0`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cometmq.pipelines.trace.events import TRACE_COLUMNS, trace_events
 SENT: Final = "sent"
 SEND_FAILED: Final = "send failed"
 COMMITTED: Final = "committed"
-# Times are those at which it is due.
+# Its `time_ms` is when the message is due.
 DELAYED: Final = "delayed send"
 RECALLED: Final = "recalled"
 HALF: Final = "half"
@@ -33,16 +34,17 @@ GIVEN_UP: Final = "given up"
 CONSUMED: Final = "consumed"
 CONSUME_FAILED: Final = "consume failed"
 DEAD: Final = "dead"
-# In the retry topic; of these those that the group has not come to, and those sent by a redrive.
+# RETRY: in the retry topic. RETRY_WAITS: and the group has not reached it. RETRY_REDRIVEN: and a
+# redrive has sent it.
 RETRY: Final = "retry"
 RETRY_WAITS: Final = "retry waits"
 RETRY_REDRIVEN: Final = "retry redriven"
-# In the delay topic, on the way to the retry topic.
+# In the delay topic, on its way to the retry topic.
 RETRY_DELAYED: Final = "retry delayed"
 
 _SCHEMA: Final = "topic string, msg_id string, what string, time_ms bigint"
 _WORDS_FOR_YES: Final = ("true", "1", "yes", "ok", "send_ok", "success", "consume_success")
-# What is looked at of messages that wait somewhere.
+# The columns that are read of messages that wait somewhere.
 WAITING_COLUMNS: Final = (
     "broker",
     "topic",
@@ -62,11 +64,11 @@ def of_group(what: str, at: int) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Reads what there is.
+    """Reads the evidence.
 
-    ranges: those of the topics in `asked_topics`, taken after the cut.
-    waiting: the messages of `waiting_ranges` with WAITING_COLUMNS, read at once: a read of its own for
-        each topic would cost a process each.
+    ranges: those of the topics of `asked_topics`, taken after the cut.
+    waiting: the messages of `waiting_ranges` with WAITING_COLUMNS, read in one go, because reading
+        each topic by itself would cost one process per topic.
     """
 
     spark: Any
@@ -82,7 +84,9 @@ class Evidence:
     # Where messages wait, or went in place of their topic
 
     def delayed(self) -> Any:
-        """Messages of the audited topics, and retries of the groups, that had a delay."""
+        """Return the delayed messages of the audited topics, and the delayed retries of the
+        groups.
+        """
         from pyspark.sql import functions as f
 
         messages = self._of(names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
@@ -91,7 +95,7 @@ class Evidence:
         due = f.coalesce(f.unix_millis("deliver_time"), by_level)
         real = self._unwrapped(f.col("properties")[p.REAL_TOPIC])
         origin = self._unwrapped(f.col("properties")[p.RETRY_TOPIC])
-        # An order to recall waits beside what it recalls, under the same id.
+        # A recall order waits beside the message that it recalls, under the same id.
         recalls = f.col("properties")[p.TIMER_DEL_UNIQKEY].isNotNull()
         told = messages.select(
             "msg_id",
@@ -112,7 +116,7 @@ class Evidence:
         return self._union(frames)
 
     def halves(self) -> Any:
-        """Messages of transactions, and whether these have ended."""
+        """Return the half messages of transactions, and whether their transactions have ended."""
         from pyspark.sql import functions as f
 
         halves = self._of(names.TRANS_HALF_TOPIC)
@@ -130,7 +134,7 @@ class Evidence:
         )
 
     def retried(self, at: int, group: str) -> Any:
-        """What a group has sent back, and its dead letters."""
+        """Return the messages that a group has sent back, and its dead letters."""
         from pyspark.sql import functions as f
 
         topic, dead_topic = names.retry_topic(group), names.dlq_topic(group)
@@ -162,7 +166,9 @@ class Evidence:
     # What clients say
 
     def traces(self) -> Any:
-        """The events of the trace topic; once for `sent_by_trace` and `consumed_by_trace`."""
+        """Return the events of the trace topic. Call once for both `sent_by_trace` and
+        `consumed_by_trace`.
+        """
         assert self.config.trace_topic is not None
         messages = self.log.frame(self.of_topics(self.config.trace_topic), TRACE_COLUMNS)
         return trace_events(messages)
@@ -183,13 +189,16 @@ class Evidence:
         return told.where(f.col("what").isNotNull() & f.col("topic").isin(self.config.topics))
 
     def consumed_by_trace(self, events: Any, known: Any) -> Any:
-        """`known` are topic and msg_id of all messages: traces of consumers do not name the topic."""
+        """Return the consumptions among trace events.
+
+        known: topic and msg_id of all messages, because consumers' traces do not name the topic.
+        """
         from pyspark.sql import functions as f
 
         after = f.col("kind") == TraceType.SUB_AFTER.value
         attempts = (
             events.where(f.col("kind").isin(TraceType.SUB_BEFORE.value, TraceType.SUB_AFTER.value))
-            # Some releases name the group in the first of the two only.
+            # Some releases name the group only in the SUB_BEFORE event.
             .groupBy("request_id", "msg_id")
             .agg(
                 f.max("grp").alias("grp"),
@@ -207,7 +216,10 @@ class Evidence:
         )
 
     def sent_by_ledger(self, frame: Any, ledger: Ledger, known: Any) -> Any:
-        """`frame` is what `read_ledger` gave; `known` topic, msg_id and key of all messages."""
+        """Return the sends of a ledger.
+
+        frame: the table of `read_ledger`. known: topic, msg_id and key of all messages.
+        """
         from pyspark.sql import functions as f
 
         told = self._ledger(frame, ledger, "sent", known)
@@ -237,7 +249,7 @@ class Evidence:
         return self.waiting.where(f.col("topic").isin(*topics))
 
     def _ledger(self, frame: Any, ledger: Ledger, key: str, known: Any) -> Any:
-        """topic, msg_id, time_ms, ok and, where it is there, grp of a ledger's rows."""
+        """Return topic, msg_id, time_ms, ok and, if the ledger has it, grp of a ledger's rows."""
         from pyspark.sql import functions as f
 
         has_id = ledger.msg_id in frame.columns
@@ -296,12 +308,12 @@ class Evidence:
 
 
 def nothing(spark: Any) -> Any:
-    """No evidence."""
+    """Return an empty table of evidence."""
     return small_table(spark, [], _SCHEMA)
 
 
 def read_ledger(spark: Any, ledger: Ledger, key: str) -> Any:
-    """The table as it is. Raises ConfigError when there is none."""
+    """Read the ledger's table as it is. Raise ConfigError when there is none."""
     from pyspark.errors import AnalysisException
 
     reader = spark.read.format(ledger.file_format())
@@ -317,7 +329,9 @@ def read_ledger(spark: Any, ledger: Ledger, key: str) -> Any:
 
 
 def by_id(evidence: Any, groups: Sequence[str]) -> Any:
-    """One row per topic and msg_id: how often each thing is known, `sent_ms`, `due_ms`, `done_ms`."""
+    """Return one row per topic and msg_id: how often each thing is known, `sent_ms`, `due_ms`,
+    `done_ms`.
+    """
     from pyspark.sql import functions as f
 
     def count(what: str) -> Any:
@@ -337,13 +351,15 @@ def by_id(evidence: Any, groups: Sequence[str]) -> Any:
 
 
 def waiting_ranges(ranges: Ranges, config: Config) -> Ranges:
-    """Those of `ranges` in which messages wait: of the others the bodies are looked at."""
+    """Return the ranges of topics in which messages wait. The audit reads the other topics' bodies
+    instead.
+    """
     others = (names.TRANS_OP_HALF_TOPIC, config.trace_topic)
     return {queue: bounds for queue, bounds in ranges.items() if queue.topic not in others}
 
 
 def asked_topics(config: Config) -> list[str]:
-    """The topics besides the audited ones that evidence may lie in."""
+    """Return the topics besides the audited ones that may hold evidence."""
     topics = [names.SCHEDULE_TOPIC, names.TIMER_TOPIC]
     topics += [
         names.TRANS_HALF_TOPIC,
@@ -362,7 +378,7 @@ def _timeless(told: Any) -> Any:
 
 
 def _outcome(group: Any, groups: Sequence[str], success: Any) -> Any:
-    """`what` of a group's attempt, null for groups that are not audited."""
+    """Return `what` for a group's attempt, null for groups that are not audited."""
     from pyspark.sql import functions as f
 
     what = f.lit(None).cast("string")
@@ -373,7 +389,9 @@ def _outcome(group: Any, groups: Sequence[str], success: Any) -> Any:
 
 
 def _milliseconds(name: str, kind: str | None) -> Any:
-    """A time as ms since the epoch, whatever it is kept as; null for what is none."""
+    """Return a time column as ms since the epoch, whatever its type; null for values that are no
+    time.
+    """
     from pyspark.sql import functions as f
 
     if kind is None:
@@ -387,7 +405,7 @@ def _milliseconds(name: str, kind: str | None) -> Any:
 
 
 def _is_yes(name: str, types: dict[str, str]) -> Any:
-    """Whether a column says that it went well; it did where there is no such column."""
+    """Return whether a row's column says success; true if there is no such column."""
     from pyspark.sql import functions as f
 
     if name not in types:

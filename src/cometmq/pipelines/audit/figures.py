@@ -1,4 +1,4 @@
-"""The pictures of an audit: the numbers side by side, and where they differ."""
+"""Draw the pictures of an audit: the numbers side by side, and where they differ."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from cometmq.pipelines.report import Figure
 if TYPE_CHECKING:
     from cometmq.pipelines.audit.report import Cell
 
-# More are put together, so that the picture can be read.
+# Older hours and further queues are left out, so that the picture stays readable; the caption says
+# how many.
 _MOST_BARS: Final = 48
 _MOST_LINES: Final = 40
-# Without red, which says something in the other picture.
+# Red is left out because it marks faults in the other picture.
 _BARS: Final = (*COLOURS[:3], *COLOURS[4:])
 _GREEN, _AMBER, _RED = "#cfe8d8", "#f3c16b", "#c8384f"
 
 
 def balance_figure(cells: Sequence[Cell], archived: bool, groups: Sequence[str]) -> Figure:
-    """Sent, stored, archived and consumed by hour; by queue where there is one hour only."""
+    """Draw sent, stored, archived and consumed by hour, or by queue if there is only one hour."""
     several = _several(cells)
     hours = {cell.hour for cell in cells if cell.hour is not None}
     by_hour = len(hours) > 1
@@ -57,13 +58,20 @@ def balance_figure(cells: Sequence[Cell], archived: bool, groups: Sequence[str])
 
 
 def difference_figure(cells: Sequence[Cell]) -> Figure:
-    """A map of queues and hours: green where all is equal, amber where explained, else red."""
+    """Draw a map of queues and hours: green where all is equal, amber where explained, else red."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
     several = _several(cells)
-    lines = sorted({_queue(cell, several) for cell in cells})[:_MOST_LINES]
-    hours = sorted({cell.hour or "unknown" for cell in cells})[-_MOST_BARS:]
+    worst: dict[str, int] = {}
+    for cell in cells:
+        difference = 2 if cell.unexplained else 1 if cell.explained else 0
+        queue = _queue(cell, several)
+        worst[queue] = max(worst.get(queue, 0), difference)
+    # The queues that differ must not be those that are left out.
+    lines = sorted(sorted(worst, key=lambda queue: (-worst[queue], queue))[:_MOST_LINES])
+    all_hours = sorted({cell.hour or "unknown" for cell in cells})
+    hours = all_hours[-_MOST_BARS:]
     grid = [[float("nan")] * len(hours) for _ in lines]
     counts: dict[tuple[int, int], tuple[int, int]] = {}
     for cell in cells:
@@ -103,11 +111,17 @@ def difference_figure(cells: Sequence[Cell]) -> Figure:
     axes.legend(
         handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False
     )
-    return Figure(
-        "Differences by queue and hour",
-        svg_of(plot),
-        "Numbers are differences; the hour is that of storing, UTC.",
-    )
+    caption = "Numbers are differences; the hour is that of storing, UTC"
+    left_out = [
+        f"{count:,} {what}"
+        for count, what in (
+            (len(worst) - len(lines), "queues with fewer differences"),
+            (len(all_hours) - len(hours), "hours before"),
+        )
+        if count
+    ]
+    more = f"; {' and '.join(left_out)} are in the JSON" if left_out else ""
+    return Figure("Differences by queue and hour", svg_of(plot), f"{caption}{more}.")
 
 
 def _several(cells: Sequence[Cell]) -> bool:
@@ -115,13 +129,13 @@ def _several(cells: Sequence[Cell]) -> bool:
 
 
 def _queue(cell: Cell, several_topics: bool) -> str:
-    """The queue, with its topic where there are several."""
+    """Return the queue's name, with its topic if there are several topics."""
     queue = "no queue known" if cell.broker is None else cell.queue
     return f"{cell.topic} {queue}" if several_topics else queue
 
 
 def _hour(hour: str) -> str:
-    """2026-11-20T16 as 20 Nov 16h."""
+    """Return 2026-11-20T16 as 20 Nov 16h."""
     if "T" not in hour:
         return hour
     time = datetime.fromisoformat(f"{hour}:00")

@@ -1,8 +1,9 @@
-"""`audit`: sent = stored = archived = consumed, per topic, queue and hour, every difference explained.
+"""Audit that sent = stored = archived = consumed, by topic, queue and hour, and explain each
+difference.
 
-Read in this order, so that what happens meanwhile changes nothing: the ends of the queues (the cut),
-the groups' offsets, the ends of what serves as evidence, and then the messages. What was stored after
-the cut only tells that a send was not lost.
+The audit reads in this order, so that what happens meanwhile changes no result: the ends of the
+queues (the cut), the groups' offsets, the ends of the topics that serve as evidence, and then the
+messages. Messages stored after the cut only show that a send was not lost.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ _WHAT: Final = ("difference", "grp", "cause", "explained")
 
 
 def run(config: Config, context: Context) -> Report:
-    """Raises ConfigError for what does not fit, and as clients do when brokers do not answer."""
+    """Audit the topics.
+
+    Raise ConfigError for a configuration that does not fit, and the clients' errors when brokers do
+    not answer.
+    """
     started = now()
     with open_message_log(context, config.stores, config.work_path) as log:
         audit = _Audit(config, context, log)
@@ -59,7 +64,7 @@ def run(config: Config, context: Context) -> Report:
 
 @dataclass(frozen=True)
 class _Sources:
-    """What is read, in the state of the moment of the audit."""
+    """What the audit reads, as it is when the audit runs."""
 
     messages: Any
     archive: Any | None
@@ -100,7 +105,7 @@ class _Audit:
             frame.unpersist()
 
     def what(self) -> dict[str, str]:
-        """Where each number comes from."""
+        """Return where each number comes from."""
         ledgers = self._config.sent_ledger(), self._config.consumed_ledger()
         trace = f"traces in {self._config.trace_topic}"
 
@@ -121,7 +126,7 @@ class _Audit:
         return said
 
     def found(self) -> list[Found]:
-        """Numbers and differences by topic, queue, hour and cause."""
+        """Return numbers and differences by topic, queue, hour and cause."""
         context = self._context
         with context.progress.step("compare") as step, step.spark_jobs(self._spark):
             found = [Found(*row) for row in self._compared().collect()]
@@ -135,14 +140,17 @@ class _Audit:
         ranges = self._log.ranges(config.topics)
         check_topics(self._log, ranges, config.topics, "topics")
         committed = {group: self._log.committed(group, config.topics) for group in config.groups}
-        # (Brokers give a group that they have never met the offset 0 of a queue that is whole.)
+        # Brokers answer 0 for a group that they do not know if the queue still has its first
+        # message.
         strange = [group for group, offsets in committed.items() if not any(offsets.values())]
         if strange and self._consumed_by() == OFFSETS:
             self._check_groups(strange)
         return rows.Bounds(ranges, committed=committed)
 
     def _check_groups(self, groups: Iterable[str]) -> None:
-        """Raise ConfigError for a group that nothing is known of: all would be waiting for it."""
+        """Raise ConfigError for a group that nobody knows, since every message would seem to wait
+        for it.
+        """
         known = self._log.groups()
         for group in groups:
             if group not in known:
@@ -153,7 +161,9 @@ class _Audit:
                 )
 
     def _open(self) -> _Sources:
-        """Ledgers and archive first: so the log, read to its end, has all that they speak of."""
+        """Open ledgers and archive before the log is read to its end, so that the log has all that
+        they mention.
+        """
         config = self._config
         sent, consumed = config.sent_ledger(), config.consumed_ledger()
         frames = [
@@ -183,7 +193,7 @@ class _Audit:
         return rows.places(rows.facts(sources.messages, config), archive, sources.notes.known_files)
 
     def _look(self) -> Told:
-        """What the places say as a whole."""
+        """Return what all places together tell."""
         from pyspark.sql import functions as f
 
         notes = self._sources.notes
@@ -201,7 +211,7 @@ class _Audit:
         }
         offsets = notes.offsets
         if self._config.archive is not None and notes.known_files is None:
-            # A directory of files: as far as they go.
+            # The offsets of a mere directory of files reach as far as its files do.
             offsets = {
                 queue: (self.cut.log[queue][0], row.archived + 1)
                 for queue, row in seen.items()
@@ -226,7 +236,7 @@ class _Audit:
         )
 
     def _shortened(self) -> Iterable[MessageQueue]:
-        """Queues of which messages may be gone that nothing else has."""
+        """Yield the queues that may have lost messages which nothing else holds."""
         gaps = {gap.place for gap in self._sources.notes.gaps}
         for queue, (low, _) in self.cut.log.items():
             first, to = self.cut.archived.get(queue, (low, 0))
@@ -257,7 +267,7 @@ class _Audit:
         whole = self._keep(whole)
         evidence = self._keep(ev.by_id(self._known_evidence(whole), config.groups))
         self.told = replace(self.told, first_sent_ms=_first_sent_ms(evidence))
-        # Offsets without a message have no id, and would all meet in one task.
+        # Offsets without a message have no id, so the join would put them all into one task.
         known = f.col("msg_id").isNotNull()
         joined = whole.where(known).join(evidence, ["topic", "msg_id"], "full")
         joined = joined.unionByName(whole.where(~known), allowMissingColumns=True)
@@ -291,7 +301,7 @@ class _Audit:
         return union
 
     def _keep(self, frame: Any) -> Any:
-        """Read once, for all that is asked of it."""
+        """Persist a frame, so that it is read only once."""
         kept = frame.persist()
         self._kept.append(kept)
         return kept
@@ -307,7 +317,7 @@ def _first_sent_ms(evidence: Any) -> dict[str, int]:
 
 
 def _grouped(joined: Any, told: Told) -> Any:
-    """The fields of Found, by where and what."""
+    """Return the fields of Found, grouped by place and by difference."""
     from pyspark.sql import functions as f
 
     numbers = Numbers(told)
@@ -319,11 +329,11 @@ def _grouped(joined: Any, told: Told) -> Any:
     example = f.concat_ws(
         " at ", f.coalesce("msg_id", f.lit("no message")), f.when(place != "", place)
     )
-    # One row of the numbers, and one for each difference.
+    # Each row gives one row for its numbers and one for each of its differences.
     nothing = f.lit(None).cast(STRUCT)
     each = joined.select(
         *rows.QUEUE,
-        # Not as a timestamp, which Python would give in the driver's own time zone.
+        # Python would convert a timestamp to the driver's own time zone.
         f.floor(f.unix_millis(time) / _HOUR_MS).alias("hour"),
         *(column.cast("bigint").alias(f"n_{name}") for name, column in counted.items()),
         f.struct(time.alias("time"), example.alias("text")).alias("example"),

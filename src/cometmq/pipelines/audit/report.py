@@ -1,4 +1,4 @@
-"""What an audit found, for programs and for people."""
+"""Report what an audit found, for programs and for people."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ _MOST_ROWS: Final = 500
 
 
 class Found(NamedTuple):
-    """A row of the comparison. Without a difference, `numbers` are sent, stored, archived and consumed
-    by each group; else `times` is how often it is there. `hour` is counted from the epoch, None where
-    no time is known.
+    """A row of the comparison.
+
+    Without a difference, `numbers` are sent, stored, archived, and consumed by each group. With
+    one, `times` says how often it occurs. `hour` counts hours from the epoch; None if no time is
+    known.
     """
 
     topic: str
@@ -40,7 +42,9 @@ class Found(NamedTuple):
 
 
 class Cell(msgspec.Struct):
-    """The numbers of a topic, a queue and an hour. Of evidence alone broker and queue are unknown."""
+    """The numbers of a topic, queue and hour. Broker and queue are None for what only the evidence
+    knows.
+    """
 
     topic: str
     broker: str | None
@@ -59,7 +63,9 @@ class Cell(msgspec.Struct):
 
 
 class Difference(msgspec.Struct):
-    """A kind of difference with one cause. Examples are msg_id and place of some, oldest first."""
+    """A kind of difference with one cause. `examples` give msg_id and offset of some messages,
+    oldest first.
+    """
 
     topic: str
     difference: str
@@ -71,7 +77,9 @@ class Difference(msgspec.Struct):
 
 
 class Cut(msgspec.Struct):
-    """Up to where a queue was audited: offsets from `first` to below `end`, `low` the log's lowest."""
+    """How far a queue was audited: from `first` to below `end`. `low` is the lowest offset of the
+    log.
+    """
 
     topic: str
     broker: str
@@ -84,7 +92,7 @@ class Cut(msgspec.Struct):
 
 
 class Report(BaseReport):
-    """evidence: where each number comes from."""
+    """The report of an audit. `evidence` says where each number comes from."""
 
     topics: list[Cell]
     cells: list[Cell]
@@ -135,7 +143,7 @@ class Report(BaseReport):
         what = each.difference if each.group is None else f"{each.difference} by {each.group}"
         if len(self.topics) > 1:
             what = f"{each.topic}: {what}"
-        # The place is enough to find it, and short; the JSON has the id, too.
+        # The offset is short and enough to find the message; the JSON also has the id.
         example = each.examples[0].rpartition(" at ")[2] if each.examples else None
         return ["✓" if each.explained else "✗", what, each.cause, each.count, example]
 
@@ -214,7 +222,9 @@ def _cells(config: Config, found: Iterable[Found]) -> list[Cell]:
 
 
 def _counts(cell: Cell) -> bool:
-    """Whether anything is to be said of it: not of evidence of messages that are somewhere else."""
+    """Return whether the cell has anything to report, which one of mere evidence about other places
+    has not.
+    """
     numbers = (cell.sent, cell.stored, cell.archived, cell.explained, cell.unexplained)
     return any(numbers) or any(cell.consumed.values())
 

@@ -1,26 +1,27 @@
-"""The rows of an audit: one for every offset of every queue between its bounds, by Spark.
+"""Build the rows of an audit with Spark: one row for every offset of every queue within its bounds.
 
-Messages of the log and of the archive are brought together by their place; offsets of which neither
-has a message become rows, too. Nothing here says what is right or wrong.
+Messages of the log and of the archive are joined by their place. An offset for which neither has a
+message becomes a row, too. This module does not judge what is right or wrong.
 
     topic, broker, queue_id, queue_offset     the place
-    log_count, archive_count                  how often each has it
-    differs                                   both have it, but not the same
-    msg_id, key, store_time, hour, body_crc   of the message, null where neither has it
+    log_count, archive_count                  how often the log and the archive have it
+    differs                                   log and archive both have it, with different content
+    msg_id, key, store_time, hour, body_crc   of the message; null where neither has it
     origin                                    redriven, replayed, or null
-    delayed, untraced                         whether it had a delay; whether the broker has it not traced
-    prepared                                  the place of its half message, of a committed transaction; null if
-                                              it was delayed: its record in the topic does not say
+    delayed, untraced                         it had a delay; its broker had tracing switched off
+    prepared                                  of a committed transaction, the place of its half message;
+                                              null if it was delayed: its record does not say
     wanted_<n>                                whether the n-th group selects it
     rule_<n>                                  whether the condition of the n-th rule holds
     stray                                     it lies in a file that the archive does not know
     low, end, first, archived_to              bounds of the queue: `log_bounds`
     committed_<n>                             the n-th group's offset
     late                                      it was stored after the cut
-    copy, copies                              the number of this copy of its msg_id, and how many there are
-    is_resend, is_commit_again                as the first copy and soon after it; of the same half message
-    key_copy                                  as `copy`, among the messages of its business key
-    log_gap, archive_gap, lost_file           why it is not there, as the reading and the archive noted
+    copy, copies                              number of this copy of its msg_id, and of all copies
+    is_resend, is_commit_again                equals the first copy and came soon after it; has its
+                                              half message
+    key_copy                                  like `copy`, among the messages of its business key
+    log_gap, archive_gap, lost_file           why it is missing, as reading and archive noted
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
 QUEUE: Final = PLACE[:3]
 REDRIVEN: Final = "redriven"
 REPLAYED: Final = "replayed"
-# The property of what a redrive has sent, here as in a broker.
+# The property that a redrive gives its messages, here as in a broker.
 REDRIVE_ID: Final = "REDRIVE_ID"
 _REPLAY_ID: Final = "REPLAY_ID"
 _ALWAYS: Final = (
@@ -57,17 +58,18 @@ _ALWAYS: Final = (
     "delay_level",
     "deliver_time",
 )
-# Offsets are counted in blocks of so many; only those that are not complete are looked at closely.
+# Offsets are counted in blocks of this size, so that only incomplete blocks are compared offset by
+# offset.
 _BLOCK: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of each queue what the audit is about, taken once: the cut.
+    """The cut: for each queue, the offsets that the audit is about, taken once.
 
-    log: the lowest offset that the log has, and the end.
-    archived: the first offset that the archive was to have, and the one below which it has.
-    committed: by group.
+    log: the lowest offset of the log, and its end.
+    archived: the first offset that was to be archived, and the offset below which all is archived.
+    committed: offsets by group.
     """
 
     log: Mapping[MessageQueue, tuple[int, int]]
@@ -75,14 +77,16 @@ class Bounds:
     committed: Mapping[str, Mapping[MessageQueue, int]] = field(default_factory=dict)
 
     def begin(self, queue: MessageQueue) -> int:
-        """The first offset of a queue that is audited: what was gone before the archive began is not."""
+        """Return the first audited offset of a queue. Messages gone before the archive began are
+        not audited.
+        """
         low, end = self.log[queue]
         first, _ = self.archived.get(queue, (low, 0))
         return min(low, first, end)
 
 
 def columns_for(config: Config) -> list[str]:
-    """The columns of messages that the audit reads."""
+    """Return the columns of messages that the audit reads."""
     names = set(_ALWAYS) | mentioned(config.key_expression())
     names |= {"tags"} if config.subscriptions else set()
     for rule in config.rules:
@@ -91,9 +95,9 @@ def columns_for(config: Config) -> list[str]:
 
 
 def facts(messages: Any, config: Config, *others: str) -> Any:
-    """What the audit takes of messages, and the columns `others` as they are.
+    """Return what the audit needs of messages, with the columns `others` as they are.
 
-    Raises ConfigError for an expression that is none.
+    Raise ConfigError for an expression that Spark does not accept.
     """
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as f
@@ -101,7 +105,7 @@ def facts(messages: Any, config: Config, *others: str) -> Any:
     def expression(text: str, kind: str, key: str) -> Any:
         try:
             column = f.expr(text)
-            # As a filter, which is asked of one row: an aggregate or a window is not.
+            # A filter applies to one row, so this refuses aggregates and windows.
             _ = messages.where(column.isNotNull()).schema
             if messages.select(column.alias("x")).schema["x"].dataType.simpleString() == kind:
                 return column
@@ -147,13 +151,13 @@ def _wanted(config: Config, group: str) -> Any:
         def selected(properties: dict[str, str] | None) -> bool:
             return compile_sql(sql)(properties or {}) is True
 
-        # Told, since Spark would look for pandas otherwise, and warn that there is none.
+        # Without `useArrow` Spark would look for pandas, and warn that there is none.
         return f.udf(selected, "boolean", useArrow=False)(f.col("properties"))
     return f.lit(True) if tags is None else f.coalesce(f.col("tags").isin(tags), f.lit(False))
 
 
 def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) -> Any:
-    """One row for each place of `facts`; those of an archive have a column `file` more."""
+    """Return one row for each place of `facts`. `archive` has the additional column `file`."""
     from pyspark.sql import functions as f
 
     sides = logged.select("*", f.lit("log").alias("side"), f.lit(None).cast("string").alias("file"))
@@ -162,7 +166,7 @@ def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) 
     is_log = f.col("side") == "log"
     same = f.xxhash64("msg_id", "store_time", "body_crc")
     kept = [name for name in logged.columns if name not in PLACE]
-    # The log's word counts where both have it: "log" comes behind "archive".
+    # Where both have the message, the log's values count: "log" sorts behind "archive".
     told = f.max_by(f.struct(*kept), f.col("side"))
     known = f.lit(True) if known_files is None else f.col("file").isin(list(known_files))
     return (
@@ -186,7 +190,7 @@ def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) 
 
 
 def log_bounds(spark: Any, bounds: Bounds, groups: Sequence[str]) -> Any:
-    """The bounds as a table, a row per queue."""
+    """Return the bounds as a table with a row per queue."""
     rows = []
     for queue, (low, end) in bounds.log.items():
         archived_to = bounds.archived[queue][1] if queue in bounds.archived else None
@@ -206,13 +210,15 @@ def queue_columns(queue: MessageQueue) -> tuple[str, str, int]:
 
 
 def with_missing(found: Any, bounds: Any) -> Any:
-    """`found`, places, with their bounds; and a row for each offset in them that has none."""
+    """Return the places `found` with their bounds, and a row for each offset within bounds that has
+    none.
+    """
     from pyspark.sql import functions as f
 
     whole = found.join(f.broadcast(bounds), list(QUEUE)).withColumn(
         "late", f.col("queue_offset") >= f.col("end")
     )
-    # What an archive has from before its own beginning, or a store from before its retention.
+    # Drops what an archive has from before its own beginning, or a store from before its retention.
     whole = whole.where(f.col("late") | (f.col("queue_offset") >= f.col("first")))
     missing = _missing(whole.where("not late"), bounds).join(f.broadcast(bounds), list(QUEUE))
     return whole.unionByName(
@@ -227,7 +233,7 @@ def with_missing(found: Any, bounds: Any) -> Any:
 
 
 def _missing(found: Any, bounds: Any) -> Any:
-    """The places between the bounds that `found` has not."""
+    """Return the places within bounds that `found` lacks."""
     from pyspark.sql import functions as f
 
     block = f.expr(f"queue_offset div {_BLOCK}")
@@ -257,12 +263,15 @@ def _missing(found: Any, bounds: Any) -> Any:
 
 
 def with_copies(rows: Any, resend_window_s: float, *, by_key: bool) -> Any:
-    """Which messages are there more than once, by their unique key and by their business key."""
+    """Number the messages that occur several times, by their unique key and by their business
+    key.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     in_order = ("store_time", "broker", "queue_id", "queue_offset")
-    # What has no id, or no key, is alone: millions of them in one partition would be too much for it.
+    # Each row without an id or key gets a group of its own: millions in one partition would be too
+    # many.
     alone = f.concat_ws("@", *PLACE)
     of_id = Window.partitionBy("topic", f.coalesce("msg_id", alone))
     by_id = of_id.orderBy(*in_order)
@@ -287,7 +296,7 @@ def with_copies(rows: Any, resend_window_s: float, *, by_key: bool) -> Any:
     )
     if not by_key:
         return rows.withColumn("key_copy", f.lit(None).cast("int"))
-    # A copy by the unique key is one by the business key, too, and counts there alone.
+    # A copy by the unique key is also one by the business key, and must not count twice.
     counts = f.col("key").isNotNull() & (f.col("copy") == 1)
     of_key = Window.partitionBy("topic", f.when(counts, f.col("key")).otherwise(alone))
     number = f.row_number().over(of_key.orderBy(*in_order))
@@ -295,14 +304,14 @@ def with_copies(rows: Any, resend_window_s: float, *, by_key: bool) -> Any:
 
 
 def with_gaps(spark: Any, rows: Any, log_gaps: Iterable[Gap], notes: ArchiveNotes) -> Any:
-    """Why what is not there is not, as far as somebody noted it."""
+    """Say why missing messages are missing, where the reading or the archive noted it."""
     rows = _with_ranges(spark, rows, "log_gap", [(gap, gap.cause) for gap in log_gaps])
     rows = _with_ranges(spark, rows, "archive_gap", [(gap, gap.cause) for gap in notes.gaps])
     return _with_ranges(spark, rows, "lost_file", notes.missing)
 
 
 def _with_ranges(spark: Any, rows: Any, name: str, ranges: Collection[tuple[Gap, str]]) -> Any:
-    """A column with what is said of a range of offsets, null outside of all."""
+    """Add a column with what `ranges` say of an offset, null outside all of them."""
     from pyspark.sql import functions as f
 
     said = disjoint(ranges)
@@ -325,7 +334,7 @@ def _with_ranges(spark: Any, rows: Any, name: str, ranges: Collection[tuple[Gap,
 def disjoint(
     ranges: Iterable[tuple[Gap, str]],
 ) -> list[tuple[str, str | None, int | None, int, int, str]]:
-    """The ranges of queues without what lies in two of them: an offset is to be joined once."""
+    """Return the ranges of queues without their overlaps, so that each offset is joined once."""
     found: list[tuple[str, str | None, int | None, int, int, str]] = []
     queue: tuple[Any, ...] = ()
     end = 0

@@ -1,4 +1,4 @@
-"""What an audit is told."""
+"""Define the settings of an audit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cometmq.model.names import check_topic
 from cometmq.model.subscription import SUB_ALL
 from cometmq.pipelines.configuration import Settings
 
-# What messages may differ in, as rules and reports name it.
+# The kinds of difference, as rules and reports name them.
 NOT_STORED: Final = "sent, not stored"
 NOT_SENT: Final = "stored, not sent"
 STORED_TWICE: Final = "stored twice"
@@ -44,8 +44,8 @@ DIFFERENCES: Final = (
     KEY_TWICE,
 )
 
-# The causes that explain a difference, as reports name them. What is known and still not right, such
-# as a file of the archive that is gone, is not among them.
+# The causes that explain a difference, as reports name them. Known faults, such as a missing file
+# of the archive, are not among them.
 EXPLAINING: Final = (
     "another copy of it was consumed",
     "consumed after the cut",
@@ -82,11 +82,11 @@ _ELEMENT: Final = re.compile(r"\bkeys\s*\[\s*(\d+)\s*\]")
 
 
 class Ledger(Settings, frozen=True):
-    """A table that senders or consumers keep of their own: a row per message.
+    """A table that senders or consumers keep themselves, with a row per message.
 
     path: Parquet, JSON lines or CSV with a header, by the path's ending or `format`.
-    msg_id, key, topic, group, time, ok: what its columns are called. It needs msg_id, or key where the
-        audit has a business key; the others may not be there.
+    msg_id, key, topic, group, time, ok: the names of its columns. It needs msg_id, or key if the
+        audit has a business key; the others may be missing.
     """
 
     path: str
@@ -114,8 +114,8 @@ class Ledger(Settings, frozen=True):
 
 
 class Rule(Settings, frozen=True):
-    """Explains what nothing else does: a difference of this kind has this cause where the Spark SQL
-    condition `when` over the message's columns holds.
+    """Explains a difference that nothing else explains: one of this kind has this cause where the
+    Spark SQL condition `when` over the message's columns holds.
     """
 
     difference: str
@@ -131,7 +131,10 @@ class Rule(Settings, frozen=True):
 
 
 class SqlSubscription(Settings, frozen=True):
-    """sql: RocketMQ's SQL92 over the properties."""
+    """Selects messages by RocketMQ's SQL92.
+
+    sql: an expression over the properties.
+    """
 
     sql: str
 
@@ -140,21 +143,22 @@ class Config(Settings, frozen=True):
     """The table [audit].
 
     topics: which are audited.
-    groups: consumer groups, each of which has to consume them all.
+    groups: consumer groups, each of which has to consume all these topics.
     stores: store directories by broker name, in place of the cluster's brokers.
     archive: the directory of the pipeline `archive`, or one of Parquet files with its columns.
     sent: what senders say they have sent, see Ledger; a path alone will do.
-    consumed: the same of consumers.
+    consumed: what consumers say they have consumed, in the same form.
     trace_topic: where clients trace to; says what was sent and consumed where no ledger does.
-    business_key: what the application knows a message by: a Spark SQL expression over its columns
-        ("keys[0]"), or a property's name. No two messages of a topic may have the same.
-    subscriptions: what a group selects: tags ("paid || open") or { sql = "…" }; all otherwise.
+    business_key: what identifies a message for the application: a Spark SQL expression over its
+        columns ("keys[0]"), or a property's name. No two messages of a topic may have the same.
+    subscriptions: what a group selects: tags ("paid || open") or { sql = "…" }; everything if left
+        out.
     rules: causes that only you know.
-    fail_on: causes that explain a difference, but that the audit is to fail for all the same.
-    resend_window_s: so much later a client may send a message again by itself.
+    fail_on: causes that explain a difference, but for which the audit is to fail nevertheless.
+    resend_window_s: how much later a client may send a message again by itself.
     settle_s: what happened so shortly before the cut may not have been written down everywhere.
     delay_levels: messageDelayLevel of the brokers.
-    work_path: a directory that driver and workers see; a temporary one of this machine otherwise.
+    work_path: a directory that driver and workers see; a temporary one of this machine if left out.
     """
 
     topics: list[str]
@@ -212,7 +216,7 @@ class Config(Settings, frozen=True):
         return Ledger(path=self.consumed) if isinstance(self.consumed, str) else self.consumed
 
     def key_expression(self) -> str:
-        """The business key as Spark SQL; the text `null` where there is none."""
+        """Return the business key as Spark SQL; a null expression if there is none."""
         key = self.business_key
         if key is None:
             return "cast(null as string)"
@@ -220,12 +224,12 @@ class Config(Settings, frozen=True):
 
         if _IDENTIFIER.fullmatch(key) and key not in COLUMNS:
             return f"properties['{key}']"
-        # With ANSI rules an element that is not there is an error.
+        # With ANSI rules, an index outside the array is an error.
         safe = _ELEMENT.sub(r"get(keys, \1)", key)
         return f"cast({safe} as string)"
 
     def tags(self, group: str) -> list[str] | None:
-        """The tags that a group selects, None for all."""
+        """Return the tags that a group selects, None for all."""
         subscription = self.subscriptions.get(group, SUB_ALL)
         if not isinstance(subscription, str):
             return None
@@ -237,7 +241,7 @@ class Config(Settings, frozen=True):
 
 
 def check_names(names: Iterable[str], key: str, check: object) -> None:
-    """Raise ConfigError for a name that `check` refuses, or that is there twice."""
+    """Raise ConfigError for a name that `check` refuses, or that occurs twice."""
     assert callable(check)
     seen = set()
     for name in names:
@@ -254,7 +258,7 @@ _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def level_delays_ms(levels: str) -> list[int]:
-    """The delay of each level, from the first one on. Raises ConfigError."""
+    """Return the delay of each level, from the first one on. Raise ConfigError."""
     delays = []
     for text in levels.split():
         number, unit = text[:-1], _UNITS_MS.get(text[-1:])
@@ -265,5 +269,5 @@ def level_delays_ms(levels: str) -> list[int]:
 
 
 def mentioned(expression: str) -> set[str]:
-    """The names in a Spark SQL expression, columns among them."""
+    """Return the names in a Spark SQL expression, columns among them."""
     return set(re.findall(r"[A-Za-z_]\w*", expression))

@@ -1,7 +1,7 @@
-"""Consume queues and index files of a store, made anew from its commit log, in parallel.
+"""Rebuild the consume queues and index files of a store from its commit log, in parallel.
 
-`pipeline` is the whole; its names stand in `__init__.pyi` and are imported when they are first used:
-Spark's workers need single modules only.
+`pipeline` is the door. `__init__.pyi` lists the names of this package, and each is imported at its
+first use, because Spark's workers need single modules only.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Fourth pass of a rebuild: what was built beside what the store has, byte for byte."""
+"""Fourth pass of a rebuild: compare the built files with those of the store, byte for byte."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from cometmq.store.reading.units import PLACEHOLDER_SIZE, UNIT_DTYPE, is_message
 
 EQUAL: Final = "equal"
 DIFFERENT: Final = "different"
-# The store has none.
+# The store has no such file.
 NEW: Final = "new"
-# The log has no message of the queue; taken as the store has it.
+# The log has no message of this queue, so the rebuild takes it as the store has it.
 KEPT: Final = "kept"
-# The store has it, and nothing in the log accounts for it.
+# The store has it, but nothing in the log accounts for it.
 LEFT_OUT: Final = "left out"
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
 class BuiltQueue(msgspec.Struct, frozen=True):
-    """A consume queue that was built. Offsets are queue offsets; log_bytes those of its records."""
+    """A consume queue that was built. Offsets are queue offsets; `log_bytes` is the size of its
+    records in the log.
+    """
 
     topic: str
     queue_id: int
@@ -41,7 +43,7 @@ class BuiltQueue(msgspec.Struct, frozen=True):
 
 
 class BuiltIndexFile(msgspec.Struct, frozen=True):
-    """A file of the index that was built."""
+    """An index file that was built."""
 
     name: str
     outcome: str
@@ -49,7 +51,9 @@ class BuiltIndexFile(msgspec.Struct, frozen=True):
 
 
 def compare_queue(work: Work, key: QueueKey, *, kept: bool) -> BuiltQueue:
-    """A queue in the target beside the store's. `kept`: it was taken from there."""
+    """Compare a queue in the target with the store's. `kept`: the rebuild took it from the
+    store.
+    """
     topic, queue_id = key
     place = Path(topic, str(queue_id))
     built = _files(work.target / QUEUES / place)
@@ -85,7 +89,7 @@ def compare_index_file(work: Work, name: str) -> BuiltIndexFile:
 
 
 def index_left_out(work: Work, names: Sequence[str]) -> list[BuiltIndexFile]:
-    """The store's index files of messages in the log that none of these names stands for."""
+    """Return the store's index files that hold messages of the log and have none of these names."""
     stored = work.store_directory(INDEX)
     return [
         BuiltIndexFile(path.name, LEFT_OUT, "its messages are in files of other names")
@@ -101,7 +105,7 @@ def _files(directory: Path) -> dict[int, Path]:
 
 
 def _units(path: Path | None, other: Path | None) -> Any:
-    """The units of a file; zeros where it is missing or shorter than the other."""
+    """Return the units of a file; zeros where it is missing or shorter than the other file."""
     sizes = [each.stat().st_size // UNIT_DTYPE.itemsize for each in (path, other) if each]
     units = np.zeros(max(sizes), UNIT_DTYPE)
     if path is not None:
@@ -111,9 +115,9 @@ def _units(path: Path | None, other: Path | None) -> Any:
 
 
 def _difference(work: Work, base: int, ours: Any, theirs: Any) -> str:
-    """The first unit that is another one, "" when none is.
+    """Describe the first unit that differs, or return "" if none does.
 
-    Of messages that have left the log the store may have units; what is built has none.
+    The store may have units of messages that have left the log; the built files have none for them.
     """
     in_log = theirs["physical_offset"] >= work.min_offset
     expired = (theirs["size"] > 0) & ((theirs["size"] == PLACEHOLDER_SIZE) | ~in_log)

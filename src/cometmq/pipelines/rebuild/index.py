@@ -1,11 +1,11 @@
-"""Third pass of a rebuild: the files of the index, out of the keys that the parts have.
+"""Third pass of a rebuild: make the index files from the keys of the parts.
 
-A file takes a fixed number of keys, and keys enter in the order of the log: so which key goes into
-which file is known before any of them is made, and each can be made by itself. The files are written
-by the store's own `IndexFile`.
+An index file takes a fixed number of keys, and keys enter in the order of the log. So the pass
+knows which key goes into which file before it makes any, and makes each file independently. The
+store's own `IndexFile` writes them.
 
-Where retention has taken messages that the store's index still knows, the keys of these are taken from
-there: the cuts between files are then where the broker made them.
+Where retention has deleted messages that the store's index still knows, the pass takes their keys
+from that index, so that files begin and end at the same keys as the broker's.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ _ENTRY: Final = np.dtype(
 assert _ENTRY.itemsize == ENTRY_SIZE
 _NAME_LENGTH: Final = 17
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
-# Keys that are read and put at once.
+# So many keys are read and put at once.
 _CHUNK: Final = 1_000_000
 
 
 class Seed(NamedTuple):
-    """The store's own file that knows messages in front of the log, `key_count` keys of them."""
+    """The store's own index file that knows messages from before the log's start, and how many of
+    its keys those are.
+    """
 
     path: str
     key_count: int
@@ -46,7 +48,12 @@ class Seed(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """seed: may be None. ends: how many keys the parts up to each have. names: of the files."""
+    """Which files the index will have.
+
+    seed: may be None.
+    ends: for each part, how many keys it and the parts before it have.
+    names: of the files.
+    """
 
     seed: Seed | None
     ends: tuple[int, ...]
@@ -62,7 +69,9 @@ class IndexPlan:
 
 
 def plan_index(work: Work, parts: Sequence[Part]) -> IndexPlan:
-    """Which files there will be, under the names that the store has for them already."""
+    """Decide which files there will be, and name each like the store's file with the same first
+    message.
+    """
     found = _store_files(work)
     unnamed = IndexPlan(
         _find_seed(work, found), tuple(accumulate(part.key_count for part in parts))
@@ -73,7 +82,7 @@ def plan_index(work: Work, parts: Sequence[Part]) -> IndexPlan:
     for first in range(0, unnamed.key_count, capacity):
         key = next(_keys(work, unnamed, first, first + 1))
         offset, timestamp = int(key.offsets[0]), int(key.timestamps[0])
-        # Local time, as a broker names them.
+        # A broker names index files by local time.
         made = datetime.fromtimestamp(timestamp / 1000)  # noqa: DTZ006 - Java names index files by local time
         name = by_first.get(offset, made.strftime(_NAME_FORMAT)[:_NAME_LENGTH])
         if names:
@@ -83,7 +92,7 @@ def plan_index(work: Work, parts: Sequence[Part]) -> IndexPlan:
 
 
 def build_index_file(work: Work, plan: IndexPlan, number: int) -> None:
-    """Make a file of the index, unless it is there."""
+    """Make a file of the index, unless it exists."""
     place = work.target / INDEX / plan.names[number]
     if place.is_file():
         return
@@ -109,7 +118,7 @@ def build_index_file(work: Work, plan: IndexPlan, number: int) -> None:
 
 
 def last_offset(path: Path) -> int:
-    """Of the last message that a file knows."""
+    """Return the log offset of the last message that an index file knows."""
     with path.open("rb") as file:
         return int.from_bytes(file.read(HEADER_SIZE)[24:32], "big")
 
@@ -118,7 +127,7 @@ def last_offset(path: Path) -> int:
 
 
 def _keys(work: Work, plan: IndexPlan, start: int, end: int) -> Iterator[IndexKeys]:
-    """The keys from number `start` to below `end`, in pieces."""
+    """Yield the keys from number `start` to below `end`, in pieces."""
     if start < plan.seed_count:
         assert plan.seed is not None
         yield _seed_keys(work, plan.seed, start, min(end, plan.seed_count))
@@ -134,7 +143,7 @@ def _keys(work: Work, plan: IndexPlan, start: int, end: int) -> Iterator[IndexKe
 
 
 def _end_of(work: Work, plan: IndexPlan, number: int) -> IndexFile:
-    """What the next file takes from the one that ends in front of the key of that number."""
+    """Return what the next file needs of the one that ends before the key of that number."""
     key = next(_keys(work, plan, number - 1, number))
     previous = IndexFile(Disk(), Path("unused"), 1, 2)
     previous.end_offset, previous.end_timestamp = int(key.offsets[0]), int(key.timestamps[0])
@@ -150,7 +159,7 @@ def _load(work: Work, path: Path) -> IndexFile:
 
 
 def _store_files(work: Work) -> list[IndexFile]:
-    """The index files of the store that are not damaged at first sight."""
+    """Return the store's index files that are not obviously damaged."""
     directory = work.store_directory(INDEX)
     size = file_size(work.config.max_hash_slot_num, work.config.max_index_num)
     files = [
@@ -173,7 +182,7 @@ def _find_seed(work: Work, files: Sequence[IndexFile]) -> Seed | None:
 
 
 def _entries(work: Work, path: Path) -> npt.NDArray[Any]:
-    """From number 1 on."""
+    """Return the entries of an index file from number 1 on."""
     slots_end = file_size(work.config.max_hash_slot_num, 0)
     table: npt.NDArray[Any] = np.memmap(path, _ENTRY, "r", offset=slots_end)
     return table[1:]
@@ -184,10 +193,10 @@ def _seed_keys(work: Work, seed: Seed, start: int, end: int) -> IndexKeys:
     entries = _entries(work, file.path)[start:end]
     timestamps = file.begin_timestamp + entries["seconds"].astype(np.int64) * 1000
     if start == 0:
-        # The first entry counts from the file before.
+        # The first entry's seconds count from the file before.
         timestamps[0] = file.begin_timestamp
     if end == file.count - 1:
-        # Entries know their times to the second only, the header knows the last one's.
+        # Entries hold their times in whole seconds only; the header holds the last entry's in ms.
         timestamps[-1] = file.end_timestamp
     return IndexKeys(
         entries["hash"].astype(np.int64), entries["offset"].astype(np.int64), timestamps
@@ -195,7 +204,7 @@ def _seed_keys(work: Work, seed: Seed, start: int, end: int) -> IndexKeys:
 
 
 def _time_before(work: Work, seed: Seed) -> int:
-    """A time from which the first entry counts its seconds; 0 for none."""
+    """Return the time from which the first entry counts its seconds, 0 if it counts none."""
     path = Path(seed.path)
     seconds = int(_entries(work, path)["seconds"][0])
     return _load(work, path).begin_timestamp - seconds * 1000 if seconds else 0

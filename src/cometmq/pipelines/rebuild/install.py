@@ -1,30 +1,26 @@
-"""Putting what was rebuilt into the store, and what was there aside.
+"""Put the rebuilt directories into the store, and the former ones aside.
 
-Directory by directory, each by one exchange of two names, so that at no time one is missing. The
-extension of the queues goes first and comes last: queues that find no extension hand out a message
-that the client then filters, while those of another one would filter the wrong messages.
+Each directory is replaced by one exchange of two names, so that none is missing at any time. The
+extension of the queues is put aside first and installed last: queues without an extension hand out
+messages that the client then filters, but queues with the extension of others would filter the
+wrong messages.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 from pathlib import Path
-from typing import Final
 
 from cometmq.errors import ConfigError, StoreError
 from cometmq.pipelines.rebuild.index import last_offset
 from cometmq.pipelines.rebuild.work import BUILT, EXTENSIONS, INDEX, QUEUES, State, Work
+from cometmq.runtime.durable import exchange_names
 from cometmq.store.disk import Disk
 from cometmq.store.layout import check_usable
 from cometmq.store.queue_ledger import QueueLedger
 
-_AT_FDCWD: Final = -100
-_RENAME_EXCHANGE: Final = 2
-
 
 def check_installable(work: Work) -> None:
-    """Raises ConfigError when the target cannot become part of the store by renaming."""
+    """Raise ConfigError when renaming cannot make the target a part of the store."""
     target = work.target
     target.mkdir(parents=True, exist_ok=True)
     root = work.config.store_path_root_dir
@@ -37,9 +33,10 @@ def check_installable(work: Work) -> None:
 
 
 def install(work: Work, state: State) -> Path:
-    """Exchange the store's directories for the built ones; where the former ones are now.
+    """Exchange the store's directories for the built ones, and return where the former ones are
+    now.
 
-    Goes on where a former call was killed. Raises StoreLockedError when a broker runs.
+    Continue where a killed call has stopped. Raise StoreLockedError when a broker runs.
     """
     disk = Disk()
     lock = disk.lock(work.config.lock_path)
@@ -82,20 +79,17 @@ def _exchange(work: Work, name: str, built: int, replaced: Path) -> None:
         made.rename(place)
     elif place.stat().st_ino != built:
         _swap(made, place)
-    # From here on, after a kill too, what is in the target is what was in the store.
+    # From here on the target has what the store had, also after a kill during the exchange.
     if made.is_dir():
         made.rename(replaced / name)
 
 
 def _swap(one: Path, other: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "renameat2"):
-        paths = (os.fsencode(one), os.fsencode(other))
-        if not libc.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE):
-            return
-    # A file system that cannot; a start in between builds anew what it misses.
     aside = one.with_name(f"{one.name}.former")
     try:
+        if exchange_names(one, other):
+            return
+        # A broker that is started between two of these builds what is missing.
         other.rename(aside)
         one.rename(other)
         aside.rename(one)
@@ -104,7 +98,9 @@ def _swap(one: Path, other: Path) -> None:
 
 
 def _note_index(work: Work, disk: Disk) -> None:
-    """Files of other names would make the next start build the index anew."""
+    """Note the index files in the store's ledger; unknown names would make the next start rebuild
+    the index.
+    """
     ledger = QueueLedger(disk, work.config.ledger_path)
     if disk.size(work.config.ledger_path) is None:
         return

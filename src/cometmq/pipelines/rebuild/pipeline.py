@@ -1,13 +1,14 @@
-"""Consume queues and index files of a store, made anew from its commit log, in parallel.
+"""Rebuild the consume queues and index files of a store from its commit log, in parallel.
 
     [rebuild]
     store = "/data/rocketmq/store"
     target = "/data/rocketmq/store-rebuilt"
     install = false
 
-The files of the log are read side by side, then the queues are built side by side, then the files of
-the index. What was built is compared with what the store has, and with `install = true` put in its
-place; what was there is kept. The broker must be stopped. `work` says how the target looks.
+The rebuild reads the files of the log in parallel, then builds the queues in parallel, then the
+index files. It compares what it has built with the store's files. With `install = true` it puts the
+built files into the store and keeps the former ones. The broker must be stopped. `work` describes
+the target directory.
 """
 
 from __future__ import annotations
@@ -58,21 +59,21 @@ from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
 __all__ = ["Config", "Report", "run"]
 
-# Of Spark: each costs some milliseconds, and a queue or file of the index less.
+# Each task of Spark costs some milliseconds, and a queue or index file less than that.
 _MOST_TASKS: Final = 1000
-# So that a queue of many messages does not hold up a task with many others.
+# Several tasks per core, so that a queue of many messages does not hold up many others.
 _TASKS_PER_CORE: Final = 4
 
 
 class Config(Settings, frozen=True):
     """store: the directory of storePathRootDir; the driver and all workers see it at this path.
 
-    target: where the files are built, a directory that is empty or that a killed run left; beside
-        the store as STORE-rebuilt when it is left out.
-    commit_log: where storePathCommitLog lies elsewhere.
-    broker_conf: the broker's settings; needed for sizes that are not the default ones where no file
-        in the store shows them, and for messageDelayLevel.
-    install: put the built directories into the store, those that were there into target/replaced.
+    target: where the files are built: a directory that is empty or that a killed run left;
+        STORE-rebuilt beside the store if left out.
+    commit_log: the directory of storePathCommitLog, if it is not in the store.
+    broker_conf: the broker's settings; needed for messageDelayLevel, and for sizes other than the
+        defaults that no file in the store shows.
+    install: put the built directories into the store, and the former ones into target/replaced.
     """
 
     store: str
@@ -83,8 +84,10 @@ class Config(Settings, frozen=True):
 
 
 def run(config: Config, context: Context) -> Report:
-    """Raises StoreUnusableError, StoreLockedError when a broker runs on the store, StoreCorruptError
-    for a log that no broker starts on, ConfigError.
+    """Rebuild the store.
+
+    Raise StoreUnusableError, StoreLockedError when a broker runs on the store, StoreCorruptError
+    for a log that no broker starts on, and ConfigError.
     """
     target = Path(os.path.abspath(config.target or f"{config.store.rstrip('/')}-rebuilt"))  # noqa: PTH100 - links stay links
     settings = store_config(config.store, config.commit_log, config.broker_conf)
@@ -112,8 +115,9 @@ def run(config: Config, context: Context) -> Report:
 
 
 def _report(rebuild: _Rebuild, state: State) -> Report:
-    """Build what is not built yet and compare it with the store as that is now, unless an installation
-    has begun: the store then has what was built.
+    """Build what is not built yet, and compare it with the store as the store is now.
+
+    Once an installation has begun, return the earlier report: the store already has what was built.
     """
     if "report" not in state.values:
         report = rebuild.run()
@@ -183,7 +187,7 @@ class _Rebuild:
         return report
 
     def compare_again(self, report: Report) -> None:
-        """Compare what an earlier run has built: the store's queues may be others by now."""
+        """Compare what an earlier run has built; the store's queues may have changed since."""
         names = tuple(file.name for file in report.index if file.outcome != LEFT_OUT)
         kept, left_out = self._carry_over()
         queues, report.index = self._compare(names, kept)
@@ -210,7 +214,7 @@ class _Rebuild:
             at_most = sum(part.queue_count for part in parts)
             if at_most:
                 tasks = min(at_most, _TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism)
-                # As RDDs: a frame's functions over Arrow would need pandas, too.
+                # RDDs, because a frame's functions over Arrow would also need pandas.
                 numbers = self._spark.sparkContext.parallelize(range(len(parts)), len(parts))
                 rows = numbers.flatMap(lambda at: _rows_of(work, at, built))
                 ordered = rows.repartitionAndSortWithinPartitions(tasks, _by_queue)
@@ -218,8 +222,8 @@ class _Rebuild:
             step.outcome = f"{len(queue_directories(work.target / QUEUES)):,} queues"
 
     def _carry_over(self) -> tuple[set[QueueKey], list[BuiltQueue]]:
-        """Queues of which the log has no message: those that were taken as they are, and those of
-        the store that claim messages in the log.
+        """Return the queues of which the log has no message: those taken over as they are, and
+        those left out because they claim messages in the log.
         """
         work = self._work
         built = {
@@ -273,7 +277,7 @@ class _Rebuild:
     # -- Spark --
 
     def _map(self, numbers: Sequence[int], work: Callable[[int], Any]) -> list[Any]:
-        """What `work` gives for each number, in Spark's tasks."""
+        """Return the results of `work` for each number, computed in Spark's tasks."""
         context = self._spark.sparkContext
         tasks = min(len(numbers), _MOST_TASKS)
         found = context.parallelize(numbers, tasks).map(work).collect() if tasks else []
@@ -287,7 +291,9 @@ def _sorted(queues: Iterable[BuiltQueue]) -> list[BuiltQueue]:
 def _rows_of(
     work: Work, number: int, built: set[QueueKey]
 ) -> Iterator[tuple[tuple[str, int, int], bytes]]:
-    """The rows of a part, of queues that are not built yet, by topic, queue and place in the log."""
+    """Yield a part's rows of queues that are not built yet, by topic, queue and offset in the
+    log.
+    """
     for batch in read_part(work, number):
         columns = (batch.column(name).to_pylist() for name in batch.schema.names)
         for topic, queue_id, first, rows in zip(*columns, strict=True):
@@ -296,12 +302,14 @@ def _rows_of(
 
 
 def _by_queue(key: tuple[str, int, int]) -> int:
-    """The same in every process, which Python's own hash of a text is not."""
+    """Return a hash that is the same in every process, unlike Python's own hash of a text."""
     return crc32(f"{key[0]} {key[1]}".encode())
 
 
 def _up_to_the_end(work: Work, parts: list[Part]) -> list[Part]:
-    """The parts up to the end of the log. Raises StoreCorruptError for damage in front of messages."""
+    """Return the parts up to the end of the log. Raise StoreCorruptError for damage in front of
+    messages.
+    """
     for at, part in enumerate(parts):
         if part.end == part.base + work.log_file_bytes:
             continue
@@ -316,7 +324,7 @@ def _up_to_the_end(work: Work, parts: list[Part]) -> list[Part]:
 
 
 def _is_expired(work: Work, directory: Path) -> bool:
-    """Whether no unit of a queue is one of a message in the log."""
+    """Return whether no unit of a queue refers to a message in the log."""
     for path in sorted(directory.iterdir(), reverse=True):
         units = np.fromfile(path, UNIT_DTYPE)
         units = units[is_message(units)]

@@ -1,7 +1,8 @@
-"""Second pass of a rebuild: the files of one consume queue, out of the rows that the parts have of it.
+"""Second pass of a rebuild: make the files of one consume queue from the rows that the parts have
+of it.
 
-The files are made by the store's own `ConsumeQueue`. What is out of the ordinary, messages that are
-missing or come twice, is decided by the store's own `Dispatcher`.
+The store's own `ConsumeQueue` makes the files. The store's own `Dispatcher` decides the exceptions:
+messages that are missing or occur twice.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from cometmq.store.scan import ScannedRecord, check_record
 def build_queues(
     work: Work, chunks: Iterable[tuple[tuple[str, int, int], bytes]]
 ) -> Iterator[QueueKey]:
-    """Build the queues whose rows come in `chunks`, each with topic, queue id and its place in the
-    log, and in this order.
+    """Build the queues whose rows come in `chunks`, and yield the key of each.
+
+    A chunk has topic, queue id, its offset in the log, and rows; chunks come sorted by the first
+    three.
     """
     log = work.log()
     for (topic, queue_id), of_queue in groupby(chunks, key=lambda chunk: chunk[0][:2]):
@@ -41,7 +44,7 @@ def build_queues(
 
 
 class QueueBuilder:
-    """Builds one queue below `root` and puts it in its place."""
+    """Builds one queue below `root`, and moves it into its place in the target."""
 
     def __init__(self, work: Work, root: Path, key: QueueKey, log: MappedFileQueue) -> None:
         self._work = work
@@ -66,7 +69,7 @@ class QueueBuilder:
             while at < end:
                 ahead = int(offsets[at]) - self._queue.next_offset
                 if ahead < 0:
-                    # It has a unit already.
+                    # The queue has units for these already.
                     at = min(end, at - ahead)
                 elif ahead > 0:
                     self._dispatcher.dispatch(self._record(rows[at]))
@@ -90,11 +93,11 @@ class QueueBuilder:
         for (offset, size, tags_code), timestamp in zip(
             rows["unit"].tolist(), rows["store_timestamp"].tolist(), strict=True
         ):
-            # Bit maps are the broker's, by the subscriptions that it knew; there are none here.
+            # The broker computes bit maps from the subscriptions that it knows; a rebuild has none.
             self._queue.put_message(offset, size, tags_code, timestamp, b"")
 
     def carry_over(self, source: Path, extension: Path) -> None:
-        """Take the files of a queue as they are, in place of rows."""
+        """Take over the files of a queue as they are, instead of rows."""
         paths = sorted(source.iterdir())
         self._queue.next_offset = int(paths[0].name) // UNIT_SIZE
         for path in paths:
@@ -109,7 +112,7 @@ class QueueBuilder:
     def finish(self) -> None:
         self._queue.flush(0)
         self._queue.release()
-        # The queue comes last: where it is, its extension is whole.
+        # The queue is moved last: where it exists, its extension is complete.
         for name in (EXTENSIONS, QUEUES):
             made = self._made(name)
             if made.is_dir():
@@ -120,8 +123,8 @@ class QueueBuilder:
 
 
 def carry_over(work: Work, key: QueueKey) -> None:
-    """Take a queue of which the log has no message as the store has it: its files say where its
-    offsets go on.
+    """Take over a queue of which the log has no message, because its files say which offset comes
+    next.
     """
     topic, queue_id = key
     if (work.target / QUEUES / topic / str(queue_id)).is_dir():
@@ -136,7 +139,7 @@ def carry_over(work: Work, key: QueueKey) -> None:
 
 
 def queue_directories(root: Path) -> list[tuple[QueueKey, Path]]:
-    """The queues below a directory that have files."""
+    """Return the queues below a directory that have files."""
     return [
         ((topic.name, int(queue.name)), queue)
         for topic in sorted(root.iterdir() if root.is_dir() else ())

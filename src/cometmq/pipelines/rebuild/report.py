@@ -1,4 +1,4 @@
-"""What a rebuild says it did."""
+"""Report what a rebuild did."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_FILES: Final = 60
 
 
 class LogFileScan(msgspec.Struct, frozen=True):
-    """A file of the log as it was read. end: offset in the log behind its last record."""
+    """A file of the log as it was read. `end` is the log offset behind its last record."""
 
     base: int
     end: int
@@ -42,8 +42,10 @@ class LogFileScan(msgspec.Struct, frozen=True):
 
 
 class Report(BaseReport):
-    """log_end: offset in the log behind the last record. seconds: of the run that ended it.
+    """The report of a rebuild.
 
+    log_end: the log offset behind the last record.
+    seconds: the duration of the run that finished building.
     replaced: where the former directories are, once the built ones are in the store.
     """
 

@@ -1,4 +1,4 @@
-"""First pass of a rebuild: what one file of the log has for queues and index.
+"""First pass of a rebuild: extract what one file of the log has for queues and index.
 
 queues.arrow  rows (topic, queue_id, first, rows): `rows` are ROW after ROW of one queue, in the order
               of the log, `first` the offset in the log of the first of them
@@ -36,16 +36,17 @@ KEY: Final = np.dtype([("hash", "<i4"), ("offset", "<i8"), ("timestamp", "<i8")]
 SCHEMA: Final = pa.schema(
     [("topic", pa.string()), ("queue_id", pa.int32()), ("first", pa.int64()), ("rows", pa.binary())]
 )
-# Rows are written when there are so many, of all queues together (36 bytes each).
+# Rows of all queues together, 36 bytes each; when so many wait, they are written.
 _MOST_ROWS: Final = 250_000
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a file of the log was found to hold.
+    """What the scan found in a file of the log.
 
-    end: of its last record, or of the file where a blank record declares the rest. reason: what
-    stands there, "" for nothing. follows: whether a good record stands behind that.
+    end: of its last record, or of the file if a blank record declares the rest unused.
+    reason: why the scan ended there, "" for nothing.
+    follows: whether a good record comes after that.
     """
 
     base: int
@@ -63,7 +64,7 @@ class Part:
 
 
 def scan_part(work: Work, number: int) -> None:
-    """Make the part of a file of the log, unless it is there."""
+    """Make the part of a file of the log, unless it exists."""
     place = work.part(number)
     if place.is_dir():
         return
@@ -74,7 +75,7 @@ def scan_part(work: Work, number: int) -> None:
 
 
 def read_part(work: Work, number: int) -> Iterator[pa.RecordBatch]:
-    """The rows of queues.arrow."""
+    """Yield the rows of queues.arrow."""
     with pa.OSFile(str(work.part(number) / "queues.arrow")) as file:
         yield from pa.ipc.open_stream(file)
 
@@ -140,7 +141,7 @@ class _Scan:
             [topic for topic, _ in waiting],
             [queue_id for _, queue_id in waiting],
             [int(rows[0]["unit"]["physical_offset"][0]) for rows in waiting.values()],
-            # (Of arrays that are joined, numpy would change the order of bytes.)
+            # Joining arrays with numpy would change their byte order.
             [b"".join(each.tobytes() for each in rows) for rows in waiting.values()],
         ]
         arrays = [
@@ -163,8 +164,8 @@ class _Scan:
 def rows_of(
     batch: RecordBatch, delay_levels_ms: tuple[int, ...]
 ) -> tuple[Rows, list[QueueKey], Ints]:
-    """The ROWs of a batch in the order of the log, the queues they go into, and which of these each
-    row is for.
+    """Return the ROWs of a batch in the order of the log, their queues, and the number of the queue
+    of each row.
     """
     queued = queued_records(batch)
     if queued is None:
@@ -174,7 +175,7 @@ def rows_of(
     rows["store_timestamp"] = batch.columns.store_timestamps[queued.records]
     rows["unit"] = units_of(batch, queued.records)
     numbers = {key: number for number, key in enumerate(queued.keys)}
-    # Equal keys cannot stand twice but for topics that one hash has brought together.
+    # Equal keys can occur twice only for topics that share a hash.
     groups = np.array([numbers[key] for key in queued.keys], np.int64)[queued.groups]
     timed = [number for key, number in numbers.items() if key[0] in TIMED_TOPICS]
     for at in np.flatnonzero(queued.single | np.isin(groups, timed)).tolist():

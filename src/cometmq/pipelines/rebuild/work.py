@@ -1,4 +1,4 @@
-"""What all parts of a rebuild share: the store, the directory it is built in, and where what lies.
+"""Hold what all steps of a rebuild share: the store, the target directory and its layout.
 
     parts/<base>/       of each file of the log: part.json, queues.arrow, keys.bin (`scan`)
     consumequeue/       as in a store, and beside it
@@ -8,7 +8,7 @@
     replaced/           what an installation took out of the store
     rebuild.json        for which state of the store this is, and what came of it
 
-Everything that is there under its own name is whole, so a run that was killed goes on where it was.
+Everything under its final name is complete, so a run continues where a killed one stopped.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ BUILT: Final = (QUEUES, EXTENSIONS, INDEX)
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Goes to the workers, so it holds values only.
+    """The store and the target of a rebuild. Goes to the workers, so it holds values only.
 
-    config: of the store, with the sizes that its files have. bases: of the files of the log.
-    extends: whether queues have an extension. deleted: see `QueueLedger`. flushed_until: see
-    `BatchScan`. mark: what changes when the store does.
+    config: of the store, with the sizes that its files have.
+    bases: the log offsets at which the files of the log begin.
+    extends: whether queues have an extension.
+    deleted: see `QueueLedger`.
+    flushed_until: see `BatchScan`.
+    mark: changes when the store changes.
     """
 
     config: StoreConfig
@@ -66,15 +69,15 @@ class Work:
         return self.config.mapped_file_size_commit_log
 
     def part(self, number: int) -> Path:
-        """Of the log's file of that number."""
+        """Return the directory of the part of the log file with that number."""
         return self.target / "parts" / f"{self.bases[number]:020d}"
 
     def store_directory(self, name: str) -> Path:
-        """One of BUILT in the store."""
+        """Return the directory of one of BUILT in the store."""
         return self.config.store_path_root_dir / name
 
     def log(self, *bases: int) -> MappedFileQueue:
-        """The log, or these files of it, for reading."""
+        """Return the log, or these files of it, for reading."""
         disk = Disk()
         directory, size = self.config.commit_log_path, self.log_file_bytes
         log = MappedFileQueue(
@@ -88,7 +91,7 @@ class Work:
 
     @contextmanager
     def making(self) -> Iterator[Path]:
-        """A directory for what is being made, removed at the end."""
+        """Yield a directory for unfinished files, and remove it at the end."""
         path = self.target / "building" / uuid4().hex
         path.mkdir(parents=True)
         try:
@@ -97,7 +100,7 @@ class Work:
             shutil.rmtree(path, ignore_errors=True)
 
     def queues(self, root: Path) -> QueueTable:
-        """Consume queues below `root`, of the store's sizes."""
+        """Return the consume queues below `root`, with the store's sizes."""
         return QueueTable(
             Disk(),
             root / QUEUES,
@@ -109,7 +112,9 @@ class Work:
 
 
 def put_in_place(made: Path, place: Path) -> None:
-    """Rename a directory that is whole; where another task was faster, its own stays."""
+    """Rename a complete directory to its place. If another task was faster, that task's directory
+    stays.
+    """
     place.parent.mkdir(parents=True, exist_ok=True)
     disk = Disk()
     disk.sync_directory(made)
@@ -123,7 +128,7 @@ def put_in_place(made: Path, place: Path) -> None:
 
 
 def store_config(store: str, commit_log: str | None, broker_conf: str | None) -> StoreConfig:
-    """The settings of the store at `store`. Raises ConfigError."""
+    """Return the settings of the store at `store`. Raise ConfigError."""
     properties = load_properties(broker_conf) if broker_conf else {}
     properties["storePathRootDir"] = os.path.abspath(store)  # noqa: PTH100 - links stay links
     if commit_log:
@@ -132,7 +137,7 @@ def store_config(store: str, commit_log: str | None, broker_conf: str | None) ->
 
 
 def work_on(store: OfflineStore, target: Path) -> Work:
-    """The work that there is to do. Raises StoreUnusableError for a log that no broker starts on."""
+    """Return the work on a store. Raise StoreUnusableError for a log that no broker starts on."""
     config = store.config
     bad = [bad for bad in store.bad_files if bad.path.parent == config.commit_log_path]
     if bad:
@@ -184,7 +189,7 @@ def _mark(config: StoreConfig, deleted: dict[str, int]) -> str:
 
 
 class State:
-    """`rebuild.json`."""
+    """Reads and writes `rebuild.json`."""
 
     def __init__(self, work: Work) -> None:
         self._path = work.target / "rebuild.json"
@@ -192,7 +197,7 @@ class State:
         self.values: dict[str, Any] = {}
 
     def load(self) -> None:
-        """Raises ConfigError when the directory has something else in it."""
+        """Load the file. Raise ConfigError when the directory holds something else."""
         target = self._path.parent
         if not self._path.exists():
             if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -1,7 +1,7 @@
-"""Dead letters of a group: counted by topic, reason and time, and chosen ones sent again.
+"""Count a group's dead letters by topic, reason and time, and send chosen ones again.
 
-`pipeline` is the whole; its names stand in `__init__.pyi` and are imported when they are first used:
-Spark's workers need single modules only.
+`pipeline` is the door. `__init__.pyi` lists the names of this package, and each is imported at its
+first use, because Spark's workers need single modules only.
 """
 
 import lazy_loader

@@ -1,10 +1,12 @@
-"""Dead letters as rows: where they came from, why they are dead, and which are to be sent again.
+"""Describe dead letters as rows: where each came from, why it is dead, and whether to send it
+again.
 
-What a broker leaves in a dead letter (Java: AbstractSendMessageProcessor.consumerSendMsgBack): the
-topic it came from in RETRY_TOPIC, the offset id of its first record in ORIGIN_MESSAGE_ID, and how often
-it was tried in `reconsume_times`. It writes no reason. Where an application gives one as a property of
-the message, the configuration names that property; else the number of attempts has to do.
-(DLQ_ORIGIN_TOPIC and DLQ_ORIGIN_MESSAGE_ID are names that Java's broker has, and never writes.)
+A broker leaves this in a dead letter (Java: AbstractSendMessageProcessor.consumerSendMsgBack): the
+topic that it came from in RETRY_TOPIC, the offset id of its first record in ORIGIN_MESSAGE_ID, and
+the number of attempts in `reconsume_times`. The broker writes no reason. If an application gives
+the reason in a property of the message, the configuration names that property; otherwise the number
+of attempts serves as the reason. (DLQ_ORIGIN_TOPIC and DLQ_ORIGIN_MESSAGE_ID are names that Java's
+broker has, and never writes.)
 """
 
 from __future__ import annotations
@@ -22,15 +24,16 @@ from cometmq.pipelines.resending.hashing import java_hash, spans_of
 from cometmq.pipelines.resending.ledger import ResendPlan
 from cometmq.pipelines.resending.selection import Selection, times_ms
 
-# Of a letter that does not say where it came from.
+# The origin topic of a letter that does not name one.
 NOWHERE: Final = ""
 _HOUR: Final = "yyyy-MM-dd'T'HH"
 _MOST_REASON_LETTERS: Final = 120
 
 
 class LetterCount(msgspec.Struct, frozen=True):
-    """Letters of one topic, reason and hour (2026-11-20T16, when they became dead letters). `chosen`
-    of them are to be sent; times are ms since the epoch."""
+    """Letters of one topic, reason and hour (2026-11-20T16, when they became dead letters).
+    `chosen` counts those to be sent; times are ms since the epoch.
+    """
 
     topic: str
     reason: str
@@ -42,9 +45,11 @@ class LetterCount(msgspec.Struct, frozen=True):
 
 
 class RedrivePlan(ResendPlan):
-    """letters: of each dead-letter queue the offsets that belong to this redrive, up to below the
-    second one: what comes later does not. bases: from which offsets on the logs of the targets may
-    hold what this redrive sent.
+    """The plan of a redrive.
+
+    letters: of each dead-letter queue, the first offset of this redrive and the one behind its
+        last; later letters do not belong to it.
+    bases: the offsets from which on the targets' logs may hold messages that this redrive has sent.
     """
 
     letters: list[tuple[MessageQueue, int, int]]
@@ -57,7 +62,9 @@ class RedrivePlan(ResendPlan):
 
 
 class Choice(NamedTuple):
-    """Which letters, beside what Selection says: of these origin topics, for these reasons."""
+    """Which letters a redrive chooses besides Selection: those of these origin topics, for these
+    reasons.
+    """
 
     topics: Sequence[str]
     reasons: Sequence[str]
@@ -65,11 +72,11 @@ class Choice(NamedTuple):
 
 
 def described(letters: Any, choice: Choice, namespace: str | None) -> Any:
-    """With `origin_topic` (NOWHERE if it is not known) and `reason`."""
+    """Add the columns `origin_topic` (NOWHERE if unknown) and `reason`."""
     properties = f.col("properties")
     origin = f.coalesce(properties[p.RETRY_TOPIC], f.lit(NOWHERE))
     if namespace:
-        # Brokers know nothing of namespaces, and wrote the name as it is on the wire.
+        # Brokers do not know namespaces, so they wrote the topic's name with its namespace.
         origin = f.regexp_replace(origin, f"^{namespace}%", "")
     attempts = f.concat(
         f.lit("given up after "),
@@ -89,7 +96,7 @@ def described(letters: Any, choice: Choice, namespace: str | None) -> Any:
 
 
 def condition(selection: Selection, choice: Choice) -> Any:
-    """Whether a described letter is to be sent, a column that is never null."""
+    """Return a never-null column that says whether a described letter is to be sent."""
     chosen = selection.condition()
     if selection.since is not None:
         chosen &= f.col("store_time") >= f.lit(selection.since)
@@ -103,7 +110,7 @@ def condition(selection: Selection, choice: Choice) -> Any:
 
 
 def count_letters(letters: Any, chosen: Any) -> list[LetterCount]:
-    """What there is of described letters, by topic, reason and hour."""
+    """Count described letters by topic, reason and hour."""
     rows = (
         letters.withColumns({"chosen": chosen, "hour": f.date_format("store_time", _HOUR)})
         .groupBy("origin_topic", "reason", "hour")
@@ -130,11 +137,11 @@ def count_letters(letters: Any, chosen: Any) -> list[LetterCount]:
 
 
 def to_targets(letters: Any, targets: Sequence[MessageQueue], *, to_group: bool) -> Any:
-    """The letters that have a topic to go to, with the `target` of each and its `lane`, the place of
-    the topic among the targets' topics.
+    """Return the letters that have a topic to go to, with their `target` and `lane`.
 
-    A sharding key finds the queue that it finds for producers; of others nobody knows the first queue,
-    and the id spreads them.
+    The lane is the number of the topic among the targets' topics. A sharding key chooses the queue
+    that it chooses for producers. Nobody knows the first queue of the other letters, so their ids
+    spread them.
     """
     sharding_key = f.col("properties")[SHARDING_KEY]
     number = f.when(sharding_key.isNotNull(), f.abs(java_hash(sharding_key)))
@@ -143,7 +150,8 @@ def to_targets(letters: Any, targets: Sequence[MessageQueue], *, to_group: bool)
     for place, (topic, (first, count)) in enumerate(spans_of(targets).items()):
         here = f.col("origin_topic") == topic
         if to_group:
-            # The retry topic takes them all, and its consumers want to know where each came from.
+            # All letters go to the retry topic, but its consumers need to know where each came
+            # from.
             here = f.col("origin_topic") != NOWHERE
         chosen = (first + number % count).cast("int")
         target = f.when(here, chosen).otherwise(target)

@@ -1,8 +1,8 @@
-"""Dead letters of a group: counted by topic, reason and time, and chosen ones sent again.
+"""Count a group's dead letters by topic, reason and time, and send chosen ones again.
 
-It looks only, unless `send` is true. Under one id no letter is sent twice, however often the redrive is
-killed, repeated, or started by two people at once. docs/pipelines.md says how to use it,
-decisions/0053 why it is like this.
+The pipeline only looks, unless `send` is true. Under one id no letter is sent twice, however often
+the redrive is killed, repeated, or started by two people at once. docs/pipelines.md says how to use
+it, decisions/0053 why it works like this.
 """
 
 from __future__ import annotations
@@ -39,24 +39,25 @@ from cometmq.pipelines.targets import ends_of, writable_queues
 
 __all__ = ["Config", "Report", "run"]
 
-# At most, those of two brokers: a letter and what is made of it may lie at different ones.
+# How far the clocks of two brokers may differ: a letter and its resent message may lie at different
+# brokers.
 _CLOCKS_DIFFER_MS: Final = 3600 * 1000
 
 
 class Config(Settings, frozen=True, kw_only=True):
     """group: whose dead letters.
     topics: of these topics, where letters came from. reasons: for one of these reasons.
-    reason_property: the property in which the application says why it gave up; without it a letter's
-        reason is how often it was tried.
+    reason_property: the property in which the application says why it gave up; without it, a
+        letter's reason is the number of attempts.
     send: send the chosen ones; false only shows what there is.
-    to: `topic`, where all groups of the topic see them, or `group`, the group's retry topic. A group
-        that consumes in order must not be sent to like that: brokers put what comes there among its
-        dead letters again.
-    id: names this redrive: under one id no letter is sent twice. state: the directory that remembers
-        it.
+    to: `topic`, where all groups of the topic see them, or `group`, the group's retry topic. Do not
+        use `group` for a group that consumes in order: brokers put what comes there among its dead
+        letters again.
+    id: names this redrive: under one id no letter is sent twice. state: the directory that
+        remembers it.
     rate: letters a second, of the whole job.
 
-    And what Selection has; its times are those at which letters became dead letters.
+    Selection has further keys; its times are those at which letters became dead letters.
     """
 
     group: str
@@ -76,7 +77,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
 
 def run(config: Config, context: Context) -> Report:
-    """Raises what `Resend.send` raises."""
+    """Count the dead letters, or send the chosen ones. Raise what `Resend.send` raises."""
     redrive = _Redrive(config, context)
     report: Report = redrive.send() if config.send else redrive.look()
     return report
@@ -118,7 +119,7 @@ class _Redrive(Resend[Config, RedrivePlan]):
         )
 
     def _bounds(self) -> list[tuple[MessageQueue, int, int]]:
-        """Which offsets the dead-letter queues have."""
+        """Return the offsets that the dead-letter queues have."""
         topic = dlq_topic(self._config.group)
         with BlockingRangeReader(**self._connecting.parameters()) as reader:
             try:
@@ -136,8 +137,9 @@ class _Redrive(Resend[Config, RedrivePlan]):
         return described(letters, self._choice, cluster.namespace)
 
     def _check_names(self, counts: Sequence[LetterCount]) -> None:
-        """Raise ConfigError for a group, topic or reason that nobody knows: misspelt it would choose
-        nothing, and nobody would be told.
+        """Raise ConfigError for a group, topic or reason that nobody knows.
+
+        A misspelt name would choose nothing, and nobody would notice.
         """
         config, group = self._config, self._config.group
         reasons = {found.reason for found in counts}
@@ -171,8 +173,10 @@ class _Redrive(Resend[Config, RedrivePlan]):
         return sorted(queue for queues in found.values() for queue in queues)
 
     def _bases(self, targets: Sequence[MessageQueue], counts: Sequence[LetterCount]) -> list[int]:
-        """Nothing was sent again before it was dead. So whoever takes over from a run of which nothing
-        but the id is known finds all that was sent.
+        """Return the log offsets from which on the targets may hold messages of this redrive.
+
+        No letter was sent again before it was dead. So a run that knows nothing but the id of an
+        earlier run finds everything that the earlier run has sent.
         """
         if not targets:
             return []

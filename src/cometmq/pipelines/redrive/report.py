@@ -1,4 +1,4 @@
-"""What a redrive found, and sent."""
+"""Report what a redrive found and sent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from cometmq.pipelines.resending.timeline import timeline_figure
 
 
 class Report(ResendReport):
-    """letters: how many there are; counts: they and the chosen ones by origin topic, reason and hour.
-    stranded: topics of chosen letters that are not there.
+    """The report of a redrive.
+
+    letters: how many there are.
+    counts: all and chosen letters by origin topic, reason and hour.
+    stranded: topics of chosen letters that do not exist.
     """
 
     group: str

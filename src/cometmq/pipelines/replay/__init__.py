@@ -1,7 +1,7 @@
-"""Messages of an archive or a store once more into a topic.
+"""Send messages of an archive or a store into a topic once more.
 
-`pipeline` is the whole; its names stand in `__init__.pyi` and are imported when they are first used:
-Spark's workers need single modules only.
+`pipeline` is the door. `__init__.pyi` lists the names of this package, and each is imported at its
+first use, because Spark's workers need single modules only.
 """
 
 import lazy_loader

@@ -1,7 +1,8 @@
-"""Messages of an archive or a store once more into a topic.
+"""Send messages of an archive or a store into a topic once more.
 
-Chosen by time, tag, key and SQL; in the order of each queue, at a rate, and exactly once however often
-it is killed and started again. docs/pipelines.md says how to use it, decisions/0052 why it is like this.
+The replay chooses messages by time, tag, key and SQL. It sends them in the order of each queue, at
+a rate, and exactly once however often it is killed and started again. docs/pipelines.md says how to
+use it, decisions/0052 why it works like this.
 """
 
 from __future__ import annotations
@@ -38,24 +39,27 @@ from cometmq.pipelines.targets import ends_of, writable_queues
 
 __all__ = ["Config", "Report", "run"]
 
-# With a rate, a chunk is not more than so much work: that is what a resumed run looks through again.
+# With a rate, a chunk is at most this much work, because a resumed run looks through one chunk
+# again.
 _CHUNK_S: Final = 60
 _LEAST_IN_CHUNK: Final = 1000
 
 
 class Config(Settings, frozen=True, kw_only=True):
     """archive: the directory of an archive, where messages are read from.
-    store: in its place, the directory of a broker's store. broker: the name of that store's broker.
+    store: instead of an archive, the directory of a broker's store. broker: the name of that
+        store's broker.
     topics: where the messages come from; queues: some of their queues, as `orders@broker-a:0`.
     to: the topic to send to; without it each message goes to the topic that it came from.
-    id: names this replay: under one id nothing is sent twice. state: the directory that remembers it.
+    id: names this replay: under one id nothing is sent twice. state: the directory that remembers
+        it.
     rate: messages a second, of the whole job.
     dry_run: count and show what would be sent, and send nothing.
-    delivery: with at-least-once no locks are taken; what two attempts at the same work send while
-        both live, and what was on its way when one was killed, may come twice.
+    delivery: with at-least-once no locks are taken: messages may come twice if two attempts at the
+        same work live at the same time, or if one was killed while sending.
     chunk_messages: about how many messages are finished before the next ones are begun.
 
-    And what Selection has.
+    Selection has further keys.
     """
 
     topics: Sequence[str]
@@ -100,7 +104,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
 
 def parse_queue(text: str) -> Origin:
-    """`orders@broker-a:0`. Raises ConfigError."""
+    """Read a queue written as `orders@broker-a:0`. Raise ConfigError."""
     topic, at, rest = text.rpartition("@")
     broker, colon, number = rest.rpartition(":")
     if not (topic and at and colon and number.isdecimal()):
@@ -114,7 +118,7 @@ def check_archived(path: str, topics: Sequence[str], queues: Sequence[str]) -> N
 
     known = {Origin(*state.queue) for state in Layout(path).load_state().queues}
     if not known:
-        return  # a copy of the data alone
+        return  # a copy of the data without the archive's state
     names = {origin.topic for origin in known}
     for topic in topics:
         if topic not in names:
@@ -130,7 +134,7 @@ def check_archived(path: str, topics: Sequence[str], queues: Sequence[str]) -> N
 
 
 def run(config: Config, context: Context) -> Report:
-    """Raises what `Resend.send` raises."""
+    """Send the messages, or report what would be sent. Raise what `Resend.send` raises."""
     replay = _Replay(config, context)
     report: Report = replay.look() if config.dry_run else replay.send()
     return report
@@ -144,7 +148,7 @@ class _Replay(Resend[Config, ReplayPlan]):
     # What is to be sent
 
     def _frame(self) -> Any:
-        """The messages of the topics, queues and times that were given."""
+        """Return the messages of the configured topics, queues and times."""
         from pyspark.sql import functions as f
 
         config, spark = self._config, self._context.spark
@@ -229,7 +233,7 @@ class _Replay(Resend[Config, ReplayPlan]):
                 if number < progress.chunks_done:
                     continue
                 if not progress.bases:
-                    # From here on the logs tell what this chunk has sent.
+                    # From these offsets on, the logs hold what this chunk sends.
                     progress.bases = ends_of(self._connecting, plan.targets)
                     ledger.save(progress)
                 self._send_chunk(plan, chunk, progress)

@@ -1,8 +1,9 @@
-"""What a replay sends, in which parts and where to: decided once, and kept in its ledger.
+"""Plan what a replay sends, in which chunks and to which queues: decided once and kept in its
+ledger.
 
-Every queue that messages come from is cut at the same hours into chunks, by its offsets: so the order
-of a queue holds from chunk to chunk even where a clock was set back, and what is archived later changes
-none of it. A chunk is finished before the next is begun.
+Every queue that messages come from is cut at the same hours into chunks, by its offsets. So a
+queue's order holds across chunks even if a clock was set back, and messages that are archived later
+change nothing. A chunk is finished before the next one is begun.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cometmq.pipelines.resending.ledger import ResendPlan
 
 
 class Origin(NamedTuple):
-    """A queue that messages come from. `broker` is empty where a store does not know its name."""
+    """A queue that messages come from. `broker` is empty for a store whose broker is not named."""
 
     topic: str
     broker: str
@@ -27,9 +28,12 @@ class Origin(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a queue has for an hour like 2026-11-20T16: messages in all, and chosen ones with their
-    first and last offset (-1 without any). `key_target` is the number of the target that their sharding keys choose,
-    None for those without one.
+    """What a queue has for an hour like 2026-11-20T16.
+
+    messages, chosen: how many it has, and how many of them are chosen.
+    first, last: the first and last offset of the chosen ones, -1 if there are none.
+    key_target: the number of the target that the messages' sharding keys choose; None for messages
+        without one.
     """
 
     origin: Origin
@@ -42,7 +46,7 @@ class Found(NamedTuple):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """Of the queue number `origin` the offsets from behind `after` to `last`."""
+    """The offsets from behind `after` to `last` of the queue number `origin`."""
 
     origin: int
     after: int
@@ -50,8 +54,9 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """`hours` are the first and the last that its messages were stored in; `counts` are about how
-    many go to each target."""
+    """A chunk of a replay. `hours` are the first and the last hour in which its messages were
+    stored; `counts` says about how many go to each target.
+    """
 
     spans: list[Span]
     hours: tuple[str, str]
@@ -70,7 +75,9 @@ class HourCount(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplayPlan(ResendPlan):
-    """origins: the queues that messages come from, and the number of the target of each."""
+    """The plan of a replay. `origins` are the queues that messages come from, each with the number
+    of its target.
+    """
 
     origins: list[tuple[Origin, int]]
     has_keys: bool
@@ -84,8 +91,10 @@ class ReplayPlan(ResendPlan):
 
 
 def target_of(origin: Origin, place: int, targets: Sequence[MessageQueue], to: str) -> int:
-    """The number of the queue of topic `to` that a queue's messages go to: its namesake where there is
-    one, else by the queue's place among all.
+    """Return the number of the queue of topic `to` that a queue's messages go to.
+
+    It is the queue with the same broker and id if there is one; otherwise `place`, the queue's
+    number among the origins, chooses.
     """
     numbers = [at for at, target in enumerate(targets) if target.topic == to]
     for number in numbers:
@@ -95,7 +104,7 @@ def target_of(origin: Origin, place: int, targets: Sequence[MessageQueue], to: s
 
 
 def cut_chunks(found: Iterable[Found], targets: Mapping[Origin, int], most: int) -> list[Chunk]:
-    """Chunks of about `most` messages, at least an hour's share of every queue each."""
+    """Cut chunks of about `most` messages, each with a share of an hour of every queue at least."""
     rows = sorted((row for row in found if row.chosen), key=lambda row: row.hour)
     by_hour: defaultdict[str, list[Found]] = defaultdict(list)
     for row in rows:
@@ -118,7 +127,7 @@ def cut_chunks(found: Iterable[Found], targets: Mapping[Origin, int], most: int)
 
 
 class _Cuts:
-    """The last offset of each queue in each chunk, one chunk after the other."""
+    """Collects the last offset of each queue in each chunk, one chunk after the other."""
 
     def __init__(self, numbers: Mapping[Origin, int]) -> None:
         self._numbers = numbers
@@ -129,13 +138,13 @@ class _Cuts:
 
     @property
     def open(self) -> int:
-        """How many messages the chunk has that is not closed yet."""
+        """Return how many messages the chunk has that is not closed yet."""
         return sum(self._count.values())
 
     def take(
         self, rows: Iterable[Found], targets: Mapping[Origin, int], part: int, parts: int
     ) -> None:
-        """An hour's messages, or of a large one the part number `part`, from 1."""
+        """Take an hour's messages, or the part number `part` (from 1) of a large hour."""
         for row in rows:
             end = row.first + (row.last - row.first + 1) * part // parts - 1
             number = self._numbers[row.origin]
@@ -173,7 +182,7 @@ class _Cuts:
 
 
 def share_lanes(counts: Mapping[int, int], most: int) -> list[tuple[int, ...]]:
-    """The targets of at most `most` lanes, with about as many messages in each."""
+    """Divide the targets among at most `most` lanes, with about as many messages in each."""
     lanes: list[list[int]] = [[] for _ in range(max(1, min(most, len(counts))))]
     loads = [0] * len(lanes)
     for target in sorted(counts, key=lambda target: (-counts[target], target)):

@@ -1,4 +1,4 @@
-"""What a replay says it did, or would do."""
+"""Report what a replay did, or would do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BODY_LETTERS: Final = 60
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """A message that would be sent; `body` is how it begins."""
+    """A message that would be sent; `body` is the beginning of its body."""
 
     topic: str
     broker: str | None
@@ -31,8 +31,11 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Report(ResendReport):
-    """chosen and passed_over: what was counted when the replay began, and by_hour where it lay
-    (topic, hour, chosen, passed over), by_queue where the chosen ones did.
+    """The report of a replay.
+
+    chosen, passed_over: the messages that were counted when the replay began.
+    by_hour: their counts by topic and hour.
+    by_queue: the chosen messages by queue.
     """
 
     dry_run: bool
@@ -93,7 +96,7 @@ class Report(ResendReport):
 
 
 def samples_of(rows: Any) -> list[Sample]:
-    """Some of the messages in `rows`."""
+    """Return some of the messages in `rows`."""
     from pyspark.sql import functions as f
 
     some = rows.select(
@@ -101,7 +104,7 @@ def samples_of(rows: Any) -> list[Sample]:
         "broker",
         "queue_id",
         "queue_offset",
-        # Not as a timestamp, which Python would give in the driver's own time zone.
+        # Python would convert a timestamp to the driver's own time zone.
         f.unix_millis("store_time").alias("store_ms"),
         "tags",
         f.concat_ws(" ", "keys").alias("keys"),

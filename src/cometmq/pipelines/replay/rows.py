@@ -1,4 +1,4 @@
-"""The rows of a replay: which they are, how many, where they go, and in which order."""
+"""Find the rows of a replay, count them, and give each its target and its place in the order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HOUR: Final = "yyyy-MM-dd'T'HH"
 
 
 def key_target(targets: Sequence[MessageQueue], to: str | None) -> Any:
-    """The number of the target that a row's sharding key chooses, as producers choose it; null for a
-    row without one. `targets` are sorted.
+    """Return the number of the target that a row's sharding key chooses, as producers choose it;
+    null for a row without one. `targets` are sorted.
     """
     key = f.col("properties")[SHARDING_KEY]
     spans = spans_of(targets)
@@ -34,8 +34,10 @@ def key_target(targets: Sequence[MessageQueue], to: str | None) -> Any:
 
 
 def find(frame: Any, chosen: Any, target: Any) -> list[Found]:
-    """What the queues have for each hour; `chosen` and `target` are columns as of `Selection` and
-    `key_target`. As many rows come to the driver as queues have hours.
+    """Return what the queues have for each hour.
+
+    `chosen` and `target` are columns of `Selection` and `key_target`. The driver gets a row per
+    queue, hour and target.
     """
     rows = (
         frame.withColumns(
@@ -71,8 +73,9 @@ def find(frame: Any, chosen: Any, target: Any) -> list[Found]:
 
 
 def rows_of(frame: Any, chunk: Chunk, plan: ReplayPlan, to: str | None, spark: Any) -> Any:
-    """The chosen rows of a chunk out of `frame`, with their targets and how far each lies into its
-    queue's part of the chunk (`progress`)."""
+    """Return the chosen rows of a chunk out of `frame`, with their targets and their `progress`:
+    how far each row lies into its queue's part of the chunk.
+    """
     spans = small_table(
         spark,
         [
@@ -96,10 +99,10 @@ def rows_of(frame: Any, chunk: Chunk, plan: ReplayPlan, to: str | None, spark: A
 
 
 def in_lanes(rows: Any, lanes: Sequence[tuple[int, ...]], columns: Sequence[str] = COLUMNS) -> Any:
-    """The rows with these columns: a partition for each lane, in the order of sending.
+    """Return the rows with these columns: a partition for each lane, in the order of sending.
 
-    Queues that meet in a lane take turns by their `progress`, which never turns the order of one queue
-    around: so none has to wait until another is through, and nobody has to trust a clock.
+    Queues that meet in a lane take turns by their `progress`, which keeps the order of each queue.
+    So no queue waits until another one is through, and the order does not depend on clocks.
     """
     lane_of: Mapping[int, int] = {
         target: lane for lane, targets in enumerate(lanes) for target in targets

@@ -1,1 +1,1 @@
-"""What replay and redrive share: messages sent again, each once, at a rate, wherever it was killed."""
+"""Send messages again: each once, at a rate, and across kills. Replay and redrive share this."""

@@ -1,10 +1,11 @@
-"""Sends to some queues, each time exactly what is not there yet under the same id.
+"""Send to some queues exactly those messages that their logs do not have yet under the same id.
 
-What a killed task, executor or driver has sent is in the target's log, and every message says by its
-properties from where it was made (`marks`). So whoever begins reads the log first, from where the work
-began, and leaves out what it finds. Two may not do that at the same time: a lane holds the brokers'
-locks of its queues while it sends (those of orderly consumers, so a Java broker has them, too), and an
-attempt that takes over from one that was killed waits until its locks have expired, for a minute.
+The target's log holds what a killed task, executor or driver has sent, and each message's
+properties say what it was made from (`marks`). So a client first reads the log from the offset
+where the work began, and leaves out the messages that it finds. Two clients must not do that at the
+same time. So a lane holds the brokers' locks of its queues while it sends (the locks of orderly
+consumers, which a Java broker has, too), and an attempt that takes over from a killed one waits
+until that one's locks have expired, which takes a minute.
 
 Docs: decisions/0052.
 """
@@ -49,21 +50,21 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 GROUP: Final = "COMETMQ_PIPELINES"
-# Of one request.
+# The limits of one request.
 MAX_BATCH_MESSAGES: Final = 128
 MAX_BATCH_BYTES: Final = 512 * 1024
-# A lock is trusted for half a minute after its renewal, and lives for a whole one: what was sent at the
-# last moment has been answered, or given up, before somebody else gets it.
+# A lock is trusted for 30 s after its renewal, and expires after 60 s. So whatever was sent at the
+# last moment is answered or given up before somebody else gets the lock.
 SEND_TIMEOUT_S: Final = 25.0
-# For how long a broker that does not take messages is asked again. Longer than a lock lives.
+# For how long to retry a broker that takes no messages; longer than a lock lives.
 PATIENCE_S: Final = 180.0
-# After a request without an answer, before the log is asked whether it came to something.
+# The wait after an unanswered request, before the log is asked whether the message was stored.
 SETTLE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A message and the place of the one that it is made from."""
+    """A message, and the place of the message that it is made from."""
 
     message: Message
     place: Place
@@ -71,8 +72,9 @@ class Parcel:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the messages for one target queue. `refused` can never be sent; `reason` is that
-    of the first of them."""
+    """Counts what became of the messages for one target queue. `refused` ones can never be sent;
+    `reason` is that of the first refusal.
+    """
 
     sent: int = 0
     already_there: int = 0
@@ -81,11 +83,13 @@ class Tally:
 
 
 class LaneClient(RangeReader):
-    """Sends to `targets`, which only this lane sends to under these `marks`.
+    """Sends to `targets`, to which only this lane sends under these `marks`.
 
-    `bases`: of each target the offset from which on its log may hold messages of these marks.
-    With `exactly_once` False there are no locks: what two attempts do at the same time comes twice.
-    For the loop that enters it.
+    bases: for each target, the offset from which on its log may hold messages of these marks.
+    exactly_once: if False, the client takes no locks, and two attempts at the same time send
+        messages twice.
+
+    Use it only in the loop that enters it.
     """
 
     def __init__(
@@ -105,25 +109,25 @@ class LaneClient(RangeReader):
         self._pacer = pacer
         self._exactly_once = exactly_once
         self._locks_of: dict[int, QueueLock] = {}
-        # Targets whose log has to be looked at before anything more is sent there.
+        # Targets whose log must be read before anything more is sent to them.
         self._doubtful = set(range(len(targets)))
         self._turns = [asyncio.Lock() for _ in targets]
         self._there = _Places()
         self.tallies = [Tally() for _ in targets]
 
     async def send(self, at: int, parcels: Sequence[Parcel]) -> None:
-        """Send to the target number `at`, in order, what is not there yet.
+        """Send to the target number `at`, in order, the messages that its log does not have yet.
 
-        Raises CometMQError when a broker cannot be sent to for PATIENCE_S, DataLossError when nobody
-        can tell any more what was sent.
+        Raise CometMQError when the broker takes no messages for PATIENCE_S, and DataLossError when
+        nobody can tell any more what was sent.
         """
         most = self._pacer.most(MAX_BATCH_MESSAGES)
         for batch in _cut(parcels, most):
             await self._deliver(at, batch)
 
     async def look_everywhere(self) -> None:
-        """Find out what is in the logs of all targets, for messages that may have gone to another one
-        of them than they would now. Raises as `send`.
+        """Read the logs of all targets, for messages that an earlier attempt may have sent to
+        another target than now. Raise as `send`.
         """
         for at in range(len(self._targets)):
             await self._secure(at)
@@ -137,7 +141,7 @@ class LaneClient(RangeReader):
         tally = self.tallies[at]
         while True:
             await self._secure(at)
-            # Not asked before: what is there, the log has told just now.
+            # Check only now, because `_secure` has just read the log.
             missing = [parcel for parcel in parcels if parcel.place not in self._there]
             if failing_since is None:
                 tally.already_there += len(parcels) - len(missing)
@@ -149,7 +153,7 @@ class LaneClient(RangeReader):
             if not is_paced:
                 await self._pacer.take(len(parcels))
                 is_paced = True
-                continue  # the lock may have been lost meanwhile
+                continue  # the lock may have been lost while waiting
             try:
                 await self._send(at, [parcel.message for parcel in parcels])
             except (RemotingError, RouteNotFoundError, RemoteError) as error:
@@ -168,7 +172,9 @@ class LaneClient(RangeReader):
                 return
 
     async def _refuse(self, at: int, parcels: list[Parcel], error: CometMQError) -> None:
-        """Of a batch that cannot be sent at least one message cannot: each is tried alone."""
+        """Refuse a message, or send each message of a refused batch alone, since only some may be
+        at fault.
+        """
         if len(parcels) > 1:
             for parcel in parcels:
                 await self._deliver(at, [parcel])
@@ -183,7 +189,7 @@ class LaneClient(RangeReader):
         wire = self._namespace.wrap(queue.topic)
         self._running().report_failure(error, wire, error.address)
         if error.stored is Stored.UNKNOWN:
-            # A broker may have it, or get it in this moment.
+            # The broker may have stored the message, or may store it at any moment.
             self._doubtful.add(at)
             await asyncio.sleep(SETTLE_S)
         else:
@@ -193,7 +199,7 @@ class LaneClient(RangeReader):
         queue = self._targets[at]
         outgoing = await self._encoded(messages)
         deadline = asyncio.get_running_loop().time() + SEND_TIMEOUT_S
-        # Every status but an error says that the message is in the log.
+        # Every status but an error means that the message is in the log.
         await self._sender.send_fixed(outgoing, self._namespace.wrap_queue(queue), deadline)
 
     async def _encoded(self, messages: list[Message]) -> Outgoing:
@@ -204,7 +210,7 @@ class LaneClient(RangeReader):
     # What is there already
 
     async def _secure(self, at: int) -> None:
-        """Hold the target's lock, and know what its log has. One at a time for each target."""
+        """Hold the target's lock, and know what its log has. One call at a time for each target."""
         async with self._turns[at]:
             deadline = time.monotonic() + PATIENCE_S
             back_off = BackOff()
@@ -228,7 +234,7 @@ class LaneClient(RangeReader):
         lock = self._locks_of.get(at)
         if lock is not None and lock.valid:
             return
-        # Somebody else may have sent since.
+        # Somebody else may have sent while we did not hold the lock.
         self._doubtful.add(at)
         wire = self._namespace.wrap_queue(self._targets[at])
         routes = self._running().routes
@@ -248,7 +254,7 @@ class LaneClient(RangeReader):
         instance = self._running()
         wire = self._namespace.wrap_queue(queue)
         await instance.routes.refresh(wire.topic)
-        # A slave may not have yet what the master took.
+        # A slave may lack messages that the master has already stored.
         address = instance.need_master(wire.broker_name, wire.topic)
         end = await instance.brokers.max_offset(address, wire)
         id_bytes = self._marks.id.encode()
@@ -292,12 +298,14 @@ class LaneClient(RangeReader):
         self._locks_of.pop(self._targets.index(self._namespace.unwrap_queue(wire)), None)
 
     async def _still_current(self, _wire: MessageQueue) -> bool:
-        """A lock that was invalid meanwhile is taken anew, and the log looked at."""
+        """Return False: a lock that was invalid in between is taken anew, and the log read
+        again.
+        """
         return False
 
 
 class _Places:
-    """A set of them, made for many of few queues."""
+    """A set of places, compact for many places of few queues."""
 
     def __init__(self) -> None:
         self._offsets: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
@@ -311,7 +319,7 @@ class _Places:
 
 
 def _cut(parcels: Iterable[Parcel], most: int) -> Iterable[list[Parcel]]:
-    """What goes in one request: a large body alone, since batches are not compressed."""
+    """Cut the parcels into requests. A large body goes alone, since batches are not compressed."""
     batch: list[Parcel] = []
     size = 0
     for parcel in parcels:

@@ -1,7 +1,7 @@
-"""The course of a replay and of a redrive: looked at, or decided once, sent in chunks, reported.
+"""Run a replay or a redrive: look only, or decide once, send in chunks, and report.
 
-What they differ in is which messages they choose and where these go: a `Resend` says so by the methods
-that it fills in.
+The two differ in which messages they choose and where these go. A `Resend` says so in the methods
+that it overrides.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from cometmq.pipelines.resending.marks import Marks, check_id
 from cometmq.pipelines.resending.selection import Selection
 from cometmq.pipelines.targets import connecting_to
 
-# How Selection is remembered: asked again under the same id, all of these must be the same.
+# The settings of Selection that the ledger keeps: a further run under the same id must have the
+# same.
 _SELECTED = ("since", "until", "tags", "keys", "where")
 
 
 class Settings(Selection, frozen=True, kw_only=True):
-    """id: names this job: under one id nothing is sent twice. state: the directory that remembers it.
+    """id: names this job: under one id nothing is sent twice. state: the directory that remembers
+        it.
     rate: messages a second, of the whole job.
 
-    And what Selection has.
+    Selection has further keys.
     """
 
     id: str = ""
@@ -37,7 +39,9 @@ class Settings(Selection, frozen=True, kw_only=True):
     rate: float | None = None
 
     def check_sending(self, *, sends: bool, unit: str, instead: str) -> None:
-        """Raise ConfigError unless `unit` can be sent, if it is to be; `instead` is how to look only."""
+        """Raise ConfigError if `unit` are to be sent and cannot be; `instead` says how to look
+        only.
+        """
         if self.rate is not None and not 0 < self.rate <= 10**9:
             raise ConfigError(f"rate is {self.rate}; {unit} a second are a number above 0")
         if sends:
@@ -53,8 +57,11 @@ P = TypeVar("P", bound=ResendPlan)
 
 
 class Resend(ABC, Generic[C, P]):
-    """One run. `kind` is REPLAY or REDRIVE, `plan_type` what is kept of the plan in the ledger, and
-    `asked` names the settings that the plan was made for, beside those of Selection.
+    """One run of a replay or redrive.
+
+    kind: REPLAY or REDRIVE.
+    plan_type: the class of the plan that the ledger keeps.
+    asked: the settings besides those of Selection that the plan depends on.
     """
 
     kind: str
@@ -69,14 +76,14 @@ class Resend(ABC, Generic[C, P]):
         self._asked = {name: getattr(config, name) for name in (*self.asked, *_SELECTED)}
 
     def look(self) -> Any:
-        """The report of what would be sent."""
+        """Report what would be sent."""
         return self._report(self._new_plan(), Progress(), 0)
 
     def send(self) -> Any:
-        """Send what the id has not sent yet, and report it.
+        """Send what was not sent yet under this id, and report it.
 
-        Raises ConfigError before anything is sent, CometMQError or Spark's errors when it cannot go
-        on; run again it does.
+        Raise ConfigError before anything is sent, and CometMQError or Spark's errors when the run
+        cannot go on; a further run continues.
         """
         ledger = Ledger(self._config.state, self._config.id, self.plan_type)
         with ledger.held():
@@ -93,15 +100,15 @@ class Resend(ABC, Generic[C, P]):
 
     @abstractmethod
     def _new_plan(self) -> P:
-        """Decide what is to be sent. Raises ConfigError."""
+        """Decide what to send. Raise ConfigError."""
 
     @abstractmethod
     def _send_all(self, plan: P, ledger: Ledger[P], progress: Progress) -> None:
-        """Send what is not finished, by `_send`, in a step that says what came of it."""
+        """Send by `_send` what is not finished, in a step that says what came of it."""
 
     @abstractmethod
     def _report(self, plan: P, progress: Progress, before: int) -> Any:
-        """Report; `before` messages were in their targets when this run began."""
+        """Make the report; `before` messages were in their targets when this run began."""
 
     # What they are given
 
@@ -115,7 +122,9 @@ class Resend(ABC, Generic[C, P]):
         progress: Progress,
         **how: bool,
     ) -> None:
-        """Send rows, a partition for each lane, and count what came of them; `how` as Errand has it."""
+        """Send rows, a partition for each lane, and count what came of them; `how` has further
+        fields of Errand.
+        """
         errand = Errand(
             self._connecting,
             Marks(self.kind, self._config.id),
@@ -130,19 +139,21 @@ class Resend(ABC, Generic[C, P]):
 
     @contextmanager
     def _counting(self) -> Iterator[Step]:
-        """The step in which Spark counts what there is."""
+        """Yield the step in which Spark counts messages."""
         spark = self._context.spark
         with self._context.progress.step("count") as step, step.spark_jobs(spark):
             yield step
 
     def _said(self, plan: P, progress: Progress, before: int, what: str, where: str) -> str:
-        """The summary of what was sent: so many of the chosen messages, called `what`, are `where`."""
+        """Summarise what was sent: how many of the chosen messages, called `what`, are in
+        `where`.
+        """
         there = progress.sent + progress.already_there
         said = f"{there:,} of {plan.chosen:,} chosen {what} are in {where}"
         return said + (f", {there - before:,} of them by this run" if before else "")
 
     def _common(self, plan: P, progress: Progress) -> dict[str, Any]:
-        """The fields that both reports have."""
+        """Return the fields that both reports have."""
         return {
             "started": self._started,
             "id": self._config.id,

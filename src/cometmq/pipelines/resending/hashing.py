@@ -1,4 +1,4 @@
-"""Which queue a sharding key finds, as a column."""
+"""Compute as a column which queue a sharding key chooses."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ _INT32_RANGE: Final = 2**32
 
 
 def java_hash(text: Any) -> Any:
-    """The column of Java's String.hashCode of texts (cometmq.model.hashing), without a Python worker."""
+    """Return Java's String.hashCode of a text column (cometmq.model.hashing), without a Python
+    worker.
+    """
     digits = f.hex(f.encode(text, "UTF-16BE"))
 
     def step(hashed: Any, place: Any) -> Any:
         unit = f.conv(f.substring(digits, place * 4 - 3, f.lit(4)), 16, 10).cast("bigint")
         return (hashed * 31 + unit) % _INT32_RANGE
 
-    # An empty text has no places; sequence(1, 0) would count down.
+    # An empty text has no units, and sequence(1, 0) would count down.
     units = (f.length(digits) / 4).cast("int")
     places = f.when(units > 0, f.sequence(f.lit(1), units)).otherwise(f.array().cast("array<int>"))
     hashed = f.aggregate(places, f.lit(0).cast("bigint"), step)
@@ -30,8 +32,8 @@ def java_hash(text: Any) -> Any:
 
 
 def spans_of(targets: Sequence[MessageQueue]) -> dict[str, tuple[int, int]]:
-    """Of each topic the number of its first queue among `targets`, which are sorted, and how many it
-    has.
+    """Return, for each topic, the number of its first queue among the sorted `targets`, and how
+    many it has.
     """
     spans, first = {}, 0
     for topic, count in sorted(Counter(target.topic for target in targets).items()):

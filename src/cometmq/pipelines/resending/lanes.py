@@ -1,7 +1,8 @@
-"""Rows of messages to brokers, in Spark's Python workers: a partition is a lane, a lane some targets.
+"""Send rows of messages to brokers, in Spark's Python workers. A partition is a lane, a lane has
+some targets.
 
-The rows of a lane come in the order in which they are to be sent. Those for one target queue are sent
-one request after the other; the targets of a lane at the same time.
+The rows of a lane come in the order in which they are to be sent. The messages for one target are
+sent one request after the other; the targets of a lane are served concurrently.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from cometmq.pipelines.resending.pacing import Pacer
 from cometmq.runtime.portal import LoopThread
 from cometmq.spark.connecting import Connecting
 
-# The columns that are taken; `target` is the number of the queue to send to, times are ms.
+# The columns of the rows. `target` is the number of the queue to send to; times are ms since the
+# epoch.
 COLUMNS: Final = (
     "target",
     "topic",
@@ -35,13 +37,13 @@ COLUMNS: Final = (
     "born_ms",
     "store_ms",
 )
-# So much of a lane is in memory at a time.
+# At most so much of a lane is in memory at a time.
 _MAX_ROWS: Final = 4000
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class Outcome(NamedTuple):
-    """What came of a target's messages in one task."""
+    """What became of a target's messages in one task."""
 
     target: int
     sent: int
@@ -52,12 +54,14 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Errand:
-    """What is to be done with the rows. Pickled to the workers.
+    """What to do with the rows. Pickled to the workers.
 
-    `targets` are the queues by their numbers, and `bases` the offsets from which on their logs may
-    hold messages of these `marks`; `lanes` are the numbers of each lane, `rates` its messages a
-    second. With `keeps_unique_id` a message has the producer's id of the first one. With
-    `looks_everywhere` an earlier attempt may have sent it to any target of its lane.
+    targets: the queues by their numbers.
+    bases: the offsets from which on their logs may hold messages of these `marks`.
+    lanes: the target numbers of each lane.
+    rates: the messages a second of each lane.
+    keeps_unique_id: a message keeps the producer's id of the original message.
+    looks_everywhere: an earlier attempt may have sent a message to any target of its lane.
     """
 
     connecting: Connecting
@@ -72,18 +76,18 @@ class Errand:
 
     def run(self, frame: Any) -> list[Outcome]:
         """Send the rows of a frame with COLUMNS, which has a partition for each lane."""
-        # Not mapInArrow: it wants pandas, and what is sent is made message by message anyway.
+        # mapInArrow would need pandas, and messages are made one by one anyway.
         outcomes: list[Outcome] = frame.rdd.mapPartitionsWithIndex(self.send_lane).collect()
         return outcomes
 
     def send_lane(self, lane: int, rows: Iterable[Any]) -> Iterator[Outcome]:
-        """In a task: send the rows of a lane. Raises CometMQError."""
+        """Send the rows of a lane, in a task. Raise CometMQError."""
         pieces = _pieces(rows)
         first = next(pieces, None)
         if first is None:
             return
         numbers = self.lanes[lane]
-        # A thread of its own: locks are renewed also while Spark makes the next rows.
+        # In a thread of its own, the client renews locks also while Spark makes the next rows.
         thread = LoopThread("cometmq-lane")
         thread.start()
         try:
@@ -120,13 +124,13 @@ class Errand:
             number, parcel = self.parcel(row)
             by_target[places[number]].append(parcel)
         sends = (client.send(at, parcels) for at, parcels in enumerate(by_target) if parcels)
-        # All end before the locks are given back, whatever becomes of one.
+        # All sends end before the locks are released, even if one fails.
         for failure in await asyncio.gather(*sends, return_exceptions=True):
             if failure is not None:
                 raise failure
 
     def parcel(self, row: Any) -> tuple[int, Parcel]:
-        """The message to send for a row of COLUMNS, with the number of its target."""
+        """Make the message for a row of COLUMNS; return it with the number of its target."""
         number, topic, broker, queue_id, offset, msg_id, body, given, flag, born, stored = row
         properties = {name: value for name, value in given.items() if name not in LEFT_OUT}
         if not self.keeps_unique_id:
@@ -135,7 +139,7 @@ class Errand:
         properties.update(self.marks.of(place, msg_id, born, stored))
         target = self.targets[number].topic
         if is_retry_topic(target):
-            # Where consumers of a retry topic read what it was before.
+            # Consumers of a retry topic read the message's former topic here.
             properties[p.RETRY_TOPIC] = given[p.RETRY_TOPIC]
         return number, Parcel(Message(target, bytes(body), flag=flag, properties=properties), place)
 

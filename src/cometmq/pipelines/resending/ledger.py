@@ -1,10 +1,10 @@
-"""How far a replay or redrive is, on disk: what was decided when it began, and what is done.
+"""Keep on disk how far a replay or redrive is: what was decided when it began, and what is done.
 
     <state>/<id>/plan.json       written once, before anything is sent
     <state>/<id>/progress.json   replaced before each chunk and at the end
     <state>/<id>/lock            held by the run at work
 
-Only the driver reads and writes here.
+Only the driver reads and writes these files.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ P = TypeVar("P", bound="Plan")
 class Plan(msgspec.Struct, kw_only=True):
     """The base of what is decided when the work begins.
 
-    asked: by which configuration; another one under the same id is refused.
+    asked: the configuration that the plan was made for. Another one under the same id is refused.
     """
 
     asked: dict[str, Any]
 
 
 class ResendPlan(Plan):
-    """targets: the queues to send to, in an order that never changes: places in it are their numbers.
-    timeline: when the messages were stored that were counted.
+    """The base of the plans of a replay and a redrive.
+
+    targets: the queues to send to, in an order that never changes: a target's number is its place
+        here.
+    timeline: when the counted messages were stored.
     """
 
     targets: list[MessageQueue]
@@ -47,12 +50,17 @@ class ResendPlan(Plan):
     @property
     @abstractmethod
     def chosen(self) -> int:
-        """How many messages are to be sent."""
+        """Return how many messages are to be sent."""
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """chunks_done: how many are finished. bases: of each target queue, the offset from which on its
-    log may hold what the chunk after them has sent. The counts are those of finished chunks.
+    """How far the work is.
+
+    chunks_done: how many chunks are finished.
+    bases: for each target queue, the offset from which on its log may hold what the chunk in
+        progress has sent.
+
+    The counts are those of finished chunks.
     """
 
     chunks_done: int = 0
@@ -64,7 +72,7 @@ class Progress(msgspec.Struct, kw_only=True):
     finished: bool = False
 
     def add(self, outcome: Any) -> None:
-        """Count what came of a target, a `lanes.Outcome`."""
+        """Add what became of a target's messages, a `lanes.Outcome`."""
         self.sent += outcome.sent
         self.already_there += outcome.already_there
         self.refused += outcome.refused
@@ -73,7 +81,7 @@ class Progress(msgspec.Struct, kw_only=True):
 
 
 class Ledger(Generic[P]):
-    """One id's directory below `state`. Raises ConfigError for files that cannot be used."""
+    """The directory of one id below `state`. Raises ConfigError for files that cannot be used."""
 
     def __init__(self, state: str, name: str, kind: type[P]) -> None:
         self._directory = Path(state) / name
@@ -84,7 +92,7 @@ class Ledger(Generic[P]):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other runs of this id out. Raises ConfigError when one is at work."""
+        """Keep other runs of this id out. Raise ConfigError when one is at work."""
         path = self._directory / "lock"
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -109,9 +117,9 @@ class Ledger(Generic[P]):
             yield
 
     def plan(self, asked: Mapping[str, Any]) -> P | None:
-        """What was decided before, None for a new id.
+        """Return the plan that was decided before, None for a new id.
 
-        Raises ConfigError when it was decided for something else than what is `asked` now.
+        Raise ConfigError if the plan was made for settings other than those `asked` for now.
         """
         plan = self._plan.read(lambda text: msgspec.json.decode(text, type=self._kind))
         if plan is None:
@@ -126,7 +134,7 @@ class Ledger(Generic[P]):
         return plan
 
     def begin(self, plan: P) -> P:
-        """Keep what was decided, and return it."""
+        """Keep a new plan, and return it."""
         plan.asked = _as_stored(plan.asked)
         self._write(self._plan, plan)
         return plan
@@ -148,6 +156,6 @@ class Ledger(Generic[P]):
 
 
 def _as_stored(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """As it looks when it was read from a file."""
+    """Return the settings as they look when they are read from a file."""
     stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asked))
     return stored

@@ -1,4 +1,4 @@
-"""The properties by which a message that was sent again tells what it was made from.
+"""Mark a message that is sent again with properties that say what it was made from.
 
 | property | |
 | --- | --- |
@@ -7,7 +7,7 @@
 | ORIGIN_MSG_ID | its id |
 | ORIGIN_BORN_TIME, ORIGIN_STORE_TIME | its times, ms since the epoch |
 
-The names are those of the sink's option `keepOrigin`. Of a redrive the first message is the dead
+The names are those of the sink's option `keepOrigin`. In a redrive, the first message is the dead
 letter. (ORIGIN_MESSAGE_ID is RocketMQ's own: brokers write it, and clients may not.)
 """
 
@@ -27,8 +27,8 @@ REDRIVE: Final = "REDRIVE"
 MAX_ID_LENGTH: Final = 80
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
-# What brokers and clients gave the first message: of its delays, retries, transactions and requests
-# nothing is left in the new one, which is delivered at once and has a life of its own.
+# Properties that brokers and clients gave the first message. The new message drops them, and with
+# them all delays, retries, transactions and requests: it is delivered at once and starts afresh.
 LEFT_OUT: Final = frozenset(
     {
         *(p.RESERVED - {p.UNIQ_CLIENT_MESSAGE_ID}),
@@ -49,7 +49,7 @@ LEFT_OUT: Final = frozenset(
 
 
 class Place(NamedTuple):
-    """Where a message lies."""
+    """Where a message lies: topic, broker, queue id and queue offset."""
 
     topic: str
     broker: str
@@ -59,7 +59,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Marks:
-    """Of one replay or redrive: `kind` is REPLAY or REDRIVE, `id` of its user's choice."""
+    """The marks of one replay or redrive: `kind` is REPLAY or REDRIVE, and the user chooses
+    `id`.
+    """
 
     kind: str
     id: str
@@ -69,18 +71,18 @@ class Marks:
 
     @property
     def lock_group(self) -> str:
-        """The name under which brokers keep its locks."""
+        """Return the group name under which brokers keep the locks of this job."""
         return f"{self.kind}-{self.id}"
 
     @property
     def id_name(self) -> str:
-        """The property that has the id."""
+        """Return the name of the property that holds the id."""
         return f"{self.kind}_ID"
 
     def of(
         self, place: Place, msg_id: str, born_time_ms: int, store_time_ms: int
     ) -> dict[str, str]:
-        """The properties of the message that is made from the one at `place`."""
+        """Return the properties of the message that is made from the one at `place`."""
         marks = {
             self.id_name: self.id,
             ORIGIN["topic"]: place.topic,
@@ -91,12 +93,14 @@ class Marks:
             ORIGIN["born_time"]: str(born_time_ms),
             ORIGIN["store_time"]: str(store_time_ms),
         }
-        if not place.broker:  # unknown for a store of which only the files are there
+        if not place.broker:  # unknown if only the store's files are there
             del marks[ORIGIN["broker"]]
         return marks
 
     def place_of(self, properties: str) -> Place | None:
-        """What a stored message with these properties was made from; None for a foreign one."""
+        """Return what a stored message with these properties was made from; None for a foreign
+        message.
+        """
         if self.id not in properties:
             return None
         found = decode_properties(properties)

@@ -1,4 +1,4 @@
-"""At most so many messages in a second."""
+"""Limit the messages sent per second."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-# Of one lane: so many seconds' worth may be sent at once.
+# So many seconds' worth of messages may be sent at once in one lane.
 BURST_S: Final = 0.25
 
 
 class Pacer:
-    """Lets through `rate` messages a second, None: all. It begins when the first one is asked for.
+    """Lets through `rate` messages a second (None: all), from its first request on.
 
-    A share of what is allowed that was not used is lost: after a wait for a broker the rate is not
-    exceeded to catch up. For one loop; `clock` in seconds and `sleep` are asyncio's.
+    An unused share is lost: after a wait for a broker, the pacer does not exceed the rate to catch
+    up. For one loop; `clock` (in seconds) and `sleep` are asyncio's by default.
     """
 
     def __init__(
@@ -29,16 +29,16 @@ class Pacer:
         self._free_at: float | None = None
 
     def most(self, limit: int) -> int:
-        """How many may go together at most, without a burst that anybody would notice."""
+        """Return how many messages may go together without a noticeable burst."""
         return limit if self._rate is None else max(1, min(limit, int(self._rate * BURST_S)))
 
     async def take(self, count: int) -> None:
-        """Return when `count` more messages may be sent."""
+        """Wait until `count` more messages may be sent."""
         if self._rate is None:
             return
         now = self._now()
         begin = now if self._free_at is None else max(now, self._free_at)
-        # They take up their time from `begin` on, and the next ones begin behind it.
+        # These messages use up their time from `begin` on, and the next ones begin after it.
         self._free_at = begin + count / self._rate
         if begin > now:
             await self._sleep(begin - now)
@@ -50,7 +50,9 @@ class Pacer:
 def share_rate(
     rate: float | None, lanes: Sequence[tuple[int, ...]], counts: Mapping[int, int]
 ) -> list[float | None]:
-    """Each lane's part of `rate`, so that all are done at the same time and their sum is `rate`."""
+    """Divide `rate` among the lanes, such that all finish at the same time and the parts sum to
+    `rate`.
+    """
     if rate is None:
         return [None] * len(lanes)
     loads = [sum(counts[target] for target in lane) for lane in lanes]

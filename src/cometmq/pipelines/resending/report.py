@@ -1,4 +1,4 @@
-"""What the reports of a replay and of a redrive have in common."""
+"""Hold what the reports of a replay and of a redrive have in common."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from cometmq.pipelines.resending.timeline import Timeline
 
 
 class ResendReport(Report):
-    """chosen: how many messages are to be sent.
+    """The common base of both reports.
 
-    sent and already_there: of the whole job, all runs of it together; the second were found in the
-    target when a run went on from one that was killed. refused: can never be sent, and refusals says
-    why (the first of each task).
+    chosen: how many messages are to be sent.
+    sent, already_there: of the whole job, all its runs together; those already there were found in
+        the target when a run continued a killed one.
+    refused: messages that can never be sent; refusals says why (the first of each task).
     """
 
     id: str

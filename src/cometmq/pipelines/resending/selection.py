@@ -1,4 +1,4 @@
-"""Which messages: by time, tag, key and SQL, as the table of a pipeline says it."""
+"""Choose messages by time, tag, key and SQL, as the table of a pipeline says."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cometmq.spark.schema import COLUMNS
 
 
 class Selection(Settings, frozen=True):
-    """since, until: by the time of storing, from the first moment to before the second, as TOML has
-        times with a zone: 2026-11-20T16:00:00Z.
+    """since, until: by the time of storing, from the first moment to before the second, written as
+        TOML times with a zone: 2026-11-20T16:00:00Z.
     tags: one of them. keys: one of a message's keys is one of them.
     where: a condition in Spark's SQL over the columns (docs/spark.md), for example
         `properties['region'] = 'eu-west' AND size(keys) > 0`.
@@ -41,7 +41,9 @@ class Selection(Settings, frozen=True):
             raise ConfigError("where is empty; leave it out to choose every message")
 
     def within_times(self, frame: Any) -> Any:
-        """The rows within the times, which sources and archives find without reading the others."""
+        """Return the rows within the times. Sources and archives find them without reading the
+        others.
+        """
         from pyspark.sql import functions as f
 
         if self.since is not None:
@@ -51,7 +53,7 @@ class Selection(Settings, frozen=True):
         return frame
 
     def condition(self) -> Any:
-        """Whether a row is chosen, a column that is never null; the times are not looked at."""
+        """Return a never-null column that says whether a row is chosen, apart from its time."""
         from pyspark.sql import functions as f
 
         chosen = f.lit(True)
@@ -64,13 +66,13 @@ class Selection(Settings, frozen=True):
         return f.coalesce(chosen, f.lit(False))
 
     def check(self, frame: Any) -> None:
-        """Raise ConfigError unless `where` can be asked of the rows of `frame`."""
+        """Raise ConfigError unless Spark can apply `where` to the rows of `frame`."""
         from pyspark.errors import PySparkException
 
         if self.where is None:
             return
         try:
-            # As a filter, which is asked of one row: an aggregate or a window is not.
+            # A filter applies to one row, so this refuses aggregates and windows.
             _ = frame.where(self.condition()).schema
         except PySparkException as error:
             first_line = str(error).strip().partition("\n")[0]
@@ -81,7 +83,7 @@ class Selection(Settings, frozen=True):
 
 
 def times_ms(frame: Any) -> Any:
-    """The rows with `born_ms` and `store_ms`."""
+    """Add the columns `born_ms` and `store_ms`."""
     from pyspark.sql import functions as f
 
     return frame.withColumns(

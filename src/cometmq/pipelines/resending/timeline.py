@@ -1,4 +1,4 @@
-"""When messages were stored, by their kind: counted by Spark, drawn as bars."""
+"""Count with Spark when messages of each kind were stored, and draw the counts as bars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from cometmq.pipelines.page import COLOURS, new_plot, svg_of
 from cometmq.pipelines.report import Figure
 
-# The kind of those that a pipeline leaves alone.
+# The kind of the messages that a pipeline does not choose.
 PASSED_OVER: Final = "passed over"
 _PASSED_OVER_COLOUR: Final = "#d5d9df"
 _OTHERS: Final = "others"
@@ -28,7 +28,7 @@ _WIDTHS_S: Final = (
 
 
 class Bar(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of a kind from a moment (s since the epoch) on."""
+    """Counts messages of a kind from a moment (s since the epoch) on."""
 
     begin_s: int
     kind: str
@@ -36,16 +36,16 @@ class Bar(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """width_s: how long a bar goes on."""
+    """Bars over time. `width_s` is the duration that a bar stands for."""
 
     width_s: int
     bars: list[Bar]
 
 
 def timeline_of(rows: Any, kind: Any, hour_count: int) -> Timeline:
-    """Count rows, which have `store_time`, by the column `kind`; they are of so many different hours.
+    """Count rows by `store_time` and the column `kind`. They are of `hour_count` different hours.
 
-    To the driver come as many rows as there are kinds in an hour, or in a second of few hours.
+    The driver gets a row for each kind and hour; if there are few hours, for each kind and second.
     """
     from pyspark.sql import functions as f
 
@@ -58,7 +58,7 @@ def timeline_of(rows: Any, kind: Any, hour_count: int) -> Timeline:
 
 
 def fold(bars: Sequence[Bar], unit_s: int) -> Timeline:
-    """As few bars as a figure can show, each a multiple of `unit_s`."""
+    """Merge bars into as few as a figure can show, each a multiple of `unit_s` wide."""
     if not bars:
         return Timeline(unit_s, [])
     first, last = min(bar.begin_s for bar in bars), max(bar.begin_s for bar in bars)
@@ -75,7 +75,7 @@ def fold(bars: Sequence[Bar], unit_s: int) -> Timeline:
 
 
 def timeline_figure(timeline: Timeline, title: str, what: str) -> Figure:
-    """`what` are the messages, for the axis and the caption."""
+    """Draw a timeline. `what` names the messages on the axis and in the caption."""
     width_s = timeline.width_s
     totals: Counter[str] = Counter()
     for bar in timeline.bars:

@@ -1,8 +1,8 @@
-"""The events of message traces as a DataFrame, decoded in Spark's workers.
+"""Decode the events of message traces into a DataFrame, in Spark's workers.
 
-One row per message of an event, of the columns below. Which of them count depends on `kind`, as
-`cometmq.client.trace_codec` says; times and costs are ms. A trace message whose text is none of
-traces gives one row of the kind `malformed`, whose `msg_id` is the trace message's own.
+Each message of an event gives one row with the columns below. `kind` decides which columns have a
+value, as `cometmq.client.trace_codec` says. Times and costs are ms. A trace message whose text
+cannot be decoded gives one row of the kind `malformed`, whose `msg_id` is the trace message's own.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ EVENT_SCHEMA: Final = (
     "success boolean, code string, request_id string, retry_times int, store_host string, "
     "transaction_state string"
 )
-# What a frame of trace messages has to have.
+# The columns that a frame of trace messages must have.
 TRACE_COLUMNS: Final = ("topic", "queue_id", "queue_offset", "msg_id", "body")
 
 Row = tuple[Any, ...]
 
 
 def trace_events(messages: Any) -> Any:
-    """The events in the bodies of `messages`, a DataFrame with columns `msg_id` and `body`."""
+    """Return the events in the bodies of `messages`, a DataFrame with columns `msg_id` and
+    `body`.
+    """
     from pyspark.sql import functions as f
 
-    functions: Any = f  # PySpark's stubs forget arrow_udf
-    # Not mapInArrow, which wants pandas.
-    # Spark tells kinds of functions by annotations, of which it takes its own only.
+    functions: Any = f  # PySpark's stubs lack arrow_udf
+    # mapInArrow would need pandas. Spark tells kinds of functions by their annotations, and accepts
+    # only its own.
     decoded = functions.arrow_udf(
         lambda ids, bodies: _decoded(ids, bodies),  # noqa: PLW0108 - Spark refuses _decoded's annotations
         f"array<struct<{EVENT_SCHEMA}>>",
@@ -42,7 +44,7 @@ def trace_events(messages: Any) -> Any:
 
 
 def event_rows(msg_id: str, body: bytes) -> Iterator[Row]:
-    """The rows of one trace message, in the order of EVENT_SCHEMA."""
+    """Yield the rows of one trace message, in the order of EVENT_SCHEMA."""
     try:
         contexts = decode_traces(body.decode())
     except (ProtocolError, UnicodeDecodeError):
@@ -58,7 +60,7 @@ def _rows(context: TraceContext) -> Iterator[Row]:
         known = {int(code): code.name for code in ContextCode}
         code = known.get(context.context_code, str(context.context_code))
     for bean in context.beans:
-        # One event of a batch names all its messages.
+        # An event of a batch names all messages of the batch.
         for msg_id in (bean.msg_id or "").split(","):
             yield (
                 context.type.value,
@@ -77,7 +79,7 @@ def _rows(context: TraceContext) -> Iterator[Row]:
 
 
 def _decoded(ids: Any, bodies: Any) -> Any:
-    """Of each trace message the list of its events; Arrow arrays."""
+    """Return the list of events of each trace message, as Arrow arrays."""
     import pyarrow as pa
 
     events = [

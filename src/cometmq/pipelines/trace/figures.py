@@ -1,4 +1,4 @@
-"""The pictures of traces: how the times of each measure are spread."""
+"""Draw how the times of each measure are spread."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from cometmq.pipelines.report import Figure
 if TYPE_CHECKING:
     from cometmq.pipelines.trace.report import Latency
 
-# The busiest of each measure; the others are in the table.
+# The busiest lines of each measure; the table has the others.
 _MOST_LINES: Final = len(COLOURS)
-# 0 ms has no place on a logarithmic axis.
+# A logarithmic axis has no place for 0 ms.
 _LEAST_MS: Final = 0.5
 _GREY: Final = "#8a8a8a"
 
 
 def latency_figure(latencies: Sequence[Latency], titles: Mapping[str, str]) -> Figure:
-    """A panel for each measure: the share of messages that took at most so long, by topic and group.
+    """Draw a panel for each measure: the share of messages that took at most a given time, by topic
+    and group.
 
-    titles: what the measures are called, in the order of the panels.
+    titles: the names of the measures, in the order of the panels.
     """
     plot, only = new_plot(11, 5.6)
     only.remove()
@@ -74,7 +75,7 @@ def _time(ms: float) -> str:
 
 
 def _points(each: Latency) -> Iterator[tuple[float, float]]:
-    """Where the line rises."""
+    """Yield the points at which the line rises."""
     done = 0
     first = min(each.histogram)
     yield max(_LEAST_MS, first * 0.8), 0.0

@@ -1,7 +1,7 @@
-"""What is measured of traced messages, by Spark.
+"""Measure latencies of traced messages with Spark.
 
-A latency is a row of (measure, topic, grp, msg_id, ms, at_ms): of `produce` and `store` the group is
-the producers', of `deliver` and `consume` the consumers'.
+A latency is a row of (measure, topic, grp, msg_id, ms, at_ms). `grp` is the producer group for
+`produce` and `store`, the consumer group for `deliver` and `consume`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ DELIVER: Final = "deliver"
 CONSUME: Final = "consume"
 MEASURES: Final = (PRODUCE, STORE, DELIVER, CONSUME)
 QUANTILES: Final = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
-# Of the logarithmic histogram behind the figure: a factor of ten is so many steps.
+# Steps per factor of ten in the logarithmic histogram behind the figure.
 STEPS: Final = 10
 UNKNOWN_TOPIC: Final = "(unknown topic)"
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What came of it, small: rows as Spark gives them.
+    """The results, which are small: rows as Spark returns them.
 
     latencies: measure, topic, grp, count, quantiles (in the order of QUANTILES), most (ms).
     histogram: measure, topic, grp, step, count.
     slowest: measure, topic, grp, msg_id, ms, at_ms, the slowest first.
-    failures: kind, topic, grp, code, count; failed: the same events one by one, with msg_id, at_ms, ms.
+    failures: kind, topic, grp, code, count.
+    failed: the same events one by one, with msg_id, at_ms, ms.
     """
 
     latencies: list[Any]
@@ -43,7 +44,7 @@ class Tables:
 
 
 def unwrapped(events: Any, namespace: Namespace) -> Any:
-    """The events with topics and groups as users of the namespace know them."""
+    """Return the events with topics and groups named as in the namespace."""
     from pyspark.sql import functions as f
 
     if not namespace:
@@ -55,20 +56,22 @@ def unwrapped(events: Any, namespace: Namespace) -> Any:
 
 
 def of_topics(events: Any, topics: Sequence[str]) -> Any:
-    """The events of these topics, and those that name none."""
+    """Return the events of these topics, and those that name no topic."""
     from pyspark.sql import functions as f
 
     return events.where(f.col("topic").isNull() | f.col("topic").isin(list(topics)))
 
 
 def latencies(events: Any, messages: Any | None) -> Any:
-    """The latencies of all measures. Of events without a topic it is that of their message."""
+    """Return the latencies of all measures. An event without a topic gets the topic of its
+    message.
+    """
     from pyspark.sql import functions as f
 
     produced, attempts = _produced(events), _attempts(events)
     frames = [_produce(produced)]
     if messages is None:
-        # What a producer says is known best; the same message may be sent again.
+        # The producer's own word is the best there is; a message may have been sent several times.
         stored = produced.groupBy("msg_id").agg(*_first("topic", "stored_ms", by="stored_ms"))
     else:
         stored = _stored(messages)
@@ -87,7 +90,7 @@ def tables(
     from pyspark.sql import functions as f
 
     by = ("measure", "topic", "grp")
-    # Exact: whole milliseconds have few values, of which Spark keeps counts.
+    # Exact percentiles are cheap: whole milliseconds have few values, and Spark counts each value.
     quantiles = f.percentile("ms", f.array(*map(f.lit, QUANTILES.values())))
     summary = latencies.groupBy(*by).agg(
         f.count("*").alias("count"), quantiles.alias("quantiles"), f.max("ms").alias("most")
@@ -121,7 +124,7 @@ def _place(row: Any) -> tuple[int, str, str]:
 
 
 def _produced(events: Any) -> Any:
-    """The sends: msg_id, topic, grp, cost_ms, success, time_ms, stored_ms."""
+    """Return the sends: msg_id, topic, grp, cost_ms, success, time_ms, stored_ms."""
     from pyspark.sql import functions as f
 
     return events.where(f.col("kind") == TraceType.PUB.value).select(
@@ -149,7 +152,7 @@ def _produce(produced: Any) -> Any:
 
 
 def _stored(messages: Any) -> Any:
-    """When each message was stored first, where consumers find it: msg_id, topic, stored_ms."""
+    """Return when and in which topic each message was stored first: msg_id, topic, stored_ms."""
     from pyspark.sql import functions as f
 
     return (
@@ -160,7 +163,9 @@ def _stored(messages: Any) -> Any:
 
 
 def _store(messages: Any, produced: Any) -> Any:
-    """Of what is stored at once: a delay, or a transaction, is not the broker's slowness."""
+    """Measure messages that are stored at once: a delay or a transaction is not the broker's
+    slowness.
+    """
     from pyspark.sql import functions as f
 
     at_once = messages.where("transaction_type is null and delay_level is null")
@@ -181,10 +186,10 @@ def _store(messages: Any, produced: Any) -> Any:
 
 
 def _attempts(events: Any) -> Any:
-    """One row for each time that a listener was called for a message.
+    """Return one row for each call of a listener with a message.
 
-    msg_id, grp, retry_times, before_ms, cost_ms, success, code; the last three are null when nothing
-    is known of the end.
+    Columns: msg_id, grp, retry_times, before_ms, cost_ms, success, code. The last three are null if
+    nothing is known about the end of the call.
     """
     from pyspark.sql import functions as f
 
@@ -205,7 +210,7 @@ def _attempts(events: Any) -> Any:
 
 
 def _deliver(attempts: Any) -> Any:
-    """Of first deliveries: a retry is late on purpose."""
+    """Measure first deliveries only, because a retry is late on purpose."""
     from pyspark.sql import functions as f
 
     first = attempts.where("before_ms is not null and stored_ms is not null and retry_times = 0")
@@ -214,7 +219,7 @@ def _deliver(attempts: Any) -> Any:
         "topic",
         "grp",
         "msg_id",
-        # Clocks of two machines.
+        # Two machines' clocks may differ, hence no value below 0.
         f.greatest(f.col("before_ms") - f.col("stored_ms"), f.lit(0)).alias("ms"),
         f.col("before_ms").alias("at_ms"),
     )
@@ -234,7 +239,7 @@ def _consume(attempts: Any) -> Any:
 
 
 def _failed(events: Any, messages: Any | None) -> Any:
-    """Sends and consumptions that failed: kind, topic, grp, code, msg_id, at_ms, ms."""
+    """Return failed sends and consumptions: kind, topic, grp, code, msg_id, at_ms, ms."""
     from pyspark.sql import functions as f
 
     produced = _produced(events)
@@ -269,7 +274,7 @@ def _failed(events: Any, messages: Any | None) -> Any:
 
 
 def _first(*names: str, by: str) -> list[Any]:
-    """Aggregates that take columns of the row with the lowest `by`."""
+    """Return aggregates that take columns of the row with the lowest `by`."""
     from pyspark.sql import functions as f
 
     return [f.min_by(name, by).alias(name) for name in names]

@@ -1,12 +1,13 @@
-"""`trace`: how long messages took, from the trace topic.
+"""`trace`: measure how long messages took, from the trace topic.
 
     produce    from the call of `send` to the broker's answer, as producers say
-    store      from the message's making to its storing
+    store      from the creation of a message to its storing
     deliver    from its storing to the first call of a group's listener
-    consume    how long the listener took for it
+    consume    how long the listener took
 
-Traces do not know when a message was stored: with `topics` the messages themselves say it, without
-them a delivery begins with the answer to the producer, and `store` is left out.
+Traces do not say when a message was stored. With `topics`, the pipeline reads that from the
+messages themselves. Without `topics`, a delivery begins with the answer to the producer, and
+`store` is left out.
 """
 
 from __future__ import annotations
@@ -50,14 +51,15 @@ class Config(Settings, frozen=True):
     """The table [trace].
 
     trace_topic: where clients trace to.
-    topics: whose messages are read too, for the times of storing; then only these are looked at.
+    topics: whose messages are read, too, for the times of storing; then only events of these topics
+        count.
     stores: store directories by broker name, in place of the cluster's brokers.
-    archive: the directory of an archive, in place of both; it has to have the trace topic.
+    archive: the directory of an archive, in place of both; it must have the trace topic.
     slowest: how many messages of each measure are listed.
     failed: how many failures are listed.
-    limits: times in ms that must not be exceeded, by measure and percentile: { "produce.p99" = 50 };
-        the report does not hold where one is, of any topic and group.
-    work_path: a directory that driver and workers see; a temporary one of this machine otherwise.
+    limits: times in ms that must not be exceeded, by measure and percentile: { "produce.p99" = 50
+        }; the report does not hold if any topic and group exceeds one.
+    work_path: a directory that driver and workers see; a temporary one of this machine if left out.
     """
 
     trace_topic: str = TRACE_TOPIC
@@ -90,8 +92,11 @@ class Config(Settings, frozen=True):
 
 
 class _Source(NamedTuple):
-    """what: where the traces are read, in a few words. messages: those of the topics, if any are named.
-    gaps: what could not be read of them, asked afterwards.
+    """Where the pipeline reads traces.
+
+    what: names the place in a few words.
+    messages: those of the topics, if any are named.
+    gaps: returns what could not be read; asked after the reading.
     """
 
     what: str
@@ -101,7 +106,11 @@ class _Source(NamedTuple):
 
 
 def run(config: Config, context: Context) -> Report:
-    """Raises ConfigError for what does not fit, and as clients do when brokers do not answer."""
+    """Measure the latencies.
+
+    Raise ConfigError for a configuration that does not fit, and the clients' errors when brokers do
+    not answer.
+    """
     started = now()
     if config.archive is not None:
         return _measured(started, config, context, _of_archive(config.archive, config, context))
@@ -147,7 +156,7 @@ def _of_archive(archive: str, config: Config, context: Context) -> _Source:
 
     traces = of([config.trace_topic], TRACE_COLUMNS)
     messages = of(config.topics, _MESSAGE_COLUMNS) if config.topics else None
-    # What an archive did not get is said by the archive's own report.
+    # The archive's own report says what the archive did not get.
     return _Source(f"the archive {archive}", traces, messages, list)
 
 
@@ -167,5 +176,5 @@ def _of_log(log: MessageLog, config: Config) -> _Source:
 
 
 def _counts(events: Any) -> dict[str, int]:
-    """How many events there are of each kind."""
+    """Return how many events there are of each kind."""
     return {row["kind"]: row["count"] for row in events.groupBy("kind").count().collect()}

@@ -1,4 +1,4 @@
-"""What traces say, for programs and for people."""
+"""Report what traces say, for programs and for people."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _TITLES: Final = {
 
 
 class Latency(msgspec.Struct):
-    """One distribution, in ms. `histogram` counts by the upper bound of each step, in ms: a step is
-    a tenth of a factor of ten.
+    """One distribution, in ms. `histogram` counts messages by the upper bound of their step in ms;
+    a step is a tenth of a factor of ten.
     """
 
     measure: str
@@ -58,7 +58,7 @@ class Slow(msgspec.Struct):
 
 
 class Failure(msgspec.Struct):
-    """How often sends (`produce`) or consumptions (`consume`) failed like this."""
+    """Counts sends (`produce`) or consumptions (`consume`) that failed with this code."""
 
     kind: str
     topic: str
@@ -78,8 +78,12 @@ class Failed(msgspec.Struct):
 
 
 class Report(BaseReport):
-    """source: where the traces were read; events: how many there were of each kind; broken: limits
-    that were exceeded; gaps: what was gone or damaged when its turn came.
+    """The report on traces.
+
+    source: where the traces were read.
+    events: how many there were of each kind.
+    broken: limits that were exceeded.
+    gaps: messages that were gone or damaged when the pipeline came to read them.
     """
 
     source: str
@@ -192,7 +196,9 @@ def make_report(
 
 
 def upper_bound_ms(step: int) -> int:
-    """The highest whole ms that falls into a step of the histogram; 0 for the step of 0 ms."""
+    """Return the highest whole ms that falls into a step of the histogram; 0 for the step of 0
+    ms.
+    """
     if step < 0:
         return 0
     return math.ceil(10 ** ((step + 1) / STEPS) - 1e-6) - 1
