@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import WAIT_S
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
@@ -146,3 +148,30 @@ async def test_a_start_that_fails_closes_what_it_opened(
     await again.start()
     await again.close()
     assert asyncio.all_tasks() == tasks
+
+
+async def test_a_close_during_the_start_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = asyncio.all_tasks()
+    opening, go_on = threading.Event(), threading.Event()
+    open_store = MessageStore.open
+
+    def slow(store: MessageStore, *arguments: Any) -> None:
+        opening.set()
+        assert go_on.wait(WAIT_S)
+        open_store(store, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MessageStore, "open", slow)
+        broker = new_broker(tmp_path)
+        starting = asyncio.create_task(broker.start())
+        await asyncio.to_thread(opening.wait, WAIT_S)
+        await broker.close()
+        go_on.set()
+        with pytest.raises(ConfigError, match="a was closed while it started"):
+            await starting
+    assert asyncio.all_tasks() == tasks
+    again = new_broker(tmp_path, broker.port)
+    await again.start()
+    await again.close()

@@ -150,7 +150,9 @@ class Broker:
         try:
             await self._start()
         except BaseException:
-            await self.close()
+            # Also when `close` came meanwhile: it could only undo what had been done by then.
+            self._closed = True
+            await self._closing.aclose()
             raise
         log.info("broker started", name=self.config.broker_name, address=self.address)
 
@@ -167,8 +169,9 @@ class Broker:
     async def _start(self) -> None:
         """Push what closes each step before the next one: `close` does it in reverse."""
         closing = self._closing
-        # For a start that fails. After one that succeeds it is closed before the services are, and
-        # closing it twice does nothing.
+        # For a start that fails. After one that succeeds both are closed before the services are, and
+        # closing them twice does nothing.
+        closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
         tables = await self._open_parts()
@@ -180,6 +183,8 @@ class Broker:
             tasks=self._tasks,
         )
         await self._open_services(tables)
+        if self._closed:
+            raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
         closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
@@ -193,6 +198,8 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         delays = await self._opened(Delays(parts))
+        # Before the transactions write: it counts what the broker itself stores.
+        traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables.save_offsets))
         retries = await self._opened(Retries(parts, delays.put, groups.locks.holds_any))
         self.transactions = await self._opened(TransactionService(parts, delays.put.put))
@@ -207,7 +214,6 @@ class Broker:
         )
         parts.topics.on_change.append(self._registration.topics_changed)
         await self._opened(Filters(parts))
-        traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         await self._opened(Pulls(parts, traffic))
         await self._opened(
             Operation(parts, self._given, traffic, delays.messages, self.transactions)

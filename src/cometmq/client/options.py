@@ -6,8 +6,9 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
 
@@ -25,7 +26,14 @@ def takes(
     So the options of a client are listed once, in the class that holds them, with their types and
     defaults: type checkers, editors and `help` see them as parameters of the client. Decision 91.
     """
-    signature = inspect.signature(record)
+    hints = get_type_hints(record if is_dataclass(record) else getattr(record, "__init__"))  # noqa: B009 - mypy minds it written out
+    stated = inspect.signature(record)
+    signature = stated.replace(
+        parameters=[
+            each.replace(annotation=hints.get(each.name, each.annotation))
+            for each in stated.parameters.values()
+        ]
+    )
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [itself, *signature.parameters.values()]
     whole = signature.replace(parameters=parameters, return_annotation=None)
@@ -41,6 +49,10 @@ def takes(
                 raise TypeError(f"{type(self).__name__}: {error}") from None
             constructor(self, record(*args, **options))
 
+        construct.__annotations__ = {
+            **{each.name: each.annotation for each in signature.parameters.values()},
+            "return": None,
+        }
         setattr(construct, "__signature__", whole)  # noqa: B010 - mypy minds it written out
         return construct
 

@@ -41,6 +41,7 @@ from cometmq.store.index.index_service import IndexService
 from cometmq.store.layout import check_content, check_sizes, check_usable
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.following import QueueFiller
+from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.log.scan import ScannedRecord, read_record
 from cometmq.store.log.transient_pool import PendingQueue, PooledCommitLog
 from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue
@@ -134,6 +135,7 @@ class MessageStore:
         )
         # None while what is appended gets its units at once.
         self._filler: QueueFiller | None = None
+        self._replica: ReplicaLog | None = None
         self._pending_queues: dict[tuple[str, int], PendingQueue] = {}
         self.refusals = self._appender.refusals
         self._refuse_as_closed("is not open")
@@ -502,8 +504,8 @@ class MessageStore:
         return self._filler is not None and self._filler.fill(limit)
 
     def append_replicated(self, offset: int, data: bytes | memoryview) -> None:
-        """Append bytes of a master's log (see `CommitLog.append_bytes`), and put the records that are
-        whole now into their queues. For a slave, which appends nothing else.
+        """Append the records of a master's log that these bytes complete (see `ReplicaLog`), and put
+        them into their queues. For a slave, which appends nothing else.
 
         Raises StoreFullError, too, when the bytes are in the log, but a queue has no room: `publish`
         goes on.
@@ -515,10 +517,18 @@ class MessageStore:
                 "a slave writes to its commit log without the transient store pool: set "
                 "transientStorePoolEnable to false"
             )
-        if self._filler is None:
+        if self._replica is None:
+            self._replica = ReplicaLog(self.commit_log)
             self._filler = QueueFiller(self.commit_log, self._dispatcher)
-        self.commit_log.append_bytes(offset, data)
+        self._replica.append(offset, data)
         self.publish()
+
+    @property
+    def replicated_end(self) -> int:
+        """The offset in the master's log from which on a slave lacks bytes. Behind the end of the
+        slave's own log when the last record has come in part.
+        """
+        return self._replica.end if self._replica is not None else self.commit_log.end
 
     def _commit_and_publish(self) -> None:
         self.commit()

@@ -10,8 +10,9 @@ import inspect
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -76,6 +77,19 @@ def test_signatures_list_every_option_with_its_default(asynchronous: type, recor
     assert {parameter.name: parameter.default for parameter in parameters} == defaults
     positional = [p.name for p in parameters if p.kind is not KEYWORD_ONLY]
     assert positional in (["group"], ["group", "listener"])
+
+
+@pytest.mark.parametrize("face", [cometmq, cometmq.aio])
+def test_the_types_of_options_can_be_asked_for(face: Any) -> None:
+    for client in (face.Producer, face.PushConsumer, face.LitePullConsumer):
+        hints = get_type_hints(client.__init__)
+        parameters = inspect.signature(client).parameters
+        assert hints == {
+            **{name: parameter.annotation for name, parameter in parameters.items()},
+            "return": type(None),
+        }
+        assert hints["group"] is str
+        assert hints["namesrv"] == str | Sequence[str] | None
 
 
 def test_a_class_of_a_user_hands_options_on() -> None:

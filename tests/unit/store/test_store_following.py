@@ -114,7 +114,7 @@ def send(
     master: MessageStore, slave: MessageStore, chance: random.Random, *, largest: int = 700
 ) -> None:
     """What the master's log has more, in parts of any size that each lie in one file."""
-    while (start := slave.commit_log.end) < master.commit_log.end:
+    while (start := slave.replicated_end) < master.commit_log.end:
         _, end, view = master.commit_log.window(start)
         size = min(chance.randrange(1, largest), end - start)
         position = start % LOG_FILE
@@ -151,17 +151,27 @@ def test_a_record_is_readable_when_its_last_byte_has_come(box: Box, slave: Box) 
     assert copy.commit_log.last_store_timestamp == box.clock.value
 
 
-def test_a_slave_goes_on_after_a_restart_in_the_middle_of_a_record(box: Box, slave: Box) -> None:
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("lacks", [1, 5, 20, 100])
+def test_a_slave_goes_on_after_a_restart_in_the_middle_of_a_record(
+    box: Box, slave: Box, lacks: int, is_clean: bool
+) -> None:
+    """Also in the middle of the properties, which no checksum covers."""
     master = box.open()
     places = fill(master, 20)
     copy = slave.open()
-    half = places[11] + 20
+    half = next(after for after in places[12:] if after % LOG_FILE) - lacks
+    last = max(place for place in places if place < half)
     for start in range(0, half, LOG_FILE):
         end = min(half, start + LOG_FILE)
         copy.append_replicated(start, master.commit_log.window(start)[2][: end - start])
-    slave.crash(copy)
+    assert copy.replicated_end == half
+    if is_clean:
+        copy.close()
+    else:
+        slave.crash(copy)
     copy = slave.open()
-    assert copy.commit_log.end == places[11]
+    assert copy.commit_log.end == copy.replicated_end == last
     send(master, copy, random.Random(0))
     for queue_id in range(3):
         assert bodies(copy, queue_id=queue_id) == bodies(master, queue_id=queue_id)
@@ -191,6 +201,8 @@ def test_bytes_that_do_not_continue_the_log_are_refused(
             store.append_replicated(offset, b"bytes")
     with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
         store.append_replicated(end, bytes(LOG_FILE))
+    with pytest.raises(StoreError, match=f"no record begins at the commit-log offset {end}"):
+        store.append_replicated(end, b"no record at all")
     assert (store.commit_log.end, len(bodies(store))) == (end, 1)
     store.close()
     with pytest.raises(StoreError, match="is closed"):
@@ -198,3 +210,19 @@ def test_bytes_that_do_not_continue_the_log_are_refused(
     pooled = make_box(transient_store_pool_enable=True).open()
     with pytest.raises(StoreError, match="transientStorePoolEnable"):
         pooled.append_replicated(0, b"bytes")
+
+
+def test_the_index_of_a_slave_has_every_key_whenever_it_is_built(box: Box, slave: Box) -> None:
+    """Also when it is built while a record has come in part."""
+    master, copy = box.open(), slave.open()
+    queue = master.queue("orders", 0)
+    for number in range(12):
+        text = f"KEYS\x01key{number} shared\x02".encode()
+        master.append(queue, b"body", text, 0, 1, bytes(8))
+    whole = bytes(master.commit_log.window(0)[2][: master.commit_log.end])
+    for start in range(0, len(whole), 70):
+        copy.append_replicated(start, whole[start : start + 70])
+        assert copy.index.catch_up(copy.commit_log.end, 60)
+    for number in range(12):
+        assert len(copy.index.query("orders", f"key{number}", 64, 0, 2**62).offsets) == 1
+    assert len(copy.index.query("orders", "shared", 64, 0, 2**62).offsets) == 12

@@ -115,16 +115,20 @@ class LaneClient:
         self._turns = [asyncio.Lock() for _ in targets]
         self._there = _Places()
         self.tallies = [Tally() for _ in targets]
+        self._is_open = False
 
     async def start(self) -> None:
         """Join the cluster, as a RangeReader does, and begin to renew the locks that are taken."""
         await self._reader.start()
         self._open(self._reader.check_started())
+        self._is_open = True
 
     async def close(self) -> None:
-        """Give the locks back and leave the cluster."""
+        """Give the locks back and leave the cluster. Idempotent, also before a start."""
+        is_open, self._is_open = self._is_open, False
         try:
-            await self._shut()
+            if is_open:
+                await self._shut()
         finally:
             await self._reader.close()
 

@@ -146,9 +146,20 @@ class CommitLog:
     def append_bytes(self, offset: int, data: bytes | memoryview) -> None:
         """Append bytes of another broker's log, which lie at `offset` there.
 
-        They may be parts of records, and blank records, but all of one file. An empty log begins at
-        any file. Raises StoreError if the bytes do not continue this log, StoreFullError or
+        They must be whole records, and blank records, all of one file. An empty log begins at any
+        file. Raises StoreError if the bytes do not continue this log, StoreFullError or
         StoreStarvedError as `make_room`; nothing is then appended.
+        """
+        self.check_continues(offset, len(data))
+        if self.files.find(offset) is None:
+            self._write_to(self.files.append_file(first_base=offset), offset)
+        position = offset - self.base
+        self.map[position : position + len(data)] = data
+        self.end = offset + len(data)
+
+    def check_continues(self, offset: int, size: int) -> None:
+        """Raise StoreError unless `size` bytes of another broker's log at `offset` continue this
+        log within one file.
         """
         begins = not self.files.files and offset % self.file_size == 0
         if offset != self.end and not begins:
@@ -157,17 +168,12 @@ class CommitLog:
                 f"{self.end}"
             )
         left = self.file_size - offset % self.file_size
-        if len(data) > left:
+        if size > left:
             raise StoreError(
-                f"{len(data)} bytes from commit-log offset {offset} on leave their file, which has "
+                f"{size} bytes from commit-log offset {offset} on leave their file, which has "
                 f"{left} left: mappedFileSizeCommitLog must be the same as their broker's, it is "
                 f"{self.file_size} here"
             )
-        if self.files.find(offset) is None:
-            self._write_to(self.files.append_file(first_base=offset), offset)
-        position = offset - self.base
-        self.map[position : position + len(data)] = data
-        self.end = offset + len(data)
 
     def dispatched(self, end: int, timestamp: int) -> None:  # noqa: ARG002 - `end` is noted where it is not that of the log
         """Note that the consume queues have units for the records below `end`."""

@@ -63,7 +63,7 @@ class LogFollower:
             # Retention may have removed what was still to be read.
             offset = self.position = max(self.position, log.min_offset)
             base, end, view = log.window(offset)
-            if not base <= offset < readable_end:
+            if base < 0 or offset >= readable_end:
                 return
             limit = min(end, readable_end) - base
             place = offset - base
