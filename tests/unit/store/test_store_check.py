@@ -51,9 +51,9 @@ def snapshot(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
-def flip(path: Path, position: int) -> None:
+def flip(path: Path, position: int, bits: int = 0x10) -> None:
     data = bytearray(path.read_bytes())
-    data[position] ^= 0x10
+    data[position] ^= bits
     path.write_bytes(data)
 
 
@@ -296,6 +296,20 @@ def test_a_wrong_index_entry(box: Box) -> None:
     found = next(finding for finding in report.findings if "entry 7: " in finding.text)
     assert (found.path, found.position) == (path, entry)
     assert "no record with such a key begins at" in found.text
+    assert repaired(box).is_sound
+
+
+@pytest.mark.parametrize("entry", [1, 7, 59])
+def test_an_index_entry_whose_offset_is_below_nothing(box: Box, entry: int) -> None:
+    """Seed 78247225 of the simulated crashes: such an entry passed for one that retention left
+    behind, and all in front of the last one with it.
+    """
+    (path,) = (box.root / "index").iterdir()
+    position = 40 + 50 * 4 + entry * 20
+    flip(path, position + 4, 0x80)
+    (found,) = report_of(box).findings
+    assert (found.area, found.path, found.position) == (Area.INDEX, path, position)
+    assert f"entry {entry}: its record is at -" in found.text
     assert repaired(box).is_sound
 
 

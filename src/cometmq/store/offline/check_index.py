@@ -126,14 +126,19 @@ def _compare_chains(entries: _Entries) -> list[Finding]:
 
 def _compare(store: OfflineStore, entries: _Entries, log_min_offset: int) -> list[Finding]:
     findings: list[Finding] = []
-    # The index may still have entries of records that retention took from the log.
-    known = int(np.searchsorted(entries.offsets, log_min_offset))
-    if known == len(entries.offsets):
-        return findings
+    negative = np.flatnonzero(entries.offsets < 0)
+    if len(negative):
+        number = int(negative[0])
+        return [_finding(entries, number, f"its record is at {entries.offsets[number]}")]
+    # First, because all that follows takes the offsets to be sorted.
     falling = np.flatnonzero(np.diff(entries.offsets) < 0)
     if len(falling):
         number = int(falling[0]) + 1
         return [_finding(entries, number, "its record is before that of the entry in front of it")]
+    # The index may still have entries of records that retention took from the log.
+    known = int(np.searchsorted(entries.offsets, log_min_offset))
+    if known == len(entries.offsets):
+        return findings
     first, last = int(entries.offsets[known]), int(entries.offsets[-1])
     reached = known
     for start, end, hashes, offsets in _keys(store, first, last):
