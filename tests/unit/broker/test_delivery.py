@@ -11,12 +11,12 @@ import pytest
 from tests.unit.store.store_box import CLIENT, Box
 
 from cometmq.broker.delays.delivery import Delivery, UndeliverableError
-from cometmq.broker.storage.log_glance import glances
 from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model.sysflag import TRANSACTION_COMMIT
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.delivery_note import named_origins
+from cometmq.store.log.following import LogFollower
 from cometmq.store.refusals import RefusalCause
 from cometmq.store.store import MessageStore
 
@@ -93,7 +93,7 @@ def fields(record: StoredRecord) -> tuple[object, ...]:
 
 def named(store: MessageStore) -> list[int]:
     """Return the offsets of the records that the notes of the log name, note by note."""
-    notes = [offset for offset, _, origin in glances(store.commit_log, 0) if origin < 0]
+    notes = [offset for offset, _, origin in LogFollower(store.commit_log, 0) if origin < 0]
     return [
         origin
         for offset in notes

@@ -10,11 +10,11 @@ from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import CLIENT
 
 from cometmq.broker.delays.delivery import Delivery
-from cometmq.broker.storage.log_glance import glances
 from cometmq.model import names
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.delivery_note import encode_note, named_origins
+from cometmq.store.log.following import LogFollower
 from cometmq.store.offline.repair import check
 
 LEVEL, TIMER = {"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}
@@ -50,7 +50,7 @@ def cut_off(delays: DelayBox, place: int) -> None:
 def notes(delays: DelayBox) -> list[StoredRecord]:
     return [
         delays.record(offset)
-        for offset, _, origin in glances(delays.store.commit_log, 0)
+        for offset, _, origin in LogFollower(delays.store.commit_log, 0)
         if origin < 0
     ]
 
@@ -161,7 +161,7 @@ def test_power_that_goes_anywhere_in_a_batch_of_copies_doubles_and_loses_none(
         whole.put({**wait, "UNIQ_KEY": f"U{number}"}, body=b"%d" % number)
     begin = whole.store.commit_log.end
     whole.run_at(2_000)
-    starts = [offset for offset, *_ in glances(whole.store.commit_log, begin)]
+    starts = [offset for offset, *_ in LogFollower(whole.store.commit_log, begin)]
     # The first one made the file of its queue, and has a note of its own.
     assert len(starts) == 7
     cuts = {place + more for place in starts for more in (0, 1, 50)}

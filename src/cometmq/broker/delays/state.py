@@ -26,7 +26,6 @@ import structlog
 
 from cometmq.broker.delays.timer_progress import WHOLE_SLOT, Segment, TimerProgress
 from cometmq.broker.delays.timer_window import MIN_TIME_CODE, CodeOfRecord
-from cometmq.broker.storage.log_glance import glances
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import STORE_HOST_V6
@@ -36,6 +35,7 @@ from cometmq.protocol.header import Int64
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import StoredRecord
 from cometmq.store.delivery_note import named_origins
+from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
@@ -116,7 +116,7 @@ class Replay:
         # A record that names offset 0 looks like one that names none.
         mark_of_first = self._mark_of_first()
         named: deque[int] = deque()
-        for offset, _, origin in glances(self._store.commit_log, start):
+        for offset, _, origin in LogFollower(self._store.commit_log, start):
             while arrival is not None and arrival[0] <= offset:
                 self._progress.arrived(*arrival[1:])
                 arrival = next(arrivals, None)

@@ -19,7 +19,6 @@ import structlog
 
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
-from cometmq.broker.storage.log_glance import glances
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ProtocolError, StoreBusyError, StoreError
 from cometmq.model import names
@@ -34,6 +33,7 @@ from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
+from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
@@ -311,7 +311,7 @@ class Redrives:
 
     async def _catch_up(self, state: RedriveState) -> None:
         """Find in the log what was sent before the redrive was interrupted."""
-        records = glances(self._store.commit_log, state.commit_log_offset)
+        records = LogFollower(self._store.commit_log, state.commit_log_offset)
         left = 0
         for offset, _, origin in records:
             if left <= 0:

@@ -50,10 +50,6 @@ class GroupCommit:
         self._flushing = False
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def waiting_count(self) -> int:
-        return len(self._waiting)
-
     def answer_when_flushed(
         self, end: int, connection: Connection, request: AnyRequest, ext_json: bytes
     ) -> None:

@@ -13,7 +13,6 @@ from typing import Final
 
 import structlog
 
-from cometmq.broker.storage.log_glance import glances
 from cometmq.broker.transactions.half_message import (
     HALF_QUEUE_ID,
     HalfMessage,
@@ -27,6 +26,7 @@ from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import StoredRecord
+from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
@@ -103,7 +103,7 @@ class HalfRecovery:
         oldest = read_half(self._store, self._table.low_offset(0))
         start = max(self._ops.last_position, oldest.record.physical_offset if oldest else 0)
         count = 0
-        for glance in glances(self._store.commit_log, start):
+        for glance in LogFollower(self._store.commit_log, start):
             # The log's first record may be a half message: a commit may well name offset 0.
             if glance.origin <= 0 and glance.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
                 continue
