@@ -17,7 +17,8 @@ offset of an entry      size        field
 16                      4           number of the slot's entry before this one, 0 for none
 
 The header of a new file starts with times and offsets of its predecessor's last entry, so the
-seconds of the new file's first entry count from there.
+seconds of the new file's first entry count from there. A reader takes the first entry's time from
+the header instead: Java adds its seconds to it, and misses a message that came after a pause.
 """
 
 from __future__ import annotations
@@ -245,9 +246,11 @@ class IndexFile:
             entry_hash, offset, seconds, previous = _ENTRY.unpack_from(
                 mapping, self._entries_at + ENTRY_SIZE * number
             )
-            store_time = self.begin_timestamp + seconds * 1000
             if seconds < 0:
                 break
+            store_time = self.begin_timestamp
+            if number != _FIRST_NUMBER:
+                store_time += seconds * 1000
             if entry_hash == key_hash and begin_ms <= store_time <= end_ms:
                 found.append(offset)
             # Unlike in Java, the search ends where a chain leads forward: a damaged chain may be a
