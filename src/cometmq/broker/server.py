@@ -35,6 +35,7 @@ from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.broker.storage.opening import OpeningProgress
 from cometmq.broker.storage.service import Storage
 from cometmq.broker.tables import BrokerTables
+from cometmq.broker.topics.service import Topics
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
@@ -200,7 +201,7 @@ class Broker:
         delays = await self._opened(Delays(parts))
         # Before the transactions write: it counts what the broker itself stores.
         traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
-        groups = await self._opened(Groups(parts, tables.save_offsets))
+        groups = await self._opened(Groups(parts, tables.save_offsets, tables.groups_written))
         retries = await self._opened(Retries(parts, delays.put, groups.locks.holds_any))
         self.transactions = await self._opened(TransactionService(parts, delays.put.put))
         await self._opened(
@@ -218,7 +219,8 @@ class Broker:
         await self._opened(
             Operation(parts, self._given, traffic, delays.messages, self.transactions)
         )
-        await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
+        storage = await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
+        await self._opened(Topics(parts, self._registration.announced, storage.work_off))
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         await service.open()

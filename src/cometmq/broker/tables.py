@@ -15,6 +15,7 @@ import structlog
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager, describe
+from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.journal import TopicJournal
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ConfigError
@@ -24,6 +25,7 @@ from cometmq.protocol.bodies import (
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
@@ -122,6 +124,18 @@ class BrokerTables:
         if self.offsets.changed:
             self.offsets.changed = False
             self._state.soon(self._offsets_file, self._offsets_text)
+
+    async def groups_written(self) -> None:
+        """Return when the disk has the groups as they are now. Raises Refused if writing fails."""
+        try:
+            await self._state.save(self._groups_file, self._groups_text)
+        except OSError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the change is made, but cannot be written to {self._groups_file.path}: "
+                f"{error.strerror or error}; see that the disk has room and works. The broker tries "
+                "again by itself until it can",
+            ) from error
 
     def save(self) -> None:
         """Write all tables; `close` when the state writer has."""

@@ -452,3 +452,37 @@ class QueryTopicsByConsumerRequestHeader(Header):
 class QuerySubscriptionByConsumerRequestHeader(Header):
     group: str
     topic: str
+
+
+# Operators making, changing and deleting topics and groups
+
+
+class CreateTopicRequestHeader(Header):
+    """Code 17. `attributes` changes some of the topic's attributes: `+key=value,-key`."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+class DeleteTopicRequestHeader(Header):
+    topic: str
+
+
+class GetSubscriptionGroupConfigRequestHeader(Header):
+    group: str
+
+
+class DeleteSubscriptionGroupRequestHeader(Header):
+    """Code 207. Java 5.x calls the switch cleanOffset; Java 4.x calls it removeOffset."""
+
+    group_name: str
+    clean_offset: bool | None = None
+    remove_offset: bool | None = None

@@ -26,6 +26,8 @@ MAX_TOPIC_ROUTE_LENGTH: Final = _MIB
 MAX_CONFIG_LENGTH: Final = 32 * 1024
 MAX_SELECTION_LENGTH: Final = _MIB
 MAX_STATUS_LENGTH: Final = 4 * _MIB
+MAX_GROUP_CONFIG_LENGTH: Final = 64 * 1024
+MAX_CONFIG_LIST_LENGTH: Final = 4 * _MIB
 
 # Limits for the entries of one request.
 MAX_GROUPS: Final = 2_048
@@ -38,6 +40,8 @@ MAX_FILTER_SERVERS: Final = 1_024
 MAX_ROUTE_QUEUES: Final = 1_024
 MAX_QUEUES_OF_TOPIC: Final = 262_144
 MAX_KV_LENGTH: Final = 64 * 1024
+MAX_CONFIGS: Final = 10_000
+MAX_ATTRIBUTES_LENGTH: Final = 4_096
 
 
 def check_limit(what: str, count: int, name: str, limit: int, remedy: str) -> None:
@@ -140,6 +144,13 @@ def check_route(route: TopicRouteData) -> TopicRouteData:
         "lower the topic's queue numbers at its brokers",
     )
     return route
+
+
+def check_configs(what: str, count: int) -> None:
+    """Raise ProtocolError for a list of too many topics or groups to make."""
+    check_limit(
+        f"{what} in a list", count, "MAX_CONFIGS", MAX_CONFIGS, "make them in several requests"
+    )
 
 
 def check_kv(namespace: str, key: str, value: str) -> None:

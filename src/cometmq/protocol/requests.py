@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.route import ClusterInfo, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import headers as h
@@ -28,6 +29,10 @@ from cometmq.protocol.bodies import (
     KVTable,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+    TopicConfigList,
+    TopicConfigSerializeWrapper,
     TopicList,
     UnlockBatchRequestBody,
 )
@@ -166,6 +171,18 @@ VIEW_MESSAGE_BY_ID: Final = RequestType(
 GET_TOPIC_CONFIG: Final = RequestType(
     Code.GET_TOPIC_CONFIG, h.GetTopicConfigRequestHeader, NO_BODY, NoHeader, JsonBody(TopicConfig),
     Right.NONE, topic())
+GET_ALL_TOPIC_CONFIG: Final = RequestType(
+    Code.GET_ALL_TOPIC_CONFIG, NoHeader, NO_BODY, NoHeader, JsonBody(TopicConfigSerializeWrapper),
+    Right.NONE, CLUSTER)
+GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Final = RequestType(
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
+    Right.NONE, CLUSTER)
+GET_SUBSCRIPTIONGROUP_CONFIG: Final = RequestType(
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG, h.GetSubscriptionGroupConfigRequestHeader, NO_BODY,
+    NoHeader, JsonBody(SubscriptionGroupConfig), Right.NONE, group("group"))
+GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Final = RequestType(
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NoHeader, NO_BODY,
+    NoHeader, JsonBody(SubscriptionGroupWrapper), Right.NONE, CLUSTER)
 GET_TOPIC_STATS_INFO: Final = RequestType(
     Code.GET_TOPIC_STATS_INFO, h.GetTopicStatsInfoRequestHeader, NO_BODY, NoHeader, RAW,
     Right.NONE, topic())
@@ -197,6 +214,30 @@ GET_CONSUMER_RUNNING_INFO: Final = RequestType(
 CONSUME_MESSAGE_DIRECTLY: Final = RequestType(
     Code.CONSUME_MESSAGE_DIRECTLY, h.ConsumeMessageDirectlyResultRequestHeader, RAW,
     NoHeader, JsonBody(ConsumeMessageDirectlyResult), Right.SUB, topic(), group())
+
+# Operators make, change and delete topics and groups
+
+UPDATE_AND_CREATE_TOPIC: Final = RequestType(
+    Code.UPDATE_AND_CREATE_TOPIC, h.CreateTopicRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, topic())
+UPDATE_AND_CREATE_TOPIC_LIST: Final = RequestType(
+    Code.UPDATE_AND_CREATE_TOPIC_LIST, NoHeader,
+    JsonBody(TopicConfigList, limits.MAX_CONFIG_LIST_LENGTH), NoHeader, NO_BODY,
+    Right.ADMIN, topics_of_body("topic_config_list.topic_name"))
+DELETE_TOPIC_IN_BROKER: Final = RequestType(
+    Code.DELETE_TOPIC_IN_BROKER, h.DeleteTopicRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, topic())
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = RequestType(
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader,
+    JsonBody(SubscriptionGroupConfig, limits.MAX_GROUP_CONFIG_LENGTH), NoHeader, NO_BODY,
+    Right.ADMIN, groups_of_body("group_name"))
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Final = RequestType(
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader,
+    JsonBody(SubscriptionGroupList, limits.MAX_CONFIG_LIST_LENGTH), NoHeader, NO_BODY,
+    Right.ADMIN, groups_of_body("group_config_list.group_name"))
+DELETE_SUBSCRIPTIONGROUP: Final = RequestType(
+    Code.DELETE_SUBSCRIPTIONGROUP, h.DeleteSubscriptionGroupRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, group("group_name"))
 
 # A broker as a whole. Configurations are properties text.
 

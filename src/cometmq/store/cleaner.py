@@ -12,7 +12,7 @@ the log first, by those who know of it; the file goes once the copies are on dis
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -123,7 +123,7 @@ class Cleaner:
         """What a run would do now, and what becomes of every file. Blocks; for any thread."""
         return self._plan(everything=True)
 
-    def run(self) -> Iterator[Work]:
+    def run(self) -> Generator[Work, None, None]:
         """One run. Do each piece of work before asking for the next one."""
         found: list[Plan] = []
         yield Work(lambda: found.append(self._plan(everything=False)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -19,6 +19,7 @@ import structlog
 
 from cometmq.errors import (
     ProtocolError,
+    StoreBusyError,
     StoreClosedError,
     StoreCorruptError,
     StoreError,
@@ -137,6 +138,7 @@ class MessageStore:
         self._filler: QueueFiller | None = None
         self._replica: ReplicaLog | None = None
         self._pending_queues: dict[tuple[str, int], PendingQueue] = {}
+        self._deleting: set[str] = set()
         self.refusals = self._appender.refusals
         self._refuse_as_closed("is not open")
         self.cleaner = Cleaner(
@@ -289,8 +291,11 @@ class MessageStore:
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue to append to, created when there is none; valid until its topic is deleted.
 
-        Raises MessageIllegalError for a topic that cannot be a directory's name.
+        Raises MessageIllegalError for a topic that cannot be a directory's name, and StoreBusyError
+        while the topic is being deleted.
         """
+        if topic in self._deleting:
+            raise StoreBusyError(f"topic {topic} is being deleted; try again in a moment")
         queue = self.queues.get(topic, queue_id)
         if self._pool is None:
             return queue
@@ -314,18 +319,37 @@ class MessageStore:
         return self.delete_topics([topic])[topic]
 
     def delete_topics(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """Remove the queues of topics and return their ids by topic. Blocks for a few syncs.
+        """Remove the queues of topics and return their ids by topic; see `deletion`. Blocks."""
+        wanted = list(dict.fromkeys(topics))
+        existing = self.topics()
+        for work in self.deletion(wanted):
+            work.do()
+        return {topic: existing.get(topic, []) for topic in wanted}
 
-        Their records leave with the log, but no rebuild of the queues brings them back. Raises
-        StoreError when that cannot be noted; then nothing is removed.
+    def deletion(self, topics: Iterable[str]) -> Generator[Work, None, None]:
+        """Remove the queues of topics. Take the steps in the store's thread; each yields what blocks,
+        to be done in any thread before the next step.
+
+        Their records leave with the log, but no rebuild of the queues brings them back. Until the
+        end nothing can be appended to these topics: `queue` raises StoreBusyError, and whoever keeps
+        a queue of theirs must have let go of it. When the deletion cannot be noted, its work raises
+        StoreError, and nothing is removed.
         """
-        # What is not in its queue yet would bring the queue back.
-        self._commit_and_publish()
         wanted = dict.fromkeys(topics)
-        self._ledger.delete(wanted, self.commit_log.end)
-        for key in [key for key in self._pending_queues if key[0] in wanted]:
-            del self._pending_queues[key]
-        return {topic: self.queues.remove_topic(topic) for topic in wanted}
+        if busy := self._deleting.intersection(wanted):
+            raise StoreBusyError(f"topic {min(busy)} is being deleted already")
+        self._deleting.update(wanted)
+        try:
+            # What is not in its queue yet would bring the queue back.
+            self._commit_and_publish()
+            end = self.commit_log.end
+            yield Work(lambda: self._ledger.delete(wanted, end))
+            for key in [key for key in self._pending_queues if key[0] in wanted]:
+                del self._pending_queues[key]
+            removed = self.queues.forget_topics(wanted)
+            yield Work(lambda: self.queues.remove_directories(removed))
+        finally:
+            self._deleting.difference_update(wanted)
 
     # -- reading --
 

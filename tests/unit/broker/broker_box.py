@@ -22,6 +22,7 @@ from cometmq.broker.server import Broker
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.store.config import StoreConfig
+from cometmq.store.files.disk import Disk
 
 HOST = "127.0.0.1"
 ADDRESS: dict[str, Any] = {
@@ -84,7 +85,11 @@ async def running(
 
 
 def new_broker(
-    directory: Path, *, store: Mapping[str, Any] | None = None, **settings: Any
+    directory: Path,
+    *,
+    store: Mapping[str, Any] | None = None,
+    disk: Disk | None = None,
+    **settings: Any,
 ) -> Broker:
     config = directory / "config"
     if not config.exists():
@@ -100,6 +105,7 @@ def new_broker(
             max_index_num=4_000,
             **(store or {}),
         ),
+        disk=disk,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cometmq.broker.groups.client_handlers import ClientHandlers
 from cometmq.broker.groups.client_relay import ClientRelay
+from cometmq.broker.groups.group_handlers import GroupHandlers
 from cometmq.broker.groups.lock_handlers import LockHandlers
 from cometmq.broker.groups.offset_handlers import OffsetHandlers
 from cometmq.broker.groups.queue_locks import QueueLocks
@@ -16,11 +17,19 @@ _SCAN_PERIOD_S: Final = 10.0
 
 
 class Groups(Service):
-    """`save_offsets` has changed offsets written to their file."""
+    """`save_offsets` has changed offsets written to their file; `groups_written` returns when the
+    disk has all groups as they are.
+    """
 
-    def __init__(self, parts: Parts, save_offsets: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        save_offsets: Callable[[], None],
+        groups_written: Callable[[], Awaitable[None]],
+    ) -> None:
         self._parts = parts
         self._save_offsets = save_offsets
+        self._groups_written = groups_written
         self.locks = QueueLocks(parts.clock)
 
     async def open(self) -> None:
@@ -33,6 +42,7 @@ class Groups(Service):
             parts.handlers
         )
         ClientRelay(parts).register(parts.handlers)
+        GroupHandlers(parts, self._groups_written).register(parts.handlers)
 
     def start(self) -> None:
         config, tasks = self._parts.config, self._parts.tasks

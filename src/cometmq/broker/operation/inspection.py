@@ -8,11 +8,11 @@ length is refused as soon as it is that long.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Final
 
 from cometmq.broker.groups.clients import Member
+from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
@@ -43,57 +43,11 @@ from cometmq.protocol.inspection_bodies import (
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.clock import Clock
 
-_SLICE_S: Final = 0.005
 # What is young enough to count for a topic's rate, as in Java.
 _RATE_SPAN_MS: Final = 60_000
-# Of a frame, for what is not the body.
-_HEADER_ROOM: Final = 64 * 1024
 _TOPIC_SEPARATOR: Final = ";"
 _LANGUAGES: Final = frozenset(code.name for code in LanguageCode)
-
-
-class QueueTableWriter:
-    """The JSON of a map by message queue, entry after entry.
-
-    Raises Refused when it gets longer than `limit` bytes; `remedy` says what to ask for instead.
-    """
-
-    def __init__(self, clock: Clock, broker_name: str, limit: int, remedy: str) -> None:
-        self._clock = clock
-        self._broker_name = broker_name
-        self._limit = limit
-        self._remedy = remedy
-        self._parts: list[bytes] = []
-        self._length = 0
-        self._until_s = clock.monotonic() + _SLICE_S
-
-    async def add(self, topic: str, queue_id: int, value: TopicOffset | OffsetWrapper) -> None:
-        """Add one entry, and let others have the loop if this slice is over."""
-        queue = MessageQueueBean.of(MessageQueue(topic, self._broker_name, queue_id))
-        key = encode_body(encode_body(queue).decode())
-        part = key + b":" + encode_body(value)
-        self._length += len(part) + 1
-        if self._length > self._limit:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"the answer would be longer than {self._limit} bytes, the limit that "
-                f"com.rocketmq.remoting.frameMaxLength leaves; {self._remedy}",
-            )
-        self._parts.append(part)
-        await self.breathe()
-
-    async def breathe(self) -> None:
-        """Let others have the loop if this slice is over."""
-        if self._clock.monotonic() >= self._until_s:
-            await asyncio.sleep(0)
-            self._until_s = self._clock.monotonic() + _SLICE_S
-
-    def body(self, rate_name: str, rate: float) -> bytes:
-        """The map as `offsetTable`, beside a rate."""
-        table = b",".join(self._parts)
-        return b'{"offsetTable":{%b},"%b":%b}' % (table, rate_name.encode(), encode_body(rate))
 
 
 class InspectionHandlers:
@@ -141,7 +95,7 @@ class InspectionHandlers:
         header = call.header
         topic = self._topic(header.topic, f"topic[{header.topic}] not exist")
         since_ms = self._clock.now_ms() - _RATE_SPAN_MS
-        writer = self._writer("ask for the queues one by one, codes 30 and 31")
+        answer = self._answer("ask for the queues one by one, codes 30 and 31")
         young = 0
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             end = self._store.max_offset(header.topic, queue_id)
@@ -149,9 +103,9 @@ class InspectionHandlers:
             low = self._store.min_offset(header.topic, queue_id)
             if stored_ms >= since_ms:
                 young += self._store.stored_since(header.topic, queue_id, since_ms)
-            await writer.add(header.topic, queue_id, TopicOffset(stored_ms, end, max(0, low)))
-        rate = young * 1000 / _RATE_SPAN_MS
-        return response(ResponseCode.SUCCESS, body=writer.body("topicPutTps", rate))
+            offset = TopicOffset(stored_ms, end, max(0, low))
+            await answer.add(self._key(header.topic, queue_id), offset)
+        return _by_queue(answer, "topicPutTps", young * 1000 / _RATE_SPAN_MS)
 
     def topic_config(
         self, _connection: Connection, call: Request[GetTopicConfigRequestHeader]
@@ -229,17 +183,18 @@ class InspectionHandlers:
         """How far a group is in each queue of its topics, and how much it takes a second."""
         header = call.header
         group = header.consumer_group
-        writer = self._writer("name a topic")
+        answer = self._answer("name a topic")
         rate = 0.0
         for name in self._topics_to_tell(header):
             topic = self._topics.get(name)
             if topic is None:
-                await writer.breathe()
+                await answer.breathe()
                 continue
             for queue_id in range(topic.read_queue_nums):
-                await writer.add(name, queue_id, self._progress(group, name, queue_id))
+                progress = self._progress(group, name, queue_id)
+                await answer.add(self._key(name, queue_id), progress)
             rate += self._traffic.group_tps(group, name)
-        return response(ResponseCode.SUCCESS, body=writer.body("consumeTps", rate))
+        return _by_queue(answer, "consumeTps", rate)
 
     def _topics_to_tell(self, header: GetConsumeStatsRequestHeader) -> list[str]:
         listed = [name for name in (header.topic_list or "").split(_TOPIC_SEPARATOR) if name]
@@ -269,9 +224,22 @@ class InspectionHandlers:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, unknown)
         return topic
 
-    def _writer(self, remedy: str) -> QueueTableWriter:
-        limit = self._config.max_frame_length - _HEADER_ROOM
-        return QueueTableWriter(self._clock, self._config.broker_name, limit, remedy)
+    def _answer(self, remedy: str) -> LongAnswer:
+        return LongAnswer(self._clock, self._config.max_frame_length, remedy)
+
+    def _key(self, topic: str, queue_id: int) -> str:
+        queue = MessageQueue(topic, self._config.broker_name, queue_id)
+        return encode_body(MessageQueueBean.of(queue)).decode()
+
+
+def _by_queue(answer: LongAnswer, rate_name: str, rate: float) -> RemotingCommand:
+    """Return the entries, which are by message queue, beside a rate."""
+    body = b'{"offsetTable":%b,"%b":%b}' % (
+        answer.entries(),
+        rate_name.encode(),
+        encode_body(rate),
+    )
+    return response(ResponseCode.SUCCESS, body=body)
 
 
 def _connections(members: Iterable[Member]) -> list[ClientConnection]:

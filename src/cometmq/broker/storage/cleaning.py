@@ -5,8 +5,9 @@ AdminBrokerProcessor): codes 306, 316 and 329.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Final
 
 import structlog
@@ -20,6 +21,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.store.cleaner import Work
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -49,11 +51,18 @@ class CleaningTimer:
 
     async def run(self) -> None:
         """One run of the cleaner."""
+        await self.work_off(self._store.cleaner.run())
+
+    async def work_off(self, steps: Generator[Work, None, None]) -> None:
+        """Do the store's work, step after step, beside the loop. Raises what a step raises; those
+        behind it are then not done.
+        """
         loop = asyncio.get_running_loop()
-        for work in self._store.cleaner.run():
-            if work.pause_ms:
-                await asyncio.sleep(work.pause_ms / 1000)
-            await loop.run_in_executor(self._executor, work.do)
+        with closing(steps):
+            for work in steps:
+                if work.pause_ms:
+                    await asyncio.sleep(work.pause_ms / 1000)
+                await loop.run_in_executor(self._executor, work.do)
 
     def close(self) -> None:
         """Wait for the deletion under way; the timer ends with its task."""
@@ -63,9 +72,10 @@ class CleaningTimer:
 class CleaningHandlers:
     """Serves the requests by which operators have the store cleaned at once."""
 
-    def __init__(self, store: MessageStore, topics: TopicManager) -> None:
+    def __init__(self, store: MessageStore, topics: TopicManager, timer: CleaningTimer) -> None:
         self._store = store
         self._topics = topics
+        self._timer = timer
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log)
@@ -88,11 +98,13 @@ class CleaningHandlers:
         self._tell(connection, {topic for topic, _ in removed})
         return response(ResponseCode.SUCCESS)
 
-    def clean_unused_topic(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+    async def clean_unused_topic(
+        self, connection: Connection, _: Request[NoHeader]
+    ) -> RemotingCommand:
         """Remove the queues of topics that have no configuration."""
         unused = self._store.topics().keys() - self._retained()
-        self._store.delete_topics(unused)
         self._tell(connection, unused)
+        await self._timer.work_off(self._store.deletion(unused))
         return response(ResponseCode.SUCCESS)
 
     def _retained(self) -> set[str]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.storage.cleaning import CleaningHandlers, CleaningTimer
 from cometmq.broker.storage.flushing import FlushTimers
 from cometmq.broker.storage.indexing import Indexing
 from cometmq.broker.storage.query_handlers import QueryHandlers
+from cometmq.store.cleaner import Work
 
 
 class Storage(Service):
-    """Opened last and so closed first: what other services write when they close is flushed by
-    them, and by no thread beside them.
+    """The last to be opened of those that write, and so closed before them: what they write when they
+    close is flushed by them, and by no thread beside them.
 
     `rolls` copy what would expire with its commit-log file; see `Cleaner.on_expiring`.
     """
@@ -31,7 +32,11 @@ class Storage(Service):
         QueryHandlers(parts.store, self._indexing, parts.config.max_frame_length).register(
             parts.handlers
         )
-        CleaningHandlers(parts.store, parts.topics).register(parts.handlers)
+        CleaningHandlers(parts.store, parts.topics, self._cleaning).register(parts.handlers)
+
+    async def work_off(self, steps: Generator[Work, None, None]) -> None:
+        """Do the store's work, step after step, beside the loop and beside no other such work."""
+        await self._cleaning.work_off(steps)
 
     def start(self) -> None:
         self._indexing.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -173,16 +173,19 @@ class QueueTable:
             [partial(queue.truncate, log_end, clear=True) for queue in self._queues.values()]
         )
 
-    def remove_topic(self, topic: str) -> list[int]:
-        """Delete the queues of a topic; return their ids."""
-        ids = [queue_id for name, queue_id in self._queues if name == topic]
-        for queue_id in ids:
-            queue = self._queues.pop((topic, queue_id))
+    def forget_topics(self, topics: Collection[str]) -> set[str]:
+        """Let go of the queues of topics, whose files stay; return the topics that had any."""
+        keys = [key for key in self._queues if key[0] in topics]
+        for key in keys:
+            queue = self._queues.pop(key)
             queue.release()
             self._mapped.pop(queue, None)
-        if ids:
+        return {topic for topic, _ in keys}
+
+    def remove_directories(self, topics: Iterable[str]) -> None:
+        """Delete the files of topics whose queues were let go. Blocks; for any thread."""
+        for topic in topics:
             self._remove_directory(topic)
-        return ids
 
     def _remove_directory(self, topic: str) -> None:
         self._disk.remove_tree(self._directory / topic)
@@ -198,8 +201,7 @@ class QueueTable:
             self._remove_directory(topic)
 
     def remove_all(self) -> None:
-        for topic in {queue.topic for queue in self}:
-            self.remove_topic(topic)
+        self.remove_directories(self.forget_topics({queue.topic for queue in self}))
 
     def release(self) -> None:
         for queue in self:

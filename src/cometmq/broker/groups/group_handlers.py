@@ -1,0 +1,147 @@
+"""Make, change, list and delete consumer groups: codes 200, 201, 207, 225 and 352 (Java:
+AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from cometmq.broker.long_answer import LongAnswer
+from cometmq.broker.parts import Parts
+from cometmq.broker.refusal import Refused
+from cometmq.errors import IllegalArgumentError
+from cometmq.model import names
+from cometmq.model.attributes import GROUP_ATTRIBUTES, changed
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.protocol import limits, requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+)
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+
+log = structlog.get_logger(__name__)
+
+# So many groups of a list are made before others have the loop.
+_AT_ONCE: Final = 100
+
+
+class GroupHandlers:
+    """Answers when the disk has the change. For the loop's thread.
+
+    `written` returns when the disk has all groups as they are.
+    """
+
+    def __init__(self, parts: Parts, written: Callable[[], Awaitable[None]]) -> None:
+        self._config = parts.config
+        self._clock = parts.clock
+        self._groups = parts.groups
+        self._offsets = parts.offsets
+        self._written = written
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update)
+        handlers.register(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_list)
+        handlers.register(requests.DELETE_SUBSCRIPTIONGROUP, self.delete)
+        handlers.register(requests.GET_SUBSCRIPTIONGROUP_CONFIG, self.group)
+        handlers.register(requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_groups)
+
+    async def update(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        """Make a group, or change it."""
+        group = self._checked(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.body.decode(call.body))
+        log.info("group set on request", group=group.group_name, peer=connection.peer)
+        self._groups.put(group)
+        return await self._settled()
+
+    async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        """Make or change many groups, or none of them if one is refused."""
+        body = requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.decode(call.body)
+        limits.check_configs("groups", len(body.group_config_list))
+        checked = [self._checked(group) for group in body.group_config_list]
+        log.info("groups set on request", count=len(checked), peer=connection.peer)
+        for start in range(0, len(checked), _AT_ONCE):
+            for group in checked[start : start + _AT_ONCE]:
+                self._groups.put(group)
+            await asyncio.sleep(0)
+        return await self._settled()
+
+    def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """Return the group, whose attributes are changes as yet, with its attributes after them.
+
+        Raises Refused for a group that cannot be.
+        """
+        name = group.group_name
+        if fault := names.group_fault(name):
+            raise _illegal(fault)
+        if not 0 <= group.retry_queue_nums <= limits.MAX_QUEUES_OF_TOPIC:
+            raise _illegal(
+                f"group {name} cannot have {group.retry_queue_nums} retry queues; the limit "
+                f"MAX_QUEUES_OF_TOPIC is {limits.MAX_QUEUES_OF_TOPIC}"
+            )
+        known = self._groups.get(name)
+        try:
+            attributes = changed(
+                GROUP_ATTRIBUTES, None if known is None else known.attributes, group.attributes
+            )
+        except IllegalArgumentError as error:
+            raise _illegal(f"group {name}: {error}") from error
+        return msgspec.structs.replace(group, attributes=attributes)
+
+    async def delete(
+        self, connection: Connection, call: Request[DeleteSubscriptionGroupRequestHeader]
+    ) -> RemotingCommand:
+        """Delete a group, and if asked what it has consumed; one that is not there is deleted, too,
+        as in Java.
+        """
+        header = call.header
+        log.info("group deleted on request", group=header.group_name, peer=connection.peer)
+        self._groups.remove(header.group_name)
+        if header.clean_offset or header.remove_offset:
+            self._offsets.remove_group(header.group_name)
+        return await self._settled()
+
+    async def _settled(self) -> RemotingCommand:
+        await self._written()
+        return response(ResponseCode.SUCCESS)
+
+    def group(
+        self, _connection: Connection, call: Request[GetSubscriptionGroupConfigRequestHeader]
+    ) -> RemotingCommand:
+        """A group as it is set up here. Unlike in Java, asking for a group does not make it."""
+        group = self._groups.get(call.header.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(call.header.group)
+            )
+        return response(ResponseCode.SUCCESS, body=encode_body(group))
+
+    async def all_groups(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """Every group as it is set up here."""
+        table = self._groups.table
+        version = encode_body(table.data_version)
+        forbidden = encode_body(table.forbidden_table)
+        answer = LongAnswer(
+            self._clock, self._config.max_frame_length, "ask for the groups one by one, code 352"
+        )
+        for group in list(self._groups.all()):
+            await answer.add(group.group_name, group)
+        body = b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":%b}' % (
+            version,
+            forbidden,
+            answer.entries(),
+        )
+        return response(ResponseCode.SUCCESS, body=body)
+
+
+def _illegal(remark: str) -> Refused:
+    return Refused(ResponseCode.INVALID_PARAMETER, remark)

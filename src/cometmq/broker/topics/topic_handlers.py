@@ -1,0 +1,202 @@
+"""Make, change, list and delete topics: codes 17, 18, 21, 215 and 305 (Java: AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import Final
+
+import msgspec
+import structlog
+
+from cometmq.broker.long_answer import LongAnswer
+from cometmq.broker.parts import Parts
+from cometmq.broker.refusal import Refused
+from cometmq.errors import IllegalArgumentError
+from cometmq.model import names
+from cometmq.model.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
+from cometmq.model.sysflag import PERM_INHERIT, PERM_RW
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol import limits, requests
+from cometmq.protocol.bodies import TopicList
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.store.cleaner import Work
+
+log = structlog.get_logger(__name__)
+
+# So many topics of a list are made before others have the loop.
+_AT_ONCE: Final = 100
+_FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
+_PERM_ALL: Final = PERM_RW | PERM_INHERIT
+
+
+class TopicHandlers:
+    """Answers when the disk has the change and name servers were told of it. For the loop's thread.
+
+    `announced` returns when name servers know all topics; `work_off` does the store's work beside
+    the loop.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        announced: Callable[[], Awaitable[None]],
+        work_off: Callable[[Generator[Work, None, None]], Awaitable[None]],
+    ) -> None:
+        self._config = parts.config
+        self._clock = parts.clock
+        self._topics = parts.topics
+        self._offsets = parts.offsets
+        self._store = parts.store
+        self._announced = announced
+        self._work_off = work_off
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.UPDATE_AND_CREATE_TOPIC, self.update)
+        handlers.register(requests.UPDATE_AND_CREATE_TOPIC_LIST, self.update_list)
+        handlers.register(requests.DELETE_TOPIC_IN_BROKER, self.delete)
+        handlers.register(requests.GET_ALL_TOPIC_CONFIG, self.all_topics)
+        handlers.register(requests.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics)
+
+    # -- making and changing --
+
+    async def update(
+        self, connection: Connection, call: Request[CreateTopicRequestHeader]
+    ) -> RemotingCommand:
+        """Make a topic, or change it. What the header leaves out of the attributes stays."""
+        header = call.header
+        text = header.attributes or ""
+        if len(text) > limits.MAX_ATTRIBUTES_LENGTH:
+            raise _illegal(
+                f"the changes of attributes have {len(text)} characters, the limit "
+                f"MAX_ATTRIBUTES_LENGTH is {limits.MAX_ATTRIBUTES_LENGTH}"
+            )
+        try:
+            changes = parse_changes(text)
+        except IllegalArgumentError as error:
+            raise _illegal(str(error)) from error
+        topic = TopicConfig(
+            topic_name=header.topic,
+            attributes=changes,
+            order=header.order,
+            perm=header.perm,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+        )
+        log.info("topic set on request", topic=header.topic, peer=connection.peer)
+        self._topics.put(self._checked(topic))
+        return await self._settled()
+
+    async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        """Make or change many topics, or none of them if one is refused."""
+        body = requests.UPDATE_AND_CREATE_TOPIC_LIST.body.decode(call.body)
+        limits.check_configs("topics", len(body.topic_config_list))
+        checked = [self._checked(topic) for topic in body.topic_config_list]
+        log.info("topics set on request", count=len(checked), peer=connection.peer)
+        for start in range(0, len(checked), _AT_ONCE):
+            for topic in checked[start : start + _AT_ONCE]:
+                self._topics.put(topic)
+            await asyncio.sleep(0)
+        return await self._settled()
+
+    def _checked(self, topic: TopicConfig) -> TopicConfig:
+        """Return the topic, whose attributes are changes as yet, with its attributes after them.
+
+        Raises Refused for a topic that cannot be.
+        """
+        name = topic.topic_name
+        if fault := names.topic_fault(name):
+            raise _illegal(fault)
+        self._refuse_system(name)
+        for what, count in (("read", topic.read_queue_nums), ("write", topic.write_queue_nums)):
+            if not 0 <= count <= limits.MAX_QUEUES_OF_TOPIC:
+                raise _illegal(
+                    f"topic {name} cannot have {count} {what} queues; the limit MAX_QUEUES_OF_TOPIC "
+                    f"is {limits.MAX_QUEUES_OF_TOPIC}"
+                )
+        if not 0 <= topic.perm <= _PERM_ALL:
+            raise _illegal(
+                f"perm={topic.perm} of topic {name} is none from 0 to {_PERM_ALL}: the sum of 4 to "
+                "read, 2 to write, 1 to be the model of new topics"
+            )
+        if topic.topic_filter_type not in _FILTER_TYPES:
+            allowed = " or ".join(sorted(_FILTER_TYPES))
+            raise _illegal(
+                f"topicFilterType={topic.topic_filter_type[:40]!r} of topic {name} is not {allowed}"
+            )
+        known = self._topics.get(name)
+        try:
+            attributes = changed(
+                TOPIC_ATTRIBUTES, None if known is None else known.attributes, topic.attributes
+            )
+        except IllegalArgumentError as error:
+            raise _illegal(f"topic {name}: {error}") from error
+        return msgspec.structs.replace(topic, attributes=attributes)
+
+    def _refuse_system(self, name: str) -> None:
+        if names.is_system_topic(name) or self._topics.is_system(name):
+            raise _illegal(
+                f"The topic[{name}] is conflict with system topic. It belongs to the broker itself; "
+                "choose another name"
+            )
+
+    async def _settled(self) -> RemotingCommand:
+        await self._topics.written()
+        await self._announced()
+        return response(ResponseCode.SUCCESS)
+
+    # -- deleting --
+
+    async def delete(
+        self, connection: Connection, call: Request[DeleteTopicRequestHeader]
+    ) -> RemotingCommand:
+        """Delete a topic, its queues and what groups have consumed of it; one that is not there is
+        deleted, too, as in Java.
+        """
+        name = call.header.topic
+        if not name or name.isspace():
+            raise _illegal("The specified topic is blank.")
+        self._refuse_system(name)
+        log.info("topic deleted on request", topic=name, peer=connection.peer)
+        # Who keeps a queue of it lets go, and gets it again when it is another.
+        self._topics.queues_removed(name)
+        await self._work_off(self._store.deletion([name]))
+        self._offsets.remove_topic(name)
+        if self._topics.remove(name) is None:
+            self._topics.queues_removed(name)
+        return await self._settled()
+
+    # -- listing --
+
+    async def all_topics(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """Every topic as it is set up here; there are no static topics, so no mappings."""
+        version = encode_body(self._topics.data_version)
+        answer = LongAnswer(
+            self._clock, self._config.max_frame_length, "ask for the topics one by one, code 351"
+        )
+        for topic in list(self._topics.all()):
+            await answer.add(topic.topic_name, topic)
+        body = b'{"dataVersion":%b,"mappingDataVersion":%b,"topicConfigTable":%b,' % (
+            version,
+            encode_body(DataVersion()),
+            answer.entries(),
+        )
+        body += b'"topicQueueMappingDetailMap":{}}'
+        return response(ResponseCode.SUCCESS, body=body)
+
+    def system_topics(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """The topics that belong to brokers themselves."""
+        topics = sorted(names.SYSTEM_TOPICS | self._topics.system_topics)
+        return response(ResponseCode.SUCCESS, body=encode_body(TopicList(topic_list=topics)))
+
+
+def _illegal(remark: str) -> Refused:
+    return Refused(ResponseCode.INVALID_PARAMETER, remark)
