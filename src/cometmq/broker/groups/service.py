@@ -16,7 +16,7 @@ _SCAN_PERIOD_S: Final = 10.0
 
 
 class Groups(Service):
-    """`save_offsets` has changed offsets written to their file."""
+    """Serves consumer groups. `save_offsets` has changed offsets written to their file."""
 
     def __init__(self, parts: Parts, save_offsets: Callable[[], None]) -> None:
         self._parts = parts

@@ -12,10 +12,11 @@ from cometmq.broker.storage.query_handlers import QueryHandlers
 
 
 class Storage(Service):
-    """Opened last and so closed first: what other services write when they close is flushed by
-    them, and by no thread beside them.
+    """Looks after the store of a broker.
 
-    `rolls` copy what would expire with its commit-log file; see `Cleaner.on_expiring`.
+    It is opened last and so closed first. What other services write when they close, they flush
+    themselves, and no thread flushes beside them. `rolls` copy what would expire with its
+    commit-log file; see `Cleaner.on_expiring`.
     """
 
     def __init__(self, parts: Parts, rolls: list[Callable[[int], int]]) -> None:
