@@ -1,4 +1,4 @@
-"""The checkpoint: up to which store timestamp each part of the store is on disk (Java:
+"""Keep the checkpoint: up to which store timestamp each part of the store is on disk (Java:
 StoreCheckpoint).
 
 The file has 4096 bytes, of which these are used:
@@ -81,7 +81,7 @@ class Checkpoint:
 
     @property
     def min_timestamp(self) -> int:
-        """Store timestamp, ms: all older messages are in the flushed log and flushed consume
-        queues.
+        """Store timestamp in ms: all messages older than this are in the flushed log and in flushed
+        consume queues.
         """
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS)

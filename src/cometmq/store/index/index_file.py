@@ -1,4 +1,5 @@
-"""One index file: a hash table from keys to commit-log offsets (Java: IndexFile, IndexHeader).
+"""Read and write an index file: a hash table from keys to commit-log offsets (Java: IndexFile,
+IndexHeader).
 
 offset                  size        field
 0                       8           store time, ms, of the first entry
