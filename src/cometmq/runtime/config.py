@@ -238,7 +238,7 @@ class Configuration:
 def effective_properties(
     configs: Iterable[object], given: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Every key in force: those of the config objects and the unknown ones among `given`."""
+    """Return every key in force: those of the config objects and the unknown ones among `given`."""
     return Configuration(configs, given).properties()
 
 
