@@ -1,11 +1,12 @@
-"""The send path: acknowledged sends per second of our broker and the Java broker, side by side.
+"""Measure the send path: acknowledged sends per second of our broker and the Java broker, side by
+side.
 
     python -m benchmarks.send_path              # the whole run; rewrites the table in README.md
     python -m benchmarks.send_path --quick      # a minute, nothing written
 
 Both brokers run at once, each with its own name server, and are loaded in turn (Java, ours, Java,
-ours, …) by the same generator. A number in the table is the median of the rounds. Exit status 1
-when a send failed or an acknowledged message was not stored.
+ours, …) by the same generator. A number in the table is the median of the rounds. The exit status
+is 1 when a send failed or an acknowledged message was not stored.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: Options, directory: Path, console: Console) -> Report:
-    """Everything measured, in order: ceiling, start-up, warm-up, rounds, memory."""
+    """Measure everything in order: ceiling, start-up, warm-up, rounds, memory."""
     result = Report(machine=machine(), options=_plain_options(options), rows=options.rows)
     with AckPeer(directory / "ack") as ack:
         for row in options.rows:
@@ -119,7 +120,9 @@ def _start(
     stack: contextlib.ExitStack,
     console: Console,
 ) -> list[Peer]:
-    """Time `startups` starts of each peer, in turn, on fresh stores; the last ones stay up."""
+    """Time `startups` starts of each peer, in turn, on fresh stores; leave the last ones
+    running.
+    """
     factories = _factories(options)
     running: list[Peer] = []
     for number in range(options.startups):
@@ -153,7 +156,9 @@ def _factories(options: Options) -> dict[str, PeerFactory]:
 
 
 def _warm_up(options: Options, peers: list[Peer], console: Console) -> None:
-    """Every row on every peer, so that Java's compiler has seen each; it also creates the topics."""
+    """Run every row on every peer, so that Java's compiler has seen each. This also creates the
+    topics.
+    """
     for row in options.rows:
         for peer in peers:
             create_topic(peer, row)
