@@ -1,4 +1,6 @@
-"""The benchmark of the store runs, counts what it did, and writes what it found. No times here."""
+"""Test that the store's benchmark runs, counts what it did, and writes what it found; no times
+here.
+"""
 
 from __future__ import annotations
 
