@@ -171,9 +171,7 @@ def fill(config: StoreConfig, kind: str, count: int, body_bytes: int) -> int:
 
 
 def watch(peer: CometPeer, due_ms: int, count: int) -> tuple[float, list[float]]:
-    """Return the broker's CPU time for each delivery, in µs, and what sends took meanwhile, in
-    ms.
-    """
+    """Return the broker's CPU time for a delivery in µs, and how long sends took, in ms."""
     if SYSTEM_CLOCK.now_ms() > due_ms - 1_000:
         raise BenchmarkError("the broker was not up in time: this machine is too busy")
     meanwhile: list[float] = []

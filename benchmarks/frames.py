@@ -113,9 +113,7 @@ def send_template(topic: str, queue_id: int, body_bytes: int, unique_prefix: str
 
 
 def decode_response(frame: bytes) -> Response:
-    """Decode a frame, which starts behind the length field. Only JSON headers: both brokers send
-    them.
-    """
+    """Decode a frame, which starts behind the length field. Headers are JSON, as brokers send."""
     header_length = int.from_bytes(frame[:4], "big")
     if header_length >> 24:
         raise BenchmarkError(f"answer in serialize type {header_length >> 24}, expected 0 (JSON)")
@@ -129,9 +127,7 @@ def decode_response(frame: bytes) -> Response:
 
 
 class ControlConnection:
-    """Keeps one blocking connection for all around a measurement: topics, offsets, a probing
-    send.
-    """
+    """Keeps one blocking connection around a measurement: topics, offsets, a probing send."""
 
     def __init__(self, address: tuple[str, int], timeout_seconds: float = 10.0) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_seconds)
@@ -160,9 +156,7 @@ class ControlConnection:
         return self._exchange(template.frame(self._opaque))
 
     def stored_messages(self, topic: str) -> int:
-        """Return the sum of the queues' maximum offsets (the maximum is the next offset to be
-        written).
-        """
+        """Return the sum of the queues' maximum offsets (the next offsets to be written)."""
         total = 0
         for queue_id in range(QUEUES_PER_TOPIC):
             response = self.call(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})

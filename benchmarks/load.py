@@ -72,9 +72,7 @@ class LoadConfig:
 
 @dataclass(slots=True)
 class LoadResult:
-    """Holds what one run saw. `acked*` count answers with code 0; `*_total` include ramp and
-    drain.
-    """
+    """Holds the counts. `acked*` count answers with code 0; `*_total` include ramp and drain."""
 
     sent_total: int
     acked_total: int

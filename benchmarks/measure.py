@@ -1,6 +1,4 @@
-"""Make one measurement: a row of load against one peer, and the proof that what it acked is
-stored.
-"""
+"""Measure once: a row of load against one peer, and the proof that it stored what it acked."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ STORED_LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Describes one line of the table: a number of connections, and how many sends each has
-    outstanding.
-    """
+    """Describes one line of the table: the connections, and how many sends each has outstanding."""
 
     connections: int
     in_flight: int
@@ -145,9 +141,7 @@ def run_load(
 
 @contextlib.contextmanager
 def _confined(pid: int, cpu: int | None) -> Iterator[None]:
-    """Keep every thread of a process on one core within the context; None leaves the process
-    alone.
-    """
+    """Keep all threads of a process on one core within the context; with None of none."""
     if cpu is None:
         yield
         return
@@ -159,18 +153,14 @@ def _confined(pid: int, cpu: int | None) -> Iterator[None]:
 
 
 def _set_affinity(pid: int, cpus: set[int]) -> None:
-    """Pin all threads. New ones inherit from their creator, so one pass over the existing ones
-    suffices.
-    """
+    """Pin all threads. One pass over the present ones is enough: new ones inherit from them."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread.name), cpus)
 
 
 def _settled_count(connection: ControlConnection, topic: str) -> int:
-    """Return the stored count once it stands still: an earlier run's messages may still be
-    indexed.
-    """
+    """Return the count once it stands still: an earlier run's messages may still be indexed."""
     deadline = time.monotonic() + STORED_LIMIT_SECONDS
     count = connection.stored_messages(topic)
     while time.monotonic() < deadline:

@@ -104,9 +104,7 @@ class Peer(ABC):
         return self._spawn_failure
 
     def start(self) -> None:
-        """Start everything. `startup_seconds` counts from the broker's spawn to its first accepted
-        send.
-        """
+        """Start everything. `startup_seconds` ends with the broker's first accepted send."""
         self._prepare()
         with ThreadPoolExecutor(1, "first-send") as pool:
             began = time.perf_counter()
@@ -190,9 +188,7 @@ class JavaPeer(Peer):
 
 
 class CometPeer(Peer):
-    """Runs our broker and name server, started through the command line as a user would start
-    them.
-    """
+    """Runs our broker and name server, started through the command line as by a user."""
 
     label = "CometMQ"
 

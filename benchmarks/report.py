@@ -93,9 +93,7 @@ Cells: TypeAlias = list[list[str]]
 
 
 def rate_cells(result: Report) -> Cells:
-    """Return a heading, then one line per row of load: median of the rounds, lowest and highest
-    round.
-    """
+    """Return a heading, then a line per row: median of the rounds, lowest and highest round."""
     heading = ["connections × in flight, body"]
     for label in result.peers:
         heading += [f"{label}, sends/s", "lowest–highest round"]
@@ -110,9 +108,7 @@ def rate_cells(result: Report) -> Cells:
 
 
 def detail_cells(result: Report) -> Cells:
-    """Return a heading, then per row of load: latency, CPU time, and how far the generator's limit
-    is.
-    """
+    """Return a heading, then per row: latency, CPU time, and how far the generator's limit is."""
     heading = ["connections × in flight, body"]
     heading += [f"{label} p50 / p99, ms" for label in result.peers]
     heading += [f"{label} CPU, µs/send" for label in result.peers]
@@ -183,9 +179,7 @@ def show(result: Report, console: Console) -> None:
 
 
 def write(result: Report, directory: Path) -> list[Path]:
-    """Write `results/send-path-<time>.json` and the table of README.md; return the paths
-    written.
-    """
+    """Write `results/send-path-<time>.json` and the table of README.md; return their paths."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     results = directory / "results" / f"send-path-{stamp}.json"
     results.parent.mkdir(exist_ok=True)

@@ -1,5 +1,4 @@
-"""Measure the send path: acknowledged sends per second of our broker and the Java broker, side by
-side.
+"""The send path: acknowledged sends per second of our broker and the Java broker, side by side.
 
     python -m benchmarks.send_path              # the whole run; rewrites the table in README.md
     python -m benchmarks.send_path --quick      # a minute, nothing written
@@ -120,9 +119,7 @@ def _start(
     stack: contextlib.ExitStack,
     console: Console,
 ) -> list[Peer]:
-    """Time `startups` starts of each peer, in turn, on fresh stores; leave the last ones
-    running.
-    """
+    """Time `startups` starts of each peer, in turn, on fresh stores; the last ones stay."""
     factories = _factories(options)
     running: list[Peer] = []
     for number in range(options.startups):
@@ -156,9 +153,7 @@ def _factories(options: Options) -> dict[str, PeerFactory]:
 
 
 def _warm_up(options: Options, peers: list[Peer], console: Console) -> None:
-    """Run every row on every peer, so that Java's compiler has seen each. This also creates the
-    topics.
-    """
+    """Run every row on every peer, for Java's compiler to see it. This also creates the topics."""
     for row in options.rows:
         for peer in peers:
             create_topic(peer, row)

@@ -1,5 +1,4 @@
-"""Measure rows per second and core of Spark's sources and sink, beside Parquet and a row-by-row
-reader.
+"""Count rows per second and core of Spark's sources and sink, beside Parquet and a reader by rows.
 
     python -m benchmarks.spark_tables                # 400,000 messages of 1 KiB, three rounds
     python -m benchmarks.spark_tables --rows 50000 --rounds 1
@@ -123,9 +122,7 @@ class RowByRowReader(DataSourceReader):  # type: ignore[misc]  # DataSourceReade
 
 
 def processor_seconds(root: int) -> float:
-    """Return the processor time of a process and all that it started, also of those that have
-    ended.
-    """
+    """Return the processor time of a process and all that it started, ended ones included."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").iterdir():

@@ -74,9 +74,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Describes one measurement. `command` is asked of both stores, and must give `count`
-    messages.
-    """
+    """Describes a measurement: `command` goes to both stores and must give `count` messages."""
 
     title: str
     command: tuple[object, ...]

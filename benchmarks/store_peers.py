@@ -1,6 +1,4 @@
-"""Run the stores under test, each in a process of its own that obeys lines (see
-store_subject.py).
-"""
+"""Run the stores under test, each in a process that obeys lines (see store_subject.py)."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class Answer:
 
 
 class StoreProcess:
-    """Runs one process that opens one store. A context manager; leaving it without `close` is a
-    kill.
-    """
+    """Runs a process with one store. A context manager; leaving it without `close` is a kill."""
 
     def __init__(self, label: str, command: Sequence[str], log: Path) -> None:
         self._label = label
@@ -60,9 +56,7 @@ class StoreProcess:
             )
 
     def ask(self, *words: object) -> Answer:
-        """Ask the process for a command. Raises BenchmarkError when that fails or the process
-        ends.
-        """
+        """Ask for a command. Raises BenchmarkError when that fails or the process ends."""
         line = " ".join(map(str, words))
         assert self._process.stdin is not None
         assert self._process.stdout is not None

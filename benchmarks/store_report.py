@@ -47,9 +47,7 @@ class Start:
 
 @dataclass(slots=True)
 class PeerFigures:
-    """Holds the figures of one peer: `rows` by title, `starts` by kind and size (GiB, as `:g`
-    writes it).
-    """
+    """Holds the figures of one peer: `rows` by title, `starts` by kind and size (GiB, by `:g`)."""
 
     settings: dict[str, str]
     rows: dict[str, list[Round]] = field(default_factory=dict)
@@ -66,9 +64,7 @@ class Report:
 
 
 def rate_cells(result: Report) -> Cells:
-    """Return a heading, then one line per operation: median of the rounds, lowest and highest
-    round.
-    """
+    """Return a heading, then operations: median of the rounds, lowest and highest round."""
     heading = ["operation"]
     for label in result.peers:
         heading += [f"{label}, messages/s", "lowest–highest round"]
@@ -112,9 +108,7 @@ def start_cells(result: Report) -> Cells:
 
 
 def rebuild_cells(result: Report) -> Cells:
-    """Return a heading, then how fast queues alone, and queues and index, are rebuilt from the
-    log.
-    """
+    """Return a heading, then how fast queues, without and with index, are rebuilt from the log."""
     kind, size = "rebuilt", f"{max(result.sizes_gib):g}"
     cells = [["rebuilt from the log, MiB of log a second", *result.peers, "ratio"]]
     if kind not in result.kinds:

@@ -1,5 +1,4 @@
-"""Measure how long it takes to make topics by sends, what it costs, and what another client
-notices.
+"""Measure how long it takes to make topics by sends, its cost, and what another client notices.
 
     python -m benchmarks.topics [--count 50000] [--in-flight 256]
 

@@ -30,18 +30,14 @@ class Orders:
         self.paid: set[str] = set()
 
     def execute(self, message: Message, arg: Any, /) -> LocalTransactionState:
-        """Say what becomes of a message that the broker has: nobody gets it before this says
-        COMMIT.
-        """
+        """Run when the broker has the message: nobody gets it before this says COMMIT."""
         if arg < 0:
             return LocalTransactionState.ROLLBACK
         self.paid.update(message.keys)
         return LocalTransactionState.COMMIT
 
     def check(self, message: MessageExt, /) -> LocalTransactionState:
-        """Answer the broker, which asks if it has heard nothing: a process was killed, or a link
-        was cut.
-        """
+        """Run when the broker has heard nothing: the process was killed, or a link was cut."""
         known = self.paid.intersection(message.keys)
         return LocalTransactionState.COMMIT if known else LocalTransactionState.ROLLBACK
 

@@ -33,8 +33,7 @@ _GET_ROUTE = 105
 
 @pytest.fixture(scope="session", autouse=True)
 def patient_starts() -> Iterator[None]:
-    """Let consumers have joined their group when `start` returns, and have committed when `close`
-    does.
+    """Have consumers joined their group when `start` returns, and committed when `close` does.
 
     Otherwise whatever takes longer than a few seconds would be done in the background, or given up.
     """
@@ -48,9 +47,7 @@ class Face(Protocol):
         """Return a started producer that is closed at the test's end."""
 
     def consumer(self, group: str, topic: str, handle: Handle, **options: Any) -> Any:
-        """Return a started consumer that is closed at the test's end; `tags` is the
-        subscription.
-        """
+        """Return a started consumer closed at the test's end; `tags` is the subscription."""
 
     def new_producer(self, group: str, **options: Any) -> Any:
         """Return a producer that is not started."""

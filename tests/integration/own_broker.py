@@ -1,6 +1,4 @@
-"""Run one broker on a thread of the test, without a name server, with the test's own disk and
-clock.
-"""
+"""Run a broker on a thread of the test, without a name server, with a disk and clock of its own."""
 
 from __future__ import annotations
 

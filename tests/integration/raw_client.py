@@ -113,9 +113,7 @@ def binary_request(
 
 
 def send_ext(topic: str, *, letters: bool = False, **fields: Any) -> dict[str, str]:
-    """Return the ext fields of a send; `letters` gives them the names of V2. None leaves a field
-    out.
-    """
+    """Return the ext fields of a send; `letters` gives them the names of V2. None omits a field."""
     values: dict[str, Any] = {
         "producerGroup": "raw-producer",
         "topic": topic,
@@ -252,9 +250,7 @@ class RawClient:
         return self._opaque
 
     def ask(self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
-        """Send a request and return its answer; after a send, wait until the message can be
-        read.
-        """
+        """Send a request and return its answer; a message that was sent can then be read."""
         answer = self.answer(self.send(code, ext, body))
         if READ_LATER and code in _SENDS and answer.code == 0 and ext:
             self._wait_until_readable(ext, answer)

@@ -65,9 +65,7 @@ class ServerProcess:
 
 
 def arguments(kind: str, port: int, directory: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return the command line of a `broker`, `namesrv` or `dev` on `port`, with keys of its
-    file.
-    """
+    """Return the command line of a `broker`, `namesrv` or `dev` on `port` with keys of its file."""
     if kind == "dev":
         return ["dev", "--port", "0", "--broker-port", str(port), "--store", str(directory / "s")]
     own: dict[str, dict[str, Any]] = {

@@ -45,9 +45,7 @@ def new(face: Face, kind: str, group: Any = "g", **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Fault:
-    """Describes something that must not work; the pattern `says` has the value and the rule in
-    it.
-    """
+    """Describes something that must not work; the pattern `says` has value and rule in it."""
 
     kinds: tuple[str, ...]
     do: Callable[[Face, str, str], object]

@@ -132,9 +132,7 @@ def test_a_message_no_broker_takes_is_one_sentence(namesrv: str) -> None:
 
 
 def test_the_clients_of_a_benchmark_write_traces_and_sign(namesrv: str) -> None:
-    """Accept both options, which used to be refused with the false reason that our clients could
-    not.
-    """
+    """Accept both options, once refused with the false reason that our clients could not."""
     common = ("-n", namesrv, "-t", "BenchTraced", "-q", "20", "-m", "true")
     signed = (*common, "-a", "true", "-ak", "key", "-sk", "secret")
     assert bench_json("producer", *signed)["holds"]
@@ -188,9 +186,7 @@ def producer_settings(namesrv: str, **limits: Any) -> ProducerSettings:
 
 
 async def until_sending(namesrv: str) -> None:
-    """Wait until the broker has messages of the benchmark, which has by then counted the earlier
-    ones.
-    """
+    """Wait until the broker has messages of the benchmark, which by then counted earlier ones."""
 
     async def some_stored() -> bool:
         async with OffsetsAdmin(namesrv) as admin:

@@ -396,9 +396,7 @@ def test_the_tables_of_java_are_read(tmp_path: Path) -> None:
 
 
 def test_a_group_skips_nothing_when_a_crash_took_what_it_had_consumed(tmp_path: Path) -> None:
-    """The group's offset then lies beyond the end; an offset that an attacker left behind is
-    removed, too.
-    """
+    """The group's offset is beyond the end then; an attacker's offset is removed, too."""
     offsets = tmp_path / "broker-a" / "config" / "consumerOffset.json"
     table = {
         "t@g": {"0": 4, "1": 2**60, "9": 1},

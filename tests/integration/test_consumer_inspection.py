@@ -36,9 +36,7 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
 class Box:
-    """Keeps a cluster with ten messages in one queue, and a consumer whose listener returns
-    `verdict`.
-    """
+    """Keeps a cluster with ten messages in a queue, and one consumer that returns `verdict`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

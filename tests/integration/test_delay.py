@@ -232,9 +232,7 @@ def delivered(client: RawClient, topic: str) -> list[StoredRecord]:
 
 
 def send_many(client: RawClient, first: int, count: int) -> None:
-    """Send messages that all fall due within a moment, so that a kill comes amid their
-    deliveries.
-    """
+    """Send messages that fall due within a moment, so that a kill comes amid their deliveries."""
     for number in range(first, first + count):
         extra = {"TIMER_DELAY_MS": "1000"} if number % 2 else {"DELAY": "1"}
         text = properties({"UNIQ_KEY": f"{number:032X}", **extra})

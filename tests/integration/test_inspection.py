@@ -273,9 +273,7 @@ def test_a_fingerprint_of_other_subscriptions_is_told_so(client: RawClient, name
 
 
 def test_a_broker_that_knows_no_subscriptions_asks_for_them(client: RawClient, name: str) -> None:
-    """A broker knows none after its restart. Java's says false, and the group's pulls fail from
-    then on.
-    """
+    """A broker knows none after its restart. Java's says false, and then the group's pulls fail."""
     assert changed(beat(client, name, heartbeatFingerprint=7, withoutSub=True)) == "true"
     found = json.loads(client.ask(CONSUMERS, {"consumerGroup": name}).body)
     assert [member["clientId"] for member in found["connectionSet"]] == ["c"]

@@ -1,6 +1,4 @@
-"""Test what an operator does with messages that nobody consumes: dead letters, half messages given
-up.
-"""
+"""Test what operators do with messages nobody consumes: dead letters, half messages given up."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ def ask(namesrv: str) -> Ask:
 
 
 def bury(face: BlockingFace, ask: Ask, name: str, count: int = 8) -> list[MessageExt]:
-    """Make `count` dead letters of group and topic `name`; return them as the admin API lists
-    them.
-    """
+    """Make dead letters of group and topic `name`; return them as the admin API lists them."""
     producer = face.producer(name)
     # The queues of all brokers, because no broker has the topic yet.
     queues = producer.queues(name)

@@ -1,6 +1,4 @@
-"""Test forks, interpreters that end with open clients, and producers shared by threads and
-tasks.
-"""
+"""Test forks, interpreters ending with open clients, and producers that threads and tasks share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test producers over two brokers, one of which goes: retries by mode, keys, back-pressure,
-closing.
-"""
+"""Test producers over two brokers, one of which stops: retries, keys, back-pressure, closing."""
 
 from __future__ import annotations
 
@@ -211,8 +209,7 @@ def test_close_flushes_one_way_messages(face: Face, name: str) -> None:
 
 
 class DeafBroker:
-    """Answers the heartbeat that a connection begins with, and reads nothing more from the
-    connection.
+    """Answers the heartbeat that a connection begins with, and reads nothing more from it.
 
     Without that answer the client drops the connection as silent after three seconds. A busy
     machine may need as long to fill it, and a message that waits for room would then be refused

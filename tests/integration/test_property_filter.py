@@ -1,6 +1,4 @@
-"""Test SQL92 subscriptions at the broker: what is selected, what is refused, what a restart
-keeps.
-"""
+"""Test SQL92 subscriptions at the broker: what is selected, refused, and kept over a restart."""
 
 from __future__ import annotations
 
@@ -304,9 +302,7 @@ def test_a_retry_topic_is_filtered_by_where_its_messages_came_from(tmp_path: Pat
 
 
 def wait_for_later_stores() -> None:
-    """Wait until the clock shows a later millisecond than that in which the broker got an
-    expression.
-    """
+    """Wait until the clock shows a later millisecond than that of the broker's expression."""
     now_ms = time.time_ns() // 1_000_000
     while time.time_ns() // 1_000_000 <= now_ms:
         time.sleep(0.001)

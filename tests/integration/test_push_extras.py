@@ -1,4 +1,4 @@
-"""Test pausing, partial acknowledgement, stuck listeners and limits of push consumers, by both
+"""Test push consumers: pausing, partial acknowledgement, stuck listeners and limits, by both
 faces.
 """
 

@@ -1,6 +1,4 @@
-"""Test rules of the push consumer through its public face: pools, limits, models, lost
-listeners.
-"""
+"""Test the push consumer's rules through its public face: pools, limits, models, listeners."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test sends and pulls as bytes over a socket: what is taken, what is refused, and with which
-words.
-"""
+"""Test sends and pulls as bytes over a socket: what is taken or refused, in which words."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test request and reply through the broker: what the asking client gets, and what the replier
-gets.
-"""
+"""Test request and reply through the broker: what asking client and replier get."""
 
 from __future__ import annotations
 

@@ -119,8 +119,7 @@ def send_header(**changes: object) -> Header:
 
 @dataclass(frozen=True)
 class Row:
-    """Describes a handler that reads a body: what its requests may hold many of, and the limit of
-    that.
+    """Describes a handler that reads a body: what its requests may hold many of, and its limit.
 
     `make` gives a body with so many entries. `limit` is the largest number that is accepted, None
     where only the length of a body counts. `answer` is what such a request gets once all its
@@ -438,9 +437,7 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_decoded() -> None:
 
 
 def _readers_of_bodies() -> set[str]:
-    """Return `Class.method` of every function of broker and name server that reads a request's
-    body.
-    """
+    """Return `Class.method` of all functions of both servers that read a request's body."""
     found = set()
     root = Path(cometmq.__file__).parent
     for path in [*root.glob("broker/**/*.py"), *root.glob("namesrv/*.py")]:

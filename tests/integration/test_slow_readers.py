@@ -1,6 +1,4 @@
-"""Test a peer that asks for much and reads nothing of it: its data is bounded, and nobody else
-waits.
-"""
+"""Test a peer that asks for much and reads nothing: its data is bounded, and nobody else waits."""
 
 from __future__ import annotations
 

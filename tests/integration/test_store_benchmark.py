@@ -1,6 +1,4 @@
-"""Test that the store's benchmark runs, counts what it did, and writes what it found; no times
-here.
-"""
+"""Test that the store's benchmark runs, counts its work,and writes what it found, without times."""
 
 from __future__ import annotations
 

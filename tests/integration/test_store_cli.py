@@ -1,6 +1,4 @@
-"""Test `cometmq store` as a user calls it: its output, its exit status, and that it changes
-nothing.
-"""
+"""Test `cometmq store` as a user calls it: output, exit status, and that nothing changes."""
 
 from __future__ import annotations
 

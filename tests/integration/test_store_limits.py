@@ -1,6 +1,4 @@
-"""Test what clients are told when the disk is full or slow, and what operators can ask of the
-store.
-"""
+"""Test what clients are told when the disk is full or slow, and what operators can ask."""
 
 from __future__ import annotations
 

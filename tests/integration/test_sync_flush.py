@@ -1,6 +1,4 @@
-"""Test SYNC_FLUSH: a send is answered when the disk has it, and one fdatasync serves all that
-wait.
-"""
+"""Test SYNC_FLUSH: a send is answered when the disk has it, one fdatasync serves all."""
 
 from __future__ import annotations
 

@@ -196,9 +196,7 @@ def test_one_that_was_ended_is_not_resumed(raw: RawClient, name: str) -> None:
 
 
 def test_the_check_is_what_java_sends(raw: RawClient, name: str) -> None:
-    """Code 39 comes with all its fields and the record in its real topic, to one live member at a
-    time.
-    """
+    """Code 39 has all its fields and the record in its real topic; live members take turns."""
     beat = json.dumps({"clientID": "raw@1", "producerDataSet": [{"groupName": name}]})
     raw.ask(RequestCode.HEART_BEAT, None, beat.encode())
     half = send_half(raw, name, name)

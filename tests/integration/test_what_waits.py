@@ -225,9 +225,7 @@ def half(client: RawClient, key: str, group: str) -> Command:
 def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up(
     site: OwnBroker, client: RawClient
 ) -> None:
-    """The offsets of both queues advance, producers that answer are asked, and the others' are
-    listed.
-    """
+    """Both queues' offsets advance, producers that answer are asked, the others are listed."""
     for number in range(3):
         half(client, f"poisoned{number}", "nobody")
     with site.client() as producer:

@@ -1,6 +1,4 @@
-"""Hold a message on its way into the store, except on the hot path (Java:
-MessageExtBrokerInner).
-"""
+"""Keep a message on its way to the store, except on the hot path (Java: MessageExtBrokerInner)."""
 
 from __future__ import annotations
 

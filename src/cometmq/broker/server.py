@@ -167,9 +167,7 @@ class Broker:
         await self._closing.aclose()
 
     async def _start(self) -> None:
-        """Start step by step; before each next step, push what undoes the last. `close` runs these
-        in reverse.
-        """
+        """Start step by step. Before each next step push what undoes the last one."""
         closing = self._closing
         # For a start that fails. After a start that succeeds, `close` closes both before the
         # services, and closing them twice does nothing.

@@ -1,5 +1,4 @@
-"""Read and write the broker's tables of topics, groups and consumer offsets: JSON files in
-`config/`.
+"""Read and write a broker's tables of topics, groups and offsets: JSON files in `config/`.
 
 Java: ConfigManager, TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager.
 """
@@ -142,8 +141,9 @@ class BrokerTables:
             raise ConfigError(f"{self._journal.path} cannot be read: {error}") from error
 
     def _save_topics(self) -> bool:
-        """Have `topics.json` written; return whether that happens at once, as it does for a small
-        table.
+        """Have `topics.json` written.
+
+        Returns whether that happens at once, as it does for a small table.
         """
         at_once = len(self._topic_table.topic_config_table) <= _SMALL_TABLE
         place: list[tuple[int, DataVersion]] = []

@@ -276,8 +276,9 @@ def consumer(
 
 
 def truth(option: str, text: str) -> bool:
-    """Return the value of a Java boolean option. Raises ConfigError; Java takes all but true for
-    false.
+    """Return the value of one of Java's boolean options.
+
+    Raises ConfigError for a text other than true or false; Java takes all but true for false.
     """
     value = text.strip().lower()
     if value not in ("true", "false"):

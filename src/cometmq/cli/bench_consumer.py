@@ -29,9 +29,7 @@ LISTENER_BATCH: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Holds the settings: `concurrency` listeners run at once; `tags` is a tag expression, `*` for
-    all.
-    """
+    """Holds the settings. `concurrency` listeners run at once; `tags` is `*` for all tags."""
 
     namesrv: str
     topic: str
@@ -46,9 +44,7 @@ class ConsumerSettings:
 
 @dataclass(slots=True)
 class _Interval:
-    """Holds latencies since the last report: born to consumed (B2C) and stored to consumed
-    (S2C).
-    """
+    """Holds latencies of an interval: born to consumed (B2C) and stored to consumed (S2C)."""
 
     born: LatencyHistogram
     stored: LatencyHistogram
@@ -57,9 +53,7 @@ class _Interval:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """Counts, over all queues, the offsets that the group went past, and how many of them came
-    here.
-    """
+    """Counts, over all queues, offsets that the group passed, and how many of them came here."""
 
     committed: int
     received: int
@@ -203,15 +197,11 @@ class ConsumerBench:
 
     @property
     def _rate(self) -> float:
-        """Messages a second from the first delivery to the last; waiting for messages does not
-        count.
-        """
+        """Messages a second from the first delivery to the last, without the time before."""
         return self._received / self._elapsed_s if self._elapsed_s else 0.0
 
     def _result(self, comparison: _Comparison | None, failure: str | None = None) -> BenchResult:
-        """Make the result. `comparison` is None when it could not be made, for the reason
-        `failure`.
-        """
+        """Make the result; `comparison` is None if there is none, for the reason `failure`."""
         limits = self._settings.limits
         filtered = self._settings.tags != "*"
         complete = comparison is not None and (filtered or comparison.complete(self._received))

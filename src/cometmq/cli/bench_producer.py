@@ -34,8 +34,9 @@ _NEVER_COMPRESS: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """Holds the settings: `concurrency` sends are under way at once; with `asynchronous` they end
-    in callbacks.
+    """Holds the settings. `concurrency` sends are under way at once.
+
+    With `asynchronous` they end in callbacks.
     """
 
     namesrv: str
@@ -285,9 +286,7 @@ class ProducerBench:
 def message_maker(
     settings: ProducerSettings, clock: Clock, randomness: Randomness
 ) -> Callable[[], Message]:
-    """Return a function that makes messages, all with the same random body, as Java's benchmark
-    does.
-    """
+    """Return a function that makes messages with one random body, as Java's benchmark does."""
     letters = string.ascii_letters + string.digits
     body = "".join(randomness.choices(letters, k=settings.message_size_bytes)).encode()
     properties = filling_properties(settings.property_size_bytes, randomness)

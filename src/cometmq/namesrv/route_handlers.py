@@ -163,9 +163,7 @@ class RouteHandlers:
             )
 
     def _speaks_for(self, live: LiveBroker, connection: Connection) -> bool:
-        """Say whether the peer may speak for a broker: from the broker's own host, or as an
-        administrator.
-        """
+        """Say whether the peer may speak for a broker, from its host or as an administrator."""
         link = live.link
         return (
             link is connection

@@ -32,8 +32,7 @@ _LINE_END: Final = re.compile(r"\r\n?|\n")
 
 
 def load_properties(path: str | Path) -> dict[str, str]:
-    """Return the entries of a properties file. Raises ConfigError that names the file and the
-    remedy.
+    """Return the entries of a properties file. Raises ConfigError that names file and remedy.
 
     UTF-8 is tried before ISO-8859-1, which is what Java reads: files in ASCII with `\\uXXXX`
     escapes mean the same either way.
@@ -47,9 +46,7 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 
 def line_numbers(path: str | Path) -> dict[str, int]:
-    """Return the line in which each key of a properties file stands; nothing if the file cannot be
-    read any more.
-    """
+    """Return the line in which each key of a properties file stands, none if it is unreadable."""
     import javaproperties
 
     lines, line = {}, 1
@@ -154,9 +151,7 @@ def from_properties(
 
 
 def new_config(cls: type[T], properties: Mapping[str, str]) -> tuple[T | None, list[Mistake]]:
-    """Make a config as `from_properties` does, but return every mistake instead of raising an
-    error.
-    """
+    """Make a config as `from_properties` does, but return every mistake instead of raising."""
     values, mistakes = _values(cls, properties)
     if mistakes:
         return None, mistakes
@@ -214,9 +209,7 @@ class Configuration:
         return merged
 
     def text(self) -> str:
-        """Return what `-p` prints and what answers to GET_BROKER_CONFIG or GET_NAMESRV_CONFIG
-        contain.
-        """
+        """Return what `-p` prints and GET_BROKER_CONFIG or GET_NAMESRV_CONFIG answer."""
         return format_properties(self.properties())
 
     def update(self, changes: Mapping[str, str], source: str | None = None) -> dict[str, str]:
@@ -264,9 +257,7 @@ def _settings(cls: type) -> dict[str, _Setting]:
 
 
 def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[Mistake]]:
-    """Return by field the values of the class's keys, and what is wrong with those that do not
-    fit.
-    """
+    """Return by field the values of the class's keys, and what is wrong with others."""
     values: dict[str, Any] = {}
     mistakes = []
     for key, setting in _settings(cls).items():
@@ -283,9 +274,7 @@ def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], l
 
 
 def _new_values(config: object, changes: Mapping[str, str], source: str) -> dict[str, Any]:
-    """Return by field what `changes` would set in `config` that is different now. Raises
-    ConfigError.
-    """
+    """Return what `changes` would set in `config` that differs now. Raises ConfigError."""
     given, mistakes = _values(type(config), changes)
     if mistakes:
         raise ConfigError(f"{source}: {'; '.join(text for _, text in mistakes)}")

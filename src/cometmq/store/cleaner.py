@@ -60,9 +60,7 @@ def plan_for(
     *,
     manual: bool = False,
 ) -> Plan:
-    """Call `plan` for files of a commit log, with the state of their disk. Blocks; for any
-    thread.
-    """
+    """Call `plan` for a commit log's files, and the state of their disk. Blocks; for any thread."""
     return plan(
         now_ms,
         [LogFile(file.base, file.size, disk.modified_ms(file.path)) for file in files],
@@ -128,9 +126,7 @@ class Cleaner:
         self._manual_runs = _MANUAL_RUNS
 
     def explain(self) -> Plan:
-        """Return what a run would do now, and what becomes of every file. Blocks; for any
-        thread.
-        """
+        """Return what a run would do now, and each file's fate. Blocks; for any thread."""
         return self._plan(everything=True)
 
     def run(self) -> Iterator[Work]:
@@ -238,9 +234,7 @@ class Cleaner:
         return any(below >= end and needed <= flushed for below, needed in self._settled)
 
     def _copy_what_waits(self, end: int) -> Iterator[Work]:
-        """Have everything copied that waits below `end`. Raises StoreError when the store takes no
-        copies.
-        """
+        """Copy all that waits below `end`. Raises StoreError when the store takes no copies."""
         total = 0
         for copy_some in self.on_expiring:
             while count := self._admitted(lambda copy_some=copy_some: copy_some(end)):  # type: ignore[misc]  # mypy infers no lambda with a default
@@ -312,14 +306,11 @@ class Cleaner:
                 queue.release()
 
     def _is_there(self, queue: ConsumeQueue) -> bool:
-        """Say whether the queue is still there: its topic may be deleted between two pieces of
-        work.
-        """
+        """Say whether the queue is there: its topic may be deleted between two pieces of work."""
         return self._queues.find(queue.topic, queue.queue_id) is queue
 
     def remove_queues_without_messages(self, retained_topics: set[str]) -> list[tuple[str, int]]:
-        """Remove the queues whose messages have all left the log; return topic and queue id of
-        each.
+        """Remove the queues whose messages all left the log; return their topics and queue ids.
 
         Queues of `retained_topics` stay. If they were removed, they would begin at offset 0 again,
         and a group that has consumed up to 500 would not see the next 500 messages.

@@ -187,9 +187,7 @@ class StoreConfig:
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """Delay of level 1, 2, …, in ms. Raises ConfigError when `messageDelayLevel` does not
-        parse.
-        """
+        """Delays in ms, by level. Raises ConfigError if `messageDelayLevel` does not parse."""
         return tuple(_delay_ms(text) for text in self.message_delay_level.split())
 
     @property

@@ -50,9 +50,7 @@ _MAX_QUEUE_DIGITS: Final = 9
 
 
 class RecordCopier:
-    """Copies records. `queue_of` returns the queue to append to. For the thread that owns the
-    store.
-    """
+    """Copies records. `queue_of` returns the queue to append to. For the store's thread."""
 
     __slots__ = (
         "_appender",

@@ -26,9 +26,7 @@ _MAX_SCAN_UNITS: Final = 10_000
 
 
 class GetStatus(Enum):
-    """Says how a get ended. Values are Java's GetMessageStatus; the response's remark carries
-    them.
-    """
+    """Says how a get ended. Values are Java's GetMessageStatus, for the answer's remark."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -42,8 +40,7 @@ class GetStatus(Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """Holds what was found. `slices` are the records in queue order; records side by side are one
-    view.
+    """Holds what was found. `slices` are records in queue order, those side by side as one.
 
     `suggest_slave` says that the reader is further behind than memory reaches.
     """
@@ -142,9 +139,7 @@ class MessageGetter:
         matches: Callable[[int], bool | None] | None,
         matches_record: Callable[[memoryview], bool | None] | None,
     ) -> bool:
-        """Fill `result`; return True if it begins with a damaged unit, which must be dealt with
-        first.
-        """
+        """Fill `result`; return True if a damaged unit in front must be dealt with first."""
         log = self._log
         wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
         scan_count = max(-(-wanted // UNIT_SIZE), 1)

@@ -289,8 +289,7 @@ class MessageStore:
     # -- queues --
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue to append to, created when there is none; it is valid until its topic is
-        deleted.
+        """Return the queue to append to, made if missing; valid until its topic is deleted.
 
         Raises MessageIllegalError for a topic that cannot be a directory's name.
         """
@@ -426,9 +425,7 @@ class MessageStore:
         return behind - 1 if behind > queue.min_offset else 0
 
     def _timestamp_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Return the store timestamp of a message; of a lost one that of the message in front of
-        it.
-        """
+        """Return the store timestamp of a message; of a lost one that of the one before."""
         unit = self.mender.unit(queue, queue_offset)
         for _ in range(_LOST_IN_A_ROW):
             if unit != NO_MESSAGE or queue_offset <= queue.min_offset:
@@ -491,8 +488,7 @@ class MessageStore:
     # -- the transient store pool (see transient_pool.py) --
 
     def commit(self, least_pages: int = 0) -> None:
-        """Copy appended records from the pool's buffers to the log, if at least `least_pages` pages
-        wait.
+        """Copy records from the pool's buffers to the log, if at least `least_pages` pages wait.
 
         Blocks; for any thread. Without a pool there is nothing to do. Fails as `flush_commit_log`
         does.
@@ -509,10 +505,10 @@ class MessageStore:
             raise
 
     def publish(self, limit: int = 1 << 30) -> bool:
-        """Make up to `limit` committed records readable; return whether more wait. For the store's
-        thread.
+        """Make up to `limit` committed records readable; return whether more wait.
 
-        Raises StoreFullError when a queue has no room; a later call goes on.
+        For the store's thread. Raises StoreFullError when a queue has no room; a later call goes
+        on.
         """
         return self._filler is not None and self._filler.fill(limit)
 
@@ -560,13 +556,12 @@ class MessageStore:
         return self.refusals.current
 
     def flush_commit_log(self, least_pages: int = 0) -> int:
-        """Sync the log if at least `least_pages` pages wait (0: any byte); return the flushed
-        offset. Blocks.
+        """Sync the log if `least_pages` pages wait (0: any byte); return the flushed offset.
 
-        A failure is final: the store refuses messages from then on, each further call raises it,
-        and the next start recovers. The kernel forgets the pages that it could not write, so a
-        second fdatasync would succeed without them. Only StoreStarvedError passes: the sync was not
-        begun.
+        Blocks. A failure is final: the store refuses messages from then on, each further call
+        raises it, and the next start recovers. The kernel forgets the pages that it could not
+        write, so a second fdatasync would succeed without them. Only StoreStarvedError passes: the
+        sync was not begun.
         """
         self._raise_failure()
         watch = self._appender.page_cache_watch
@@ -605,8 +600,9 @@ class MessageStore:
         self._appender.page_cache_watch.look()
 
     def flush_consume_queues(self, least_pages: int = 0) -> None:
-        """Sync consume queues; with 0 all of them and the checkpoint. Blocks; fails as
-        `flush_commit_log`.
+        """Sync consume queues; with 0 all of them and the checkpoint.
+
+        Blocks; fails as `flush_commit_log`.
         """
         self._raise_failure()
         try:

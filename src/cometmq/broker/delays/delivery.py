@@ -39,9 +39,7 @@ class UndeliverableError(CometMQError):
 
 
 class WaitingMessage(NamedTuple):
-    """Holds the parts of a waiting record that its delivery needs; `text` are the decoded
-    properties.
-    """
+    """Holds what a delivery needs of a waiting record; `text` are the decoded properties."""
 
     physical_offset: int
     body: memoryview | bytes
@@ -90,8 +88,7 @@ class Delivery:
         return count
 
     def deliver(self, waiting: WaitingMessage, more_properties: bytes = b"") -> None:
-        """Append the message to its real topic. If the properties get too long, leave out
-        `more_properties`.
+        """Append the message to its real topic; leave out `more_properties` if that is too long.
 
         Raises UndeliverableError, or the store's errors; nothing is stored then.
         """
@@ -131,8 +128,7 @@ class Delivery:
         *,
         needed: bool,
     ) -> int:
-        """Append the message to `queue` of a topic in which messages wait; return its queue offset
-        there.
+        """Append the message to `queue`, where it waits again; return its queue offset there.
 
         If the properties get too long, `more_properties` are left out, or StoreError is raised if
         they are `needed`. Raises the store's errors; nothing is stored then.

@@ -59,8 +59,7 @@ class DelayLevels:
         return len(self._delays_ms)
 
     def put(self, message: IncomingMessage, level: int, now_ms: int) -> tuple[int, int]:
-        """Store `message` to be delivered later; a level above the highest one counts as the
-        highest.
+        """Store `message` to be delivered later; a level above the highest counts as that.
 
         Returns the queue offset and the commit-log offset of the waiting record. Raises the store's
         errors.
@@ -193,9 +192,7 @@ class DelayLevels:
             self._heads[index] = min(unit.tags_code, now_ms + self._delays_ms[index])
 
     def _deliver_level(self, index: int, now_ms: int, limit: int) -> int:
-        """Deliver messages of a level whose head is due, until one is not due; return how many were
-        done.
-        """
+        """Deliver messages of a level whose head is due, until one is not; return how many."""
         offset = self._offsets[index]
         due: list[tuple[int, int]] = []
         units = self._store.mender.units(self._queue(index), offset, limit)

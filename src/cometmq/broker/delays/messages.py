@@ -55,8 +55,7 @@ class DelayedMessages:
         return self._delivery.delivered_count
 
     def open(self, state: DelayState | None, now_ms: int, java_timer_check: bytes = b"") -> None:
-        """Find out what is delivered: from `state`, as `capture` once returned it, and from the
-        log.
+        """Find out what is delivered: from `state`, as `capture` returned it, and from the log.
 
         `java_timer_check` is the content of config/timercheck, for a store that a Java broker had
         last. Call this once, before anything is put.
@@ -83,9 +82,7 @@ class DelayedMessages:
         )
 
     def run(self, now_ms: int, limit: int) -> int:
-        """Deliver up to `limit` messages of each kind; return 0 when nothing is left to do at this
-        time.
-        """
+        """Deliver up to `limit` messages of each kind; return 0 if nothing is left to do now."""
         count = self.levels.deliver_due(now_ms, limit)
         return count + self.timers.run(now_ms, limit)
 
@@ -109,8 +106,9 @@ class DelayedMessages:
         return self.timers.pending + sum(self.levels.pending().values())
 
     def capture(self, version: DataVersion) -> DelayState:
-        """Return the progress as of now. Write it only once the log is on disk up to its commit-log
-        offset.
+        """Return the progress as of now.
+
+        Write it down only once the log is on disk up to its `commit_log_offset`.
         """
         return DelayState(
             data_version=version,

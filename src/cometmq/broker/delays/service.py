@@ -90,9 +90,7 @@ class Delays(Service):
         self._tasks.every(interval_s, self._save, "save-delay-offsets")
 
     def roll(self, end_place: int) -> int:
-        """Copy some messages that wait in front of a commit-log offset; see
-        `Cleaner.on_expiring`.
-        """
+        """Copy some messages waiting in front of a commit-log offset; see `Cleaner.on_expiring`."""
         return self.messages.roll(end_place, self._clock.now_ms(), _BATCH, self._on_disk)
 
     def close(self) -> None:

@@ -51,9 +51,7 @@ TIMER_CHECK_SIZE: Final = 4096
 
 
 class DelayState(DelayOffsetSerializeWrapper):
-    """Holds the contents of the file. A file without `commit_log_offset` was written by a Java
-    broker.
-    """
+    """Holds the contents of the file. Java's has no `commit_log_offset`."""
 
     commit_log_offset: Int64 | None = None
     timer_segments: tuple[Segment, ...] = ()
@@ -61,9 +59,7 @@ class DelayState(DelayOffsetSerializeWrapper):
 
 
 def decode_timer_check(data: bytes) -> TimerProgress | None:
-    """Return what config/timercheck of a Java broker says is done; None if `data` is no such
-    file.
-    """
+    """Return what config/timercheck of a Java broker says is done; None if `data` is not it."""
     if len(data) < _TIMER_CHECK.size:
         return None
     next_slot, _position, read_to = _TIMER_CHECK.unpack_from(data)[:3]
@@ -91,9 +87,7 @@ def encode_timer_check(state: DelayState, precision_ms: int) -> bytes:
 
 
 class Replay:
-    """Brings offsets and progress up to date with the log. Use it once, before anything is
-    delivered.
-    """
+    """Brings offsets and progress up to date with the log. Use it once, before deliveries."""
 
     def __init__(
         self,
@@ -111,9 +105,7 @@ class Replay:
         self.timer_floor = 0
 
     def run(self, start: int, timer_floor: int) -> None:
-        """Go through the log from `start`, or from the first message that may still wait if that is
-        later.
-        """
+        """Go through the log from `start`, but not before the first message that may still wait."""
         self.timer_floor = timer_floor
         first_waiting = self._first_waiting(timer_floor)
         if first_waiting is None:
@@ -141,9 +133,7 @@ class Replay:
             self._progress.arrived(slot, queue_offset)
 
     def _first_waiting(self, timer_floor: int) -> int | None:
-        """Return the commit-log offset of the first record that may still wait; None if there is
-        none.
-        """
+        """Return the commit-log offset of the first record that may still wait, else None."""
         queues = [
             (queue, self._level_offsets.get(queue.queue_id + 1, 0))
             for queue in self._store.queues
@@ -207,9 +197,7 @@ class Replay:
                 self._progress.advance(slot, waiting.queue_offset)
 
     def _mark_of_first(self) -> bytes | None:
-        """Return a text that every copy of the waiting record at offset 0 contains; None without
-        one.
-        """
+        """Return what all copies of the waiting record at offset 0 contain; None without one."""
         first = self._waiting_record(0)
         unique_id = find_property(first.properties, p.UNIQ_CLIENT_MESSAGE_ID) if first else None
         return unique_id.encode() if unique_id else None
@@ -223,8 +211,7 @@ class Replay:
 
 
 def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:
-    """Say whether `copy` agrees with `waiting` in all that a copy takes over; it may have more
-    properties.
+    """Say whether `copy` has all that a copy of `waiting` takes over; it may have more properties.
 
     A record that a client sent does not agree: the client knows neither REAL_TOPIC nor TIMER_OUT_MS
     before the broker has set them, and a message with the properties of a delayed message is itself
@@ -255,9 +242,7 @@ def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:
 
 
 def _units(queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield queue offset, commit-log offset, size and tags code of the messages from `offset`
-    on.
-    """
+    """Yield (queue offset, log offset, size, tags code) of the messages from `offset` on."""
     while offset < queue.next_offset:
         units = queue.units(offset, queue.units_per_file)
         if units is None:

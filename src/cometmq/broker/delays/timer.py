@@ -103,9 +103,7 @@ class TimerQueue:
         self.pending = 0
 
     def floor(self, *, exact: bool = False) -> int:
-        """Return a queue offset below which no message waits; `exact` searches all messages for
-        it.
-        """
+        """Return a queue offset below which no message waits, with `exact` the highest one."""
         end = self._queue().next_offset
         if not self.pending:
             return end
@@ -118,8 +116,7 @@ class TimerQueue:
         return (deliver_ms - 1) // self._precision_ms * self._precision_ms
 
     def put(self, message: IncomingMessage, deliver_ms: int, now_ms: int) -> tuple[int, int]:
-        """Store `message` to be delivered at `deliver_ms`, or a recall of a message that is due
-        then.
+        """Store `message` to be delivered at `deliver_ms`, or a recall of a message due then.
 
         Returns the queue offset and the commit-log offset of the waiting record. Raises the store's
         errors.
@@ -216,9 +213,7 @@ class TimerQueue:
         return count or 1
 
     def _deliver_many(self, slot: _Slot, offsets: list[int], now_ms: int) -> int:
-        """Deliver messages up to one that is recalled or needs a closer look; return how many
-        were.
-        """
+        """Deliver messages up to one that is recalled or needs a closer look; return how many."""
         places: list[tuple[int, int]] = []
         for place in self._places(offsets):
             if slot.recalled and self._is_recalled_at(place, slot.recalled):
@@ -227,9 +222,7 @@ class TimerQueue:
         return self._delivery.deliver_many(places, _SUFFIX % now_ms)
 
     def _places(self, offsets: list[int]) -> list[tuple[int, int]]:
-        """Return (commit-log offset, size) of the messages at these queue offsets, or of the first
-        few.
-        """
+        """Return (log offset, size) of the messages at these queue offsets, or the first few."""
         queue = self._queue()
         if offsets[-1] - offsets[0] == len(offsets) - 1:
             units = self._store.mender.units(queue, offsets[0], len(offsets))
@@ -268,8 +261,7 @@ class TimerQueue:
     # -- before a file of the log goes --
 
     def roll(self, end_place: int, limit: int, saved: TimerProgress, saved_to: int) -> int:
-        """Copy messages that wait in front of the commit-log offset `end_place` to the end of the
-        queue.
+        """Copy messages waiting in front of the commit-log offset `end_place` to the queue's end.
 
         Looks at up to `limit` units and returns at how many, 0 when nothing is left there. Raises
         the store's errors. Java: TimerMessageStore copies every message each timerRollWindowSlot.
@@ -337,9 +329,7 @@ class TimerQueue:
             self.pending += self.window.scan(SCAN_UNITS)
 
     def code_of_record(self, physical_offset: int, size: int) -> int:
-        """Return the tags code that a record of the timer topic should have; 0 if the record has no
-        slot.
-        """
+        """Return the tags code for a record of the timer topic; 0 if the record has no slot."""
         try:
             waiting = self._delivery.read(physical_offset, size)
         except UndeliverableError:

@@ -159,9 +159,7 @@ class FilterPredicates:
         return bool(self._by_name)
 
     def find(self, name: str) -> FilterPredicate:
-        """Return the predicate of this name. Raises Refused if the configuration does not have
-        it.
-        """
+        """Return the predicate of this name. Raises Refused if there is none."""
         predicate = self._by_name.get(name)
         if predicate is None:
             known = ", ".join(sorted(self._by_name)) or "none"

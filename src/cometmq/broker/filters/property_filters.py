@@ -88,18 +88,14 @@ class PropertyFilters:
             self._save_soon()
 
     def _save_soon(self) -> None:
-        """Write the file at the end of this turn, once for all expressions that a heartbeat
-        replaced.
-        """
+        """Write the file at the end of this turn, once for all that a heartbeat replaced."""
         self.manager.changed = False
         # The table is encoded at the end of the turn, because its values change later. The writer's
         # thread lays the text out.
         self._state.soon(self._file, lambda: _laid_out(msgspec.json.encode(self.manager.table())))
 
     def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
-        """Say whether this broker would serve the subscription. FilterExpressionError has code
-        23.
-        """
+        """Say if this broker would serve the subscription. FilterExpressionError has code 23."""
         subscription = requests.CHECK_CLIENT_CONFIG.body.decode(call.body).subscription_data
         check_subscription(subscription)
         if by_class(subscription):

@@ -6,9 +6,7 @@ from cometmq.broker.parts import Parts, Service
 
 
 class Filters(Service):
-    """Serves the filters. They are parts, because the store needs their bit maps while it
-    recovers.
-    """
+    """Serves the filters. They are parts: the store needs their bit maps while it recovers."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

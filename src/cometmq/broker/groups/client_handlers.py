@@ -109,9 +109,7 @@ class ClientHandlers:
     def _take_in(
         self, member: Member, data: HeartbeatData, answer: RemotingCommand
     ) -> Iterator[None]:
-        """Register the client with its groups in steps; note in `answer` if subscriptions have
-        changed.
-        """
+        """Register the client with its groups in steps; say in `answer` what has changed."""
         for consumer in data.consumer_data_set:
             for subscription in consumer.subscription_data_set:
                 if subscription.expression_type == EXPRESSION_SQL92:
@@ -139,9 +137,7 @@ class ClientHandlers:
             yield
 
     def _prepare_group(self, consumer: ConsumerData) -> bool:
-        """Make the group and its retry topic if need be; return False if the group may not be
-        used.
-        """
+        """Make the group and its retry topic if need be; return False if it may not be used."""
         group = self._groups.find(consumer.group_name)
         if group is None:
             log.warning("heartbeat of an unknown group ignored", group=consumer.group_name)
@@ -153,8 +149,7 @@ class ClientHandlers:
         return True
 
     def _subscriptions_changed(self, data: HeartbeatData, name: str) -> bool:
-        """Say whether the client must send its subscriptions again, because its group sent others
-        last.
+        """Say whether the client must send its subscriptions again, if its group sent others last.
 
         Java accepts a heartbeat without subscriptions even if it knows none, as after its own
         start. The client's pulls then fail until the client has another reason to send them.

@@ -186,9 +186,7 @@ class ClientRelay:
     async def consumer_status(
         self, _connection: Connection, call: Request[GetConsumerStatusRequestHeader]
     ) -> RemotingCommand:
-        """Return the offsets of a topic as each member knows them, or only the member with the
-        given id.
-        """
+        """Return the offsets of a topic as each member knows them, or only the one named."""
         header = call.header
         group = self._clients.consumer_group(header.group)
         members = list(group.members.values()) if group is not None else []
@@ -279,9 +277,7 @@ class ClientRelay:
 async def _status(
     member: Member, question: GetConsumerStatusRequestHeader
 ) -> dict[MessageQueue, int] | None:
-    """Ask one member for its offsets; return None if it has no answer, so that those of others
-    count.
-    """
+    """Ask a member for its offsets; return None if it fails, so that other answers count."""
     command = requests.GET_CONSUMER_STATUS_FROM_CLIENT.command(question)
     try:
         answer = await member.connection.call(command, STATUS_TIMEOUT_S)

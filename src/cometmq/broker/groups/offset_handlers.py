@@ -134,9 +134,7 @@ class OffsetHandlers:
     def search(
         self, _connection: Connection, call: Request[SearchOffsetRequestHeader]
     ) -> RemotingCommand:
-        """Return the offset at a store time; the boundary says which end of equal times is
-        meant.
-        """
+        """Return the offset at a store time; the boundary says which of equal times is meant."""
         header = call.header
         upper = (header.boundary_type or "").lower() == Boundary.UPPER.value
         return _offset(
@@ -167,9 +165,7 @@ class OffsetHandlers:
 
 
 def too_many(offsets: ConsumerOffsetManager) -> str:
-    """Return the remark that refuses a group's first offset in a queue, because too many are
-    stored.
-    """
+    """Return the remark that refuses a group's first offset in a queue: too many are stored."""
     return (
         f"{offsets.count} consumer offsets are stored, the limit is maxConsumerOffsets="
         f"{offsets.max_count}; raise it and restart the broker"

@@ -71,9 +71,7 @@ _BLACK_LIST: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlack
 
 
 class GivenConfig(NamedTuple):
-    """Holds the entries of the configuration file and its path, which is None if there is no
-    file.
-    """
+    """Holds the entries of the configuration file and its path, None without a file."""
 
     properties: Mapping[str, str]
     file: Path | None
@@ -111,8 +109,7 @@ class ConfigHandlers:
         )
 
     async def update(self, connection: Connection, request: Request[NoHeader]) -> RemotingCommand:
-        """Change all keys that the body names, or refuse the request and change none; then write
-        the file.
+        """Change all keys that the body names, or refuse and change none; then write the file.
 
         In the file only the lines of changed keys change; Java writes all keys and no comments.
         """

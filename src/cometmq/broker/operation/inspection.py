@@ -138,9 +138,7 @@ class InspectionHandlers:
     async def topic_stats(
         self, _connection: Connection, call: Request[GetTopicStatsInfoRequestHeader]
     ) -> RemotingCommand:
-        """Return both ends of each queue, and how many messages per second came in the last
-        minute.
-        """
+        """Return both ends of each queue, and messages per second in the last minute."""
         header = call.header
         topic = self._topic(header.topic, f"topic[{header.topic}] not exist")
         since_ms = self._clock.now_ms() - _RATE_SPAN_MS
@@ -159,9 +157,7 @@ class InspectionHandlers:
     def topic_config(
         self, _connection: Connection, call: Request[GetTopicConfigRequestHeader]
     ) -> RemotingCommand:
-        """Return a topic's configuration. Java adds the queues of static topics, which do not exist
-        here.
-        """
+        """Return a topic's configuration. There are no static topics, unlike in Java."""
         header = call.header
         topic = self._topic(header.topic, f"No topic in this broker. topic: {header.topic}")
         return response(ResponseCode.SUCCESS, body=encode_body(topic))
@@ -231,9 +227,7 @@ class InspectionHandlers:
     async def consume_stats(
         self, _connection: Connection, call: Request[GetConsumeStatsRequestHeader]
     ) -> RemotingCommand:
-        """Return how far a group is in each queue of its topics, and how many messages per second
-        it takes.
-        """
+        """Return how far a group is in each queue of its topics, and its messages per second."""
         header = call.header
         group = header.consumer_group
         writer = self._writer("name a topic")

@@ -76,9 +76,7 @@ class Registration:
         self._next_part = 0
 
     async def start(self) -> None:
-        """Register, then repeat it periodically. A silent name server holds up the start for 3 s at
-        most.
-        """
+        """Register, then repeat it periodically. Wait 3 s at most for silent servers."""
         first = self._tasks.spawn(self.register_all(), "register-first")
         await asyncio.wait([first], timeout=_FIRST_REGISTRATION_WAIT_S)
         # Java registers again after 10 s, whatever the period is.
@@ -158,8 +156,7 @@ class Registration:
         self._all_due = self._all_due or not changed
 
     async def announced(self) -> None:
-        """Return when name servers have answered to all changes that `topics_changed` was told so
-        far.
+        """Return when name servers answered all changes that `topics_changed` was told so far.
 
         Waits at most a second for a silent one.
         """

@@ -1,14 +1,14 @@
-"""Answer code 28: what a broker tells of itself (Java: AdminBrokerProcessor.prepareRuntimeInfo,
-RunningStats).
+"""Answer code 28: what a broker tells of itself.
 
-Besides Java's keys there are our own. `nextDeletedFile`, `nextDeletionTimeStamp` and
-`nextDeletionReason` say what `cometmq store explain` does of the file that retention takes next.
-`refusing` says why no messages are taken now, and `refused_<cause>` how many messages were refused
-for that cause. `delayPending_<level>` counts the messages that wait by level, `timerPending` those
-that wait for a time of their own, `delayDelivered` those delivered since the start, and
-`transactionsUnresolved` the half messages without a verdict. `consumeQueueUnitsRepaired` counts the
-damaged units that were repaired from the log, and `messagesFoundLost` the messages that readers
-pass over because their records in the log are damaged; both since the start.
+Java: AdminBrokerProcessor.prepareRuntimeInfo, RunningStats. Besides Java's keys there are our own.
+`nextDeletedFile`, `nextDeletionTimeStamp` and `nextDeletionReason` say what `cometmq store explain`
+does of the file that retention takes next. `refusing` says why no messages are taken now, and
+`refused_<cause>` how many messages were refused for that cause. `delayPending_<level>` counts the
+messages that wait by level, `timerPending` those that wait for a time of their own,
+`delayDelivered` those delivered since the start, and `transactionsUnresolved` the half messages
+without a verdict. `consumeQueueUnitsRepaired` counts the damaged units that were repaired from the
+log, and `messagesFoundLost` the messages that readers pass over because their records in the log
+are damaged; both since the start.
 
 One loop serves all requests, so there are no thread pools and nothing waits in their queues. Tools
 read Java's keys for those all the same. The sizes are 0. The capacities are Java's defaults,

@@ -288,8 +288,9 @@ class PullHandler:
         )
 
     def _answer_late(self, connection: Connection, request: PullRequest, final: bool) -> bool:
-        """Serve a pull whose group sent a heartbeat; return False if it is still ahead and not
-        `final`.
+        """Serve a pull after a heartbeat of its group.
+
+        Returns False if the pull is still ahead of its own heartbeat and not `final`.
         """
         if connection.closed:
             return True
@@ -309,8 +310,9 @@ class PullHandler:
     def _defer(
         self, connection: Connection, request: PullRequest, may_wait: bool, scan: _Scan | None
     ) -> None:
-        """Serve the pull, or go on with `scan`, when filters have work left. Raises Refused if too
-        many wait.
+        """Serve the pull, or go on with `scan`, when filters have work left.
+
+        Raises Refused if too many pulls wait.
         """
         if not self._work.defer(
             connection, lambda: self._answer_waiting(connection, request, may_wait, scan)
@@ -475,9 +477,7 @@ class PullHandler:
         return subscription
 
     def _suggested_broker(self, result: GetResult, group: SubscriptionGroupConfig) -> int:
-        """Return the id of the broker to pull from next: a slave's when the reader is far
-        behind.
-        """
+        """Return the id of the broker to pull from next: a slave's if the reader is far behind."""
         if not self._config.slave_read_enable:
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id

@@ -147,8 +147,7 @@ class Redrives:
         *,
         only_group: bool = False,
     ) -> RedriveState:
-        """Send the selected letters of `group` to the topics they came from; return when they are
-        on disk.
+        """Send selected letters of `group` to their first topics; return when they are on disk.
 
         Each letter goes to its first queue if that is still known; with `only_group` it goes to the
         group's retry topic, where no other group sees it.
@@ -217,9 +216,7 @@ class Redrives:
         return state
 
     def _forget_the_gone(self) -> None:
-        """Forget the redrives whose letters have all left the log: they can send none of them
-        again.
-        """
+        """Forget redrives whose letters have left the log: they can send none of them again."""
         for redrive_id, state in list(self._states.items()):
             queue = self._store.queues.find(names.dlq_topic(state.group), 0)
             gone = queue is None or queue.min_offset >= state.end_offset

@@ -40,8 +40,7 @@ MAX_SELECTED: Final = 1_000
 
 
 class RedriveHandlers:
-    """Serves redrives. `tasks` end with the broker; a later request continues an unfinished
-    redrive.
+    """Serves redrives. `tasks` end with the broker; a later request continues a redrive.
 
     For the loop's thread only.
     """

@@ -99,8 +99,7 @@ class RetryHandler:
     def redirect(
         self, message: IncomingMessage, max_reconsume_times: int | None, version: int
     ) -> str | None:
-        """Turn a message that is sent to a retry topic into a dead letter if it was delivered often
-        enough.
+        """Turn a message sent to a retry topic into a dead letter if it was delivered often enough.
 
         If the disk does not have the topic of dead letters yet, does nothing and returns that
         topic. The group of the retry topic exists: a topic is opened for sending only then.
@@ -192,8 +191,9 @@ class RetryHandler:
         version: int,
         connection: Connection | None,
     ) -> int:
-        """Return how often a message is delivered again: the consumers' number counts before the
-        group's.
+        """Return how often a message is delivered again.
+
+        The consumers' number counts before the group's.
         """
         if wanted is not None and version >= _VERSION_WITH_MAX_TIMES:
             return self._limits.named(group.group_name, connection, wanted)

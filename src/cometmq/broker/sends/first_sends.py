@@ -69,9 +69,7 @@ class FirstSends:
         return topic in self._topics
 
     def hold(self, topic: str, connection: Connection, request: SendRequest) -> None:
-        """Serve the request when the turn of its topic has come. Raises Refused when too much
-        waits.
-        """
+        """Serve the request when its topic's turn comes. Raises Refused when too much waits."""
         size = len(request.frame.body)
         if self.count >= MAX_HELD_REQUESTS or self._bytes + size > MAX_HELD_BYTES:
             raise Refused(
@@ -115,9 +113,7 @@ class FirstSends:
             self._work_soon()
 
     def _make_topic(self, topic: str) -> bool:
-        """Make the topic for the first of its requests that is allowed to; return False if none
-        is.
-        """
+        """Make the topic for its first request that is allowed to; return False if none is."""
         held = self._topics[topic]
         while held:
             connection, request = held[0]
@@ -142,9 +138,7 @@ class FirstSends:
         self._work_soon()
 
     def _serve_one(self, topic: str, refused: Exception | None) -> None:
-        """Serve the next request of a topic. A request that comes now is served behind those that
-        wait.
-        """
+        """Serve the next request of a topic. Requests that come now wait in line."""
         held = self._topics[topic]
         connection, request = self._take(held)
         self.serving = topic

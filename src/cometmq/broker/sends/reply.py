@@ -95,9 +95,7 @@ class ReplyHandler:
         properties: dict[str, str],
         body: bytes,
     ) -> None:
-        """Push the reply to its client. Raises Refused with the reason if the client did not take
-        it.
-        """
+        """Push the reply to its client. Raises Refused if the client did not take it."""
         client_id = properties.get(p.REPLY_TO_CLIENT)
         if client_id is None:
             raise _failed(

@@ -255,9 +255,7 @@ class SendHandler:
         target: _Target,
         queue_id: int,
     ) -> None:
-        """Serve a send, as `send` does, of a message that is delayed, retried or half of a
-        transaction.
-        """
+        """Serve, as `send` does, a message that is delayed, retried or half of a transaction."""
         properties = decode_properties(header.properties or "")
         # A message that was popped from one topic and is sent to another is not popped there.
         properties.pop(p.POP_CK, None)
@@ -364,9 +362,7 @@ class SendHandler:
         )
 
     def _refuse_special(self, text: str) -> None:
-        """Refuse a message of a batch that has a delay or is part of a transaction (Java:
-        MessageBatch).
-        """
+        """Refuse delays and transactions in a message of a batch (Java: MessageBatch)."""
         if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG" in text:
             for name, value in decode_properties(text).items():
                 delayed = name in _DELAY_PROPERTIES or (name == p.DELAY_TIME_LEVEL and value != "0")
@@ -378,9 +374,7 @@ class SendHandler:
                     )
 
     def _open_target(self, header: SendMessageHeader) -> _Target:
-        """Check all that depends on the topic, in Java's order; make the topic if that is
-        allowed.
-        """
+        """Check all that depends on the topic, in Java's order; make the topic if allowed."""
         name = header.topic
         if fault := names.topic_fault(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
@@ -425,9 +419,7 @@ class SendHandler:
         )
 
     def _must_wait(self, header: SendMessageHeader) -> bool:
-        """Say whether the send must wait, because the topic is not there yet or other sends wait
-        for it.
-        """
+        """Say whether the send must wait for its topic, or behind other sends that do."""
         name = header.topic
         if name in self._first_sends:
             return self._first_sends.serving != name

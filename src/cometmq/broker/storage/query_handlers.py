@@ -42,9 +42,7 @@ class QueryHandlers:
     async def query(
         self, _connection: Connection, request: Request[QueryMessageRequestHeader]
     ) -> RemotingCommand:
-        """Return the records of messages that have a key, or one with the same hash, oldest
-        first.
-        """
+        """Return records of messages with a key, or one with the same hash, oldest first."""
         header = request.header
         limit = header.max_num
         if ext_of(request).get(_UNIQUE_KEY_QUERY) == "true":
@@ -69,9 +67,7 @@ class QueryHandlers:
         return response(ResponseCode.SUCCESS, header=found, body=body)
 
     def _records(self, offsets: list[int]) -> bytes:
-        """Return the records in the order of the log; if they have too many bytes, only the
-        newest.
-        """
+        """Return the records in the order of the log; if they are too long, only the newest."""
         records: list[memoryview] = []
         total = 0
         for offset in reversed(offsets):

@@ -103,9 +103,7 @@ class HalfRecovery:
             self._table.add(offset, half.due_ms(self._ahead_ms, self._timeout_ms), first)
 
     def _find_ended(self) -> int:
-        """Resolve transactions that were committed or given up behind the last op record; return
-        how many.
-        """
+        """Resolve transactions committed or given up behind the last op record; return how many."""
         oldest = read_half(self._store, self._table.low_offset(0))
         start = max(self._ops.last_position, oldest.record.physical_offset if oldest else 0)
         count = 0
@@ -122,9 +120,7 @@ class HalfRecovery:
         return count
 
     def _origin(self, offset: int, origin: int) -> HalfMessage | None:
-        """Return the half message that the record at `offset` was made from, None if there is
-        none.
-        """
+        """Return the half message that the record at `offset` was made from, else None."""
         half = self._store.stored_record(origin)
         if half is None or half.topic != names.TRANS_HALF_TOPIC:
             return None

@@ -86,9 +86,7 @@ class TransactionService(Service):
         )
 
     def roll(self, end_place: int) -> int:
-        """Copy some unresolved messages in front of a commit-log offset; see
-        `Cleaner.on_expiring`.
-        """
+        """Copy unresolved messages in front of a commit-log offset; see `Cleaner.on_expiring`."""
         return self._transactions.roll(end_place, _CHECKS_PER_TURN)
 
     def close(self) -> None:

@@ -69,9 +69,7 @@ _MAX_GIVEN_UP: Final = 10_000
 
 
 class _Progress(NamedTuple):
-    """Holds the consumed offsets of both queues; they are true once the log is on disk up to
-    `log_end`.
-    """
+    """Holds the consumed offsets of both queues; true once the log is on disk up to `log_end`."""
 
     half_offset: int
     op_offset: int
@@ -132,8 +130,7 @@ class Transactions:
     # -- the way of a transaction --
 
     def prepare(self, message: IncomingMessage) -> tuple[int, int]:
-        """Store a half message; return its queue offset in the half topic and its commit-log
-        offset.
+        """Store a half message; return its offset in the half topic and its commit-log offset.
 
         Raises Refused, or the store's errors; nothing is stored then.
         """
@@ -219,8 +216,7 @@ class Transactions:
     # -- for the check --
 
     def copy(self, half: HalfMessage, *, check_times: int | None = None) -> HalfMessage:
-        """Append an unresolved message to the half topic once more; return the copy, which replaces
-        it.
+        """Append an unresolved message to the half topic again; return the copy that replaces it.
 
         Raises the store's errors; the old copy then stays.
         """
@@ -374,8 +370,9 @@ class Transactions:
         return half
 
     def _rolled(self, header: EndTransactionRequestHeader) -> HalfMessage | None:
-        """Return the newest copy of an unresolved message whose first copy has left the log, else
-        None.
+        """Return the newest copy of an unresolved message, whose first has left the log.
+
+        Returns None if there is none with the id that the header gives.
         """
         newest = self.table.newest(header.tran_state_table_offset)
         half = read_half(self._store, newest) if newest is not None else None

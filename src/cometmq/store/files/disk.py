@@ -62,9 +62,7 @@ _OF_A_STORE: Final = frozenset({"checkpoint", "commitlog", "consumequeue", "queu
 
 
 class DiskUsage(NamedTuple):
-    """Holds what users other than root can have of a file system; `used_ratio` is what `df`
-    shows.
-    """
+    """Says what users but root can have of a file system; `used_ratio` is what `df` shows."""
 
     total_bytes: int
     free_bytes: int
@@ -120,9 +118,7 @@ class Disk:
                 directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
 
     def is_open_to_others(self, path: Path) -> bool:
-        """Say whether a file or directory gives rights to others than its owner; links are not
-        followed.
-        """
+        """Say whether a file or directory, not a link, gives rights to others than its owner."""
         with _named(path):
             try:
                 mode = path.lstat().st_mode
@@ -317,9 +313,7 @@ class Disk:
             source.replace(target)
 
     def lock(self, path: Path) -> DirectoryLock:
-        """Take the exclusive lock. Raises StoreLockedError when this or another process holds a
-        lock.
-        """
+        """Take the exclusive lock. Raises StoreLockedError when any process holds it."""
         with _named(path):
             # Looked up before the file is opened: closing any descriptor of a file drops every
             # POSIX lock that the process holds on it.
@@ -393,9 +387,7 @@ class Disk:
         return f"{fault}: run as that user, or {remedy}"
 
     def usage(self, path: Path) -> DiskUsage:
-        """Return the usage of the file system that holds `path`, or will hold it once it is
-        made.
-        """
+        """Return the usage of the file system that holds `path`, or will once it is made."""
         with _named(path):
             while not path.exists():
                 path = path.parent

@@ -116,8 +116,7 @@ class MappedFileQueue:
         return [file for file in tuple(self.files) if start < file.end and file.base < end]
 
     def append_file(self, *, first_base: int = 0) -> MappedFile:
-        """Add the next file, made now unless `prepare_next` has made it. The first one begins at
-        `first_base`.
+        """Add the next file, made now unless `prepare_next` did; the first is at `first_base`.
 
         Raises StoreFullError or StoreStarvedError; the queue is then as before.
         """
@@ -177,9 +176,7 @@ class MappedFileQueue:
         )
 
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
-        """Make the pages of a mapping's part writable now, instead of at the first touch of
-        each.
-        """
+        """Make the pages of a mapping's part writable now, not at the first touch of each."""
         self._disk.populate(mapping, start, end)
 
     def flush(self, written: int, least_pages: int = 0) -> bool:
@@ -235,9 +232,7 @@ class MappedFileQueue:
         self.flushed = min(self.flushed, end)
 
     def detach_first(self) -> Path:
-        """Forget the oldest file and return its path: the caller must delete it now. Views of it
-        stay readable.
-        """
+        """Forget the oldest file and return its path for deletion; views of it stay readable."""
         # A new list: another thread may be looking something up in the old one.
         file, *self.files = self.files
         file.release()

@@ -1,10 +1,9 @@
-"""Keep the index: which messages have a key (Java: IndexService). Its files are named by their time
-of creation.
+"""Keep the index: which messages have a key (Java: IndexService).
 
-The index is built behind the log, in batches: `build` reads what the log has gained since the last
-call, so an append does nothing for the index. The last entry of the index tells how far it covers
-the log, and everything behind that is indexed again from the log. So a part that is dropped, or the
-whole directory, comes back as it was.
+Its files are named by their time of creation. The index is built behind the log, in batches:
+`build` reads what the log has gained since the last call, so an append does nothing for the index.
+The last entry of the index tells how far it covers the log, and everything behind that is indexed
+again from the log. So a part that is dropped, or the whole directory, comes back as it was.
 """
 
 from __future__ import annotations
@@ -53,9 +52,7 @@ class Clock(Protocol):
 
 
 class IndexAnswer(NamedTuple):
-    """Holds offsets in the log, ascending, and how far the index has come (0 when nothing was
-    found).
-    """
+    """Holds offsets in the log, ascending, and how far the index has come (0 if none is found)."""
 
     offsets: list[int]
     last_timestamp: int = 0
@@ -63,8 +60,7 @@ class IndexAnswer(NamedTuple):
 
 
 class IndexService:
-    """Builds and queries the index of a store. `open`, `finish` and `release` are for the store's
-    thread.
+    """Builds and queries an index. `open`, `finish` and `release` are for the store's thread.
 
     The other methods suit any thread; a lock lets one of them in at a time. Only bytes below the
     log's published end are read, and these through the file system: nothing that another thread
@@ -174,9 +170,7 @@ class IndexService:
         return "" if certain and not file.room else "the broker did not stop cleanly"
 
     def _find_position(self) -> None:
-        """Continue at the last message that has keys: the index may have only a part of its
-        keys.
-        """
+        """Continue at the last message that has keys: the index may lack some of its keys."""
         self.position = self._log.min_offset
         self._indexed_keys = 0
         filled = [file for file in self._files if not file.is_empty]
@@ -232,8 +226,7 @@ class IndexService:
         return self._log.readable_end - self.position if self.enabled else 0
 
     def build(self) -> bool:
-        """Index the next part of the log, a few MiB at most; return whether more of it waits.
-        Blocks.
+        """Index the next few MiB of the log at most; return whether more of it waits. Blocks.
 
         A failure is kept in `failure` and logged once; the next call tries again.
         """
@@ -258,9 +251,7 @@ class IndexService:
             return False
 
     def catch_up(self, target: int, limit_s: float) -> bool:
-        """Build until the log is indexed up to `target`; return False if that failed or took too
-        long.
-        """
+        """Build until the log is indexed up to `target`; return False on failure or time-out."""
         deadline = self._clock.monotonic() + limit_s
         while (before := self.position) < target:
             self.build()
@@ -388,9 +379,7 @@ class IndexService:
             return IndexAnswer(sorted(found), files[-1].end_timestamp, files[-1].end_offset)
 
     def remove_expired(self, min_offset: int) -> list[Path]:
-        """Delete files that know only messages below `min_offset`, but never the newest; return
-        their paths.
-        """
+        """Delete files of only messages below `min_offset`, never the newest; return the paths."""
         removed = []
         with self._lock:
             while len(self._files) > 1 and self._files[0].end_offset < min_offset:

@@ -112,9 +112,7 @@ class BatchScan:
             self.end = file.end
 
     def _batch(self, view: memoryview, start: int, limit: int, base: int) -> RecordBatch | None:
-        """Return the good records from `start` on; None if the first one is bad or not whole below
-        `limit`.
-        """
+        """Return good records from `start` on; None if the first is bad or goes beyond `limit`."""
         columns = read_columns(view, start, limit, base)
         columns = up_to_first(columns, columns.fit & (columns.topic_ends > columns.topic_starts))
         if self._check_crc:
@@ -136,9 +134,7 @@ class BatchScan:
         texts: RecordTexts,
         strange_topics: Bools,
     ) -> int | None:
-        """Return the index of the first record that is torn, or whose topic is no text; None
-        without one.
-        """
+        """Return the index of the first record that is torn or has no text as topic, else None."""
         doubtful = np.union1d(texts.with_zeros(), np.flatnonzero(strange_topics))
         for index in doubtful.tolist():
             start = int(columns.starts[index])

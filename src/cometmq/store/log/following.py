@@ -110,8 +110,7 @@ class LogFollower:
 
 
 class QueueFiller:
-    """Puts records that stand in the log, but not in their consume queues, into these, and
-    announces them.
+    """Puts records of the log that their consume queues lack into these, and announces them.
 
     Such records were committed from the transient store pool, or sent by a master. `position` is
     the offset of the first record that is missing. For the thread that owns the store.

@@ -34,9 +34,7 @@ _MIN_BUFFERS: Final = 2
 
 
 class BufferPool:
-    """Lends at most `count` buffers of `size` bytes, two at least. A buffer is made when first
-    needed.
-    """
+    """Lends at most `count` buffers of `size` bytes, two at least. Makes them when needed."""
 
     def __init__(self, count: int, size: int) -> None:
         self._left = max(count, _MIN_BUFFERS)
@@ -71,8 +69,9 @@ class BufferPool:
 
 
 class _Filling:
-    """Holds a buffer that stands in for a file. Once the blank record is written, `end` is the log
-    offset behind it.
+    """Holds a buffer that stands in for a file.
+
+    Once the blank record is written, `end` is the log offset behind it.
     """
 
     __slots__ = ("buffer", "end", "file")

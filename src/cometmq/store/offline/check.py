@@ -1,5 +1,4 @@
-"""Check whether what lies on disk is a store: each record, each unit of each queue, each index
-entry.
+"""Check whether files are a sound store: each record, each unit of each queue, each index entry.
 
 The log is the truth: queues and index are compared with what a replay of the log would make. This
 works on a store of a Java broker, too. `cometmq store check` uses it, and `repair` before it
@@ -233,9 +232,7 @@ class Checker:
         self.report = Report(store.is_clean)
 
     def run(self, progress: Progress | None = None) -> Report:
-        """Check the store and return the report. Raises StoreError when a file cannot be read at
-        all.
-        """
+        """Check the store and return the report. Raises StoreError if a file cannot be read."""
         store, report = self._store, self.report
         for topic, queue_id, files in store.queue_files():
             directory = store.config.consume_queue_path / topic / str(queue_id)
@@ -322,8 +319,9 @@ class Checker:
 
 
 def known_topics(store: OfflineStore) -> set[str] | None:
-    """Return the topics of config/topics.json, and of its journal if a kill has left one; None when
-    they cannot be read.
+    """Return the topics of config/topics.json, None when they cannot be read.
+
+    The topics of the journal count, too, if a kill has left one.
     """
     config = store.config.store_path_root_dir / "config"
     try:

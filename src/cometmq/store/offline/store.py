@@ -61,9 +61,7 @@ class BadFile(NamedTuple):
 
 
 class OfflineStore:
-    """Reads a store; made by `open_offline`. `config` is the given one, with the sizes that were
-    found.
-    """
+    """Reads a store; see `open_offline`. `config` is the given onewith the sizes found."""
 
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
         self.disk = disk
@@ -118,9 +116,7 @@ class OfflineStore:
             )
 
     def _load(self, directory: Path, file_size: int) -> list[MappedFile]:
-        """Return the files of a directory that have the right size; the others become
-        `bad_files`.
-        """
+        """Return the files of a directory that have the right size; others become `bad_files`."""
         files: list[MappedFile] = []
         names = [name for name in self.disk.names(directory) if is_file_name(name)]
         for name in names:
@@ -223,9 +219,7 @@ def _scan(file: MappedFile) -> Iterator[ScannedRecord | Damage]:
 
 
 def _in_the_middle(damage: Damage) -> Damage:
-    """Give a reason to a part that would be the end of the log if no record followed in a later
-    file.
-    """
+    """Give a reason to a part that would be the end of the log if no later file had a record."""
     if damage.reason:
         return damage
     if damage.position == 0:
@@ -258,9 +252,7 @@ def _with_sizes_found(config: StoreConfig, disk: Disk) -> StoreConfig:
 
 
 def _size(disk: Disk, configured: int, default: int, directories: list[Path]) -> int:
-    """Return the configured size; or, if that is the default and no file has it, the commonest
-    size.
-    """
+    """Return the configured size; or, if that is a default that no file has, the commonest size."""
     sizes = Counter(
         size
         for directory in directories

@@ -69,9 +69,7 @@ class BatchDispatcher:
         return self._dispatched_count + self._single.dispatched_count
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Dispatch a batch. Raises QueueBehindError as Dispatcher does; part of it may then be
-        dispatched.
-        """
+        """Dispatch a batch. Raises QueueBehindError as Dispatcher does, perhaps half-way."""
         queued = queued_records(batch)
         if queued is None:
             return
@@ -156,9 +154,7 @@ def queued_records(batch: RecordBatch) -> QueuedRecords | None:
 
 
 def units_of(batch: RecordBatch, records: Ints) -> npt.NDArray[Any]:
-    """Return the units (UNIT_DTYPE) of records, given by index; with wrong tags codes for
-    TIMED_TOPICS.
-    """
+    """Return units (UNIT_DTYPE) of records by index; tags codes of TIMED_TOPICS are wrong."""
     columns = batch.columns
     units = np.empty(len(records), UNIT_DTYPE)
     units["physical_offset"] = columns.starts[records] + batch.base

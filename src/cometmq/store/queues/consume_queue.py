@@ -133,9 +133,7 @@ class ConsumeQueue:
         self.next_offset += 1
 
     def put_units(self, units: memoryview) -> None:
-        """Append many units as `put` does, as they lie on disk. Raises StoreFullError at the first
-        that has no place.
-        """
+        """Append units as they lie on disk. Raises StoreFullError at the first without room."""
         while units:
             if self._position == self._limit:
                 self._open_cursor(len(units) // UNIT_SIZE)
@@ -159,9 +157,7 @@ class ConsumeQueue:
         store_timestamp: int,  # noqa: ARG002 - for queues with an extension
         properties: bytes,  # noqa: ARG002 - for queues with an extension
     ) -> None:
-        """Append a unit as `put` does, with what an extension keeps of the message. For callers in
-        no hurry.
-        """
+        """Append a unit as `put` does, and what an extension keeps; for callers in no hurry."""
         self.put(physical_offset, size, tags_code)
 
     def fill_to(self, queue_offset: int, unit: Unit) -> None:
@@ -192,15 +188,11 @@ class ConsumeQueue:
         return Unit(*UNIT.unpack_from(file.map, place - file.base)) if file else None
 
     def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
-        """Return up to `count` units from `queue_offset` on, within one file; None if it has no
-        file.
-        """
+        """Return up to `count` units from `queue_offset` on, within one file, None without one."""
         return self.stored_units(queue_offset, count)
 
     def stored_units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
-        """Return the same units as they lie on disk: with an extension their tags codes are
-        addresses.
-        """
+        """Return the same units as they lie on disk: with an extension tags codes are addresses."""
         place = queue_offset * UNIT_SIZE
         file = self.files.find(place)
         if file is None:
@@ -330,8 +322,7 @@ class ConsumeQueue:
         )
 
     def first_file_has_left(self, log_min_offset: int) -> bool:
-        """Say whether the records of the oldest file's units have all left the log, so that it can
-        be deleted.
+        """Say whether all records of the oldest file's units have left the log, so that it can go.
 
         The newest file stays: it says where the queue's offsets go on.
         """
@@ -347,9 +338,7 @@ class ConsumeQueue:
         return all(self._has_left(offset, log_min_offset) for offset in range(first, behind))
 
     def find_offset(self, key: Callable[[int], int], value: int) -> int:
-        """Return the first queue offset with `key` >= `value`; `key` must not fall along the
-        queue.
-        """
+        """Return the first offset with `key` >= `value`; `key` must not fall along the queue."""
         offsets = range(self.min_offset, self.next_offset)
         return self.min_offset + bisect_left(offsets, value, key=key)
 

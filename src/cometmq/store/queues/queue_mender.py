@@ -135,9 +135,7 @@ class QueueMender:
         return NO_MESSAGE if verdict is Verdict.LOST else queue.unit(queue_offset)
 
     def units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> Iterator[Unit] | None:
-        """Return what `unit` returns, for up to `count` units within one file; None if it has no
-        file.
-        """
+        """Return what `unit` returns, for up to `count` units within one file, None without one."""
         queue = self._find(queue.topic, queue.queue_id) or queue
         units = queue.units(queue_offset, count)
         if units is None:
@@ -165,8 +163,7 @@ class QueueMender:
             yield unit
 
     def has_left(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Say whether a unit that points in front of the log is that of a message that has left the
-        log.
+        """Say whether a unit that points in front of the log is that of a message that left it.
 
         If it is, so are all units in front of it.
         """
@@ -182,8 +179,7 @@ class QueueMender:
         return self._verdicts.get((queue, queue_offset))
 
     def look(self, queue: ConsumeQueue, queue_offset: int) -> Verdict:
-        """Return what to do with a unit of `queue` that does not fit; repair it if that is
-        possible.
+        """Return what to do with a unit of `queue` that does not fit; repair it if possible.
 
         Raises StoreBusyError while its record is searched for.
         """
@@ -275,9 +271,7 @@ class QueueMender:
         return read_record(log.files, place, end=log.readable_end, check_crc=check_crc)
 
     def _tags_code(self, queue: ConsumeQueue, queue_offset: int, record: ScannedRecord) -> int:
-        """Return the unit's tags code: the stored one if it may be right and the record cannot
-        tell.
-        """
+        """Return the unit's tags code: the stored one if the record cannot tell better."""
         code = tags_code_of(record, self._delay_levels_ms)
         stored = next(queue.stored_units(queue_offset, 1) or iter(()), NO_MESSAGE)[2]
         if queue.topic == SCHEDULE_TOPIC:
@@ -347,9 +341,7 @@ class QueueMender:
             search.at = place + size
 
     def _pass_damage(self, search: _Search, base: int, end: int) -> None:
-        """Move on to the next record of a file behind bytes that are no record, or a step nearer to
-        it.
-        """
+        """Move on to the next record of a file behind other bytes, or a step nearer."""
         file = self._log.files.find(search.at)
         if file is None:
             search.at = search.end
@@ -435,8 +427,9 @@ class QueueMender:
     def _say(
         self, say: Callable[..., object], text: str, queue: ConsumeQueue, offset: int, count: int
     ) -> None:
-        """Log a line, if there were not too many in the last minute; the next one tells how many
-        were not logged.
+        """Log a line, if there were not too many in the last minute.
+
+        The next line tells how many were left out.
         """
         now = monotonic()
         self._lines = [then for then in self._lines if now - then < _MINUTE_S]

@@ -116,9 +116,7 @@ class StoreFiles:
         return not (self.root / "abort").exists()
 
     def log_files(self) -> list[LogFile]:
-        """Return the files oldest first, without those at the end that were only made ahead of
-        need.
-        """
+        """Return the files oldest first, without those at the end made ahead of need."""
         files = [
             LogFile(str(path), int(path.name), path.stat().st_size)
             for directory in self._log_directories

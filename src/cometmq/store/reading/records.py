@@ -1,6 +1,4 @@
-"""Tell which of the records that `read_columns` finds are whole, and where to look for the next
-one.
-"""
+"""Tell which of the records that `read_columns` finds are whole, and where to find the next one."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from cometmq.protocol.record_columns import Bools, RecordColumns, field
 
 
 def crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
-    """Say whether the CRC of each record is that of its body; the CRC of an empty body is not
-    checked.
-    """
+    """Say whether the CRC of each record is that of its body; empty bodies are not checked."""
     expected = field(view, "body_crc", columns.starts)
     places = zip(
         columns.body_starts.tolist(), columns.body_ends.tolist(), columns.fit.tolist(), strict=True
