@@ -1,6 +1,4 @@
-"""Test push consumers: pausing, partial acknowledgement, stuck listeners and limits, by both
-faces.
-"""
+"""Test push consumers: pausing, partial acknowledgement, stuck listeners, limits; by both faces."""
 
 from __future__ import annotations
 

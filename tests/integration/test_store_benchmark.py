@@ -1,4 +1,4 @@
-"""Test that the store's benchmark runs, counts its work,and writes what it found, without times."""
+"""Test that the store's benchmark runs, counts its work and writes what it found, without times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test SYNC_FLUSH: a send is answered when the disk has it, one fdatasync serves all."""
+"""Test SYNC_FLUSH: a send is answered when the disk has it, and one fdatasync serves many sends."""
 
 from __future__ import annotations
 

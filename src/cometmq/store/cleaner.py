@@ -76,8 +76,8 @@ def plan_for(
 class Cleaner:
     """Cleans one store. For the store's thread.
 
-    Those in `on_trimmed` are called with the log's new first offset when it has moved. They are for
-    services that keep something about the log's records.
+    The functions in `on_trimmed` are called with the log's new first offset when it has moved. They
+    are for services that keep something about the log's records.
 
     Those in `on_expiring` are called before a file is deleted, with the offset of its end. Each
     copies some of the records below that offset that it still needs, and returns how many, 0 when

@@ -77,10 +77,11 @@ class MessageStore:
 
     `store_host` is packed (`cometmq.protocol.ids.pack_host`): records and message ids name it as
     their broker. `clock` gives store timestamps. `wall` (without it `clock`) gives the time that
-    the file system uses, from which the age of a file is computed. `on_arrival(topic, queue_id,
-    next_offset, tags_code, store_timestamp, properties)` is called for each message that has become
-    readable, before `append` returns. `bit_map_of(topic, properties)` returns what the extension of
-    consume queues keeps as bit map.
+    the file system uses, from which the age of a file is computed.
+
+    `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)` is called
+    for each message that has become readable, before `append` returns.
+    `bit_map_of(topic, properties)` returns what the extension of consume queues keeps as bit map.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class ScannedRecord(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-    """Says why the bytes at a place are none; an empty reason says that nothing was written."""
+    """Says why bytes at a place are no record; an empty reason says that nothing was written."""
 
     reason: str
 

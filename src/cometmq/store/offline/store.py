@@ -61,7 +61,7 @@ class BadFile(NamedTuple):
 
 
 class OfflineStore:
-    """Reads a store; see `open_offline`. `config` is the given onewith the sizes found."""
+    """Reads a store; see `open_offline`. `config` is the given one with the sizes found."""
 
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
         self.disk = disk

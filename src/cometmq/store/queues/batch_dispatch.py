@@ -1,7 +1,7 @@
 """Turn the records of a batch into units of their consume queues, all at once.
 
-The result is what `Dispatcher` would make of the records one by one. It is left to dispatch
-whatever is out of the ordinary: the schedule and timer topics, topics that were deleted, queues
+The result is what `Dispatcher` would make of the records one by one. Whatever is out of the
+ordinary is left to `Dispatcher`: the schedule and timer topics, topics that were deleted, queues
 with an extension, records whose queue offset is not the next one of their queue.
 """
 

@@ -188,7 +188,7 @@ class ConsumeQueue:
         return Unit(*UNIT.unpack_from(file.map, place - file.base)) if file else None
 
     def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
-        """Return up to `count` units from `queue_offset` on, within one file, None without one."""
+        """Return up to `count` units from `queue_offset` on, in one file; None if there is none."""
         return self.stored_units(queue_offset, count)
 
     def stored_units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
