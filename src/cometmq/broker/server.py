@@ -167,7 +167,10 @@ class Broker:
         await self._closing.aclose()
 
     async def _start(self) -> None:
-        """Start step by step. Before each next step push what undoes the last one."""
+        """Start step by step.
+
+        Before each next step push what undoes the last one: `close` undoes the steps in reverse.
+        """
         closing = self._closing
         # For a start that fails. After a start that succeeds, `close` closes both before the
         # services, and closing them twice does nothing.

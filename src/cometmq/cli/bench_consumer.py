@@ -29,7 +29,10 @@ LISTENER_BATCH: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Holds the settings. `concurrency` listeners run at once; `tags` is `*` for all tags."""
+    """Holds the settings.
+
+    `concurrency` listeners run at once; `tags` is a tag expression, `*` for all.
+    """
 
     namesrv: str
     topic: str
@@ -197,7 +200,7 @@ class ConsumerBench:
 
     @property
     def _rate(self) -> float:
-        """Messages a second from the first delivery to the last, without the time before."""
+        """Messages per second between the first delivery and the last."""
         return self._received / self._elapsed_s if self._elapsed_s else 0.0
 
     def _result(self, comparison: _Comparison | None, failure: str | None = None) -> BenchResult:

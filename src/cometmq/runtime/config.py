@@ -257,7 +257,7 @@ def _settings(cls: type) -> dict[str, _Setting]:
 
 
 def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[Mistake]]:
-    """Return by field the values of the class's keys, and what is wrong with others."""
+    """Return by field the values of the class's keys, and what is wrong with the others."""
     values: dict[str, Any] = {}
     mistakes = []
     for key, setting in _settings(cls).items():

@@ -271,7 +271,7 @@ class Appender:
         raise MessageIllegalError(reason)
 
     def _make_room(self, queue: ConsumeQueue, unit_count: int, size: int) -> None:
-        """Make room in both files first, so that a full disk leaves no record without unit."""
+        """Make room in both files first: a full disk then leaves no record without its unit."""
         began = self._clock.monotonic()
         try:
             if unit_count:

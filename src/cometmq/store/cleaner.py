@@ -60,7 +60,7 @@ def plan_for(
     *,
     manual: bool = False,
 ) -> Plan:
-    """Call `plan` for a commit log's files, and the state of their disk. Blocks; for any thread."""
+    """Call `plan` for a commit log's files and the state of their disk. Blocks; for any thread."""
     return plan(
         now_ms,
         [LogFile(file.base, file.size, disk.modified_ms(file.path)) for file in files],

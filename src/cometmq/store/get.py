@@ -26,7 +26,10 @@ _MAX_SCAN_UNITS: Final = 10_000
 
 
 class GetStatus(Enum):
-    """Says how a get ended. Values are Java's GetMessageStatus, for the answer's remark."""
+    """Says how a get ended.
+
+    The values are Java's GetMessageStatus; the response's remark carries them.
+    """
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -40,8 +43,9 @@ class GetStatus(Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """Holds what was found. `slices` are records in queue order, those side by side as one.
+    """Holds what was found.
 
+    `slices` are the records in queue order; records that lie side by side are one view.
     `suggest_slave` says that the reader is further behind than memory reaches.
     """
 

@@ -55,7 +55,10 @@ def check_usable(config: StoreConfig, disk: Disk) -> None:
 
 
 def _owned_place(config: StoreConfig, path: Path) -> Path:
-    """Return the directory around `path` to give to an owner: never more than the store."""
+    """Return the directory to give to an owner, of which `path` is a part.
+
+    It is never more than the store.
+    """
     root = config.store_path_root_dir
     return root if path.is_relative_to(root) and root != Path(root.anchor) else path
 

@@ -426,7 +426,10 @@ class MessageStore:
         return behind - 1 if behind > queue.min_offset else 0
 
     def _timestamp_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Return the store timestamp of a message; of a lost one that of the one before."""
+        """Return the store timestamp of a message.
+
+        For a lost message this is the timestamp of the message in front of it.
+        """
         unit = self.mender.unit(queue, queue_offset)
         for _ in range(_LOST_IN_A_ROW):
             if unit != NO_MESSAGE or queue_offset <= queue.min_offset:

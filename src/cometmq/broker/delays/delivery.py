@@ -88,9 +88,10 @@ class Delivery:
         return count
 
     def deliver(self, waiting: WaitingMessage, more_properties: bytes = b"") -> None:
-        """Append the message to its real topic; leave out `more_properties` if that is too long.
+        """Append the message to its real topic.
 
-        Raises UndeliverableError, or the store's errors; nothing is stored then.
+        If the properties get too long, `more_properties` are left out. Raises UndeliverableError,
+        or the store's errors; nothing is stored then.
         """
         topic = _find_real_topic(waiting.text)
         queue_id = _find_real_queue_id(waiting.text)

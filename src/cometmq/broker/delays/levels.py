@@ -59,10 +59,10 @@ class DelayLevels:
         return len(self._delays_ms)
 
     def put(self, message: IncomingMessage, level: int, now_ms: int) -> tuple[int, int]:
-        """Store `message` to be delivered later; a level above the highest counts as that.
+        """Store `message` to be delivered later.
 
-        Returns the queue offset and the commit-log offset of the waiting record. Raises the store's
-        errors.
+        A level above the highest one counts as the highest. Returns the queue offset and the
+        commit-log offset of the waiting record. Raises the store's errors.
         """
         level = min(level, self.max_level)
         message.properties[p.DELAY_TIME_LEVEL] = str(level)
@@ -192,7 +192,10 @@ class DelayLevels:
             self._heads[index] = min(unit.tags_code, now_ms + self._delays_ms[index])
 
     def _deliver_level(self, index: int, now_ms: int, limit: int) -> int:
-        """Deliver messages of a level whose head is due, until one is not; return how many."""
+        """Deliver messages of a level whose head is due, until one is not due.
+
+        Returns how many were done.
+        """
         offset = self._offsets[index]
         due: list[tuple[int, int]] = []
         units = self._store.mender.units(self._queue(index), offset, limit)

@@ -51,7 +51,7 @@ TIMER_CHECK_SIZE: Final = 4096
 
 
 class DelayState(DelayOffsetSerializeWrapper):
-    """Holds the contents of the file. Java's has no `commit_log_offset`."""
+    """Holds the contents of the file. A Java broker's file has no `commit_log_offset`."""
 
     commit_log_offset: Int64 | None = None
     timer_segments: tuple[Segment, ...] = ()
@@ -59,7 +59,7 @@ class DelayState(DelayOffsetSerializeWrapper):
 
 
 def decode_timer_check(data: bytes) -> TimerProgress | None:
-    """Return what config/timercheck of a Java broker says is done; None if `data` is not it."""
+    """Return what a Java broker's config/timercheck says is done; None if `data` is too short."""
     if len(data) < _TIMER_CHECK.size:
         return None
     next_slot, _position, read_to = _TIMER_CHECK.unpack_from(data)[:3]
@@ -197,7 +197,7 @@ class Replay:
                 self._progress.advance(slot, waiting.queue_offset)
 
     def _mark_of_first(self) -> bytes | None:
-        """Return what all copies of the waiting record at offset 0 contain; None without one."""
+        """Return a text in all copies of the waiting record at offset 0; None if there is none."""
         first = self._waiting_record(0)
         unique_id = find_property(first.properties, p.UNIQ_CLIENT_MESSAGE_ID) if first else None
         return unique_id.encode() if unique_id else None

@@ -222,7 +222,7 @@ class TimerQueue:
         return self._delivery.deliver_many(places, _SUFFIX % now_ms)
 
     def _places(self, offsets: list[int]) -> list[tuple[int, int]]:
-        """Return (log offset, size) of the messages at these queue offsets, or the first few."""
+        """Return (log offset, size) of messages at these queue offsets, or of the first ones."""
         queue = self._queue()
         if offsets[-1] - offsets[0] == len(offsets) - 1:
             units = self._store.mender.units(queue, offsets[0], len(offsets))

@@ -137,7 +137,10 @@ class ClientHandlers:
             yield
 
     def _prepare_group(self, consumer: ConsumerData) -> bool:
-        """Make the group and its retry topic if need be; return False if it may not be used."""
+        """Make the group and its retry topic if need be.
+
+        Returns False if the group may not be used.
+        """
         group = self._groups.find(consumer.group_name)
         if group is None:
             log.warning("heartbeat of an unknown group ignored", group=consumer.group_name)
@@ -149,7 +152,7 @@ class ClientHandlers:
         return True
 
     def _subscriptions_changed(self, data: HeartbeatData, name: str) -> bool:
-        """Say whether the client must send its subscriptions again, if its group sent others last.
+        """Say whether the client must send its subscriptions again because its group sent others.
 
         Java accepts a heartbeat without subscriptions even if it knows none, as after its own
         start. The client's pulls then fail until the client has another reason to send them.

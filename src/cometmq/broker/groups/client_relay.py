@@ -186,7 +186,10 @@ class ClientRelay:
     async def consumer_status(
         self, _connection: Connection, call: Request[GetConsumerStatusRequestHeader]
     ) -> RemotingCommand:
-        """Return the offsets of a topic as each member knows them, or only the one named."""
+        """Return the offsets of a topic as each member knows them.
+
+        If the request names a client id, only that member is asked.
+        """
         header = call.header
         group = self._clients.consumer_group(header.group)
         members = list(group.members.values()) if group is not None else []

@@ -134,7 +134,10 @@ class OffsetHandlers:
     def search(
         self, _connection: Connection, call: Request[SearchOffsetRequestHeader]
     ) -> RemotingCommand:
-        """Return the offset at a store time; the boundary says which of equal times is meant."""
+        """Return the offset at a store time.
+
+        The boundary says which end of equal times is meant.
+        """
         header = call.header
         upper = (header.boundary_type or "").lower() == Boundary.UPPER.value
         return _offset(

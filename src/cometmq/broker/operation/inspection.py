@@ -138,7 +138,7 @@ class InspectionHandlers:
     async def topic_stats(
         self, _connection: Connection, call: Request[GetTopicStatsInfoRequestHeader]
     ) -> RemotingCommand:
-        """Return both ends of each queue, and messages per second in the last minute."""
+        """Return both ends of each queue, and the messages per second of the last minute."""
         header = call.header
         topic = self._topic(header.topic, f"topic[{header.topic}] not exist")
         since_ms = self._clock.now_ms() - _RATE_SPAN_MS

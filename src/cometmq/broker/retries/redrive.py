@@ -147,10 +147,10 @@ class Redrives:
         *,
         only_group: bool = False,
     ) -> RedriveState:
-        """Send selected letters of `group` to their first topics; return when they are on disk.
+        """Send the selected letters of `group` once more; return when they are on disk.
 
-        Each letter goes to its first queue if that is still known; with `only_group` it goes to the
-        group's retry topic, where no other group sees it.
+        Each letter goes to the topic that it came from, to its first queue if that is still known.
+        With `only_group` it goes to the group's retry topic, where no other group sees it.
 
         A call with the same id continues an interrupted redrive, and sends nothing if the redrive
         has finished. Raises Refused for an id that is in use for something else, a group without
@@ -216,7 +216,7 @@ class Redrives:
         return state
 
     def _forget_the_gone(self) -> None:
-        """Forget redrives whose letters have left the log: they can send none of them again."""
+        """Forget redrives whose letters have all left the log: they can send none again."""
         for redrive_id, state in list(self._states.items()):
             queue = self._store.queues.find(names.dlq_topic(state.group), 0)
             gone = queue is None or queue.min_offset >= state.end_offset

@@ -69,7 +69,10 @@ _MAX_GIVEN_UP: Final = 10_000
 
 
 class _Progress(NamedTuple):
-    """Holds the consumed offsets of both queues; true once the log is on disk up to `log_end`."""
+    """Holds the consumed offsets of both queues.
+
+    They are true once the log is on disk up to `log_end`.
+    """
 
     half_offset: int
     op_offset: int
@@ -370,9 +373,9 @@ class Transactions:
         return half
 
     def _rolled(self, header: EndTransactionRequestHeader) -> HalfMessage | None:
-        """Return the newest copy of an unresolved message, whose first has left the log.
+        """Return the newest copy of an unresolved message whose first copy has left the log.
 
-        Returns None if there is none with the id that the header gives.
+        Returns None if there is none, or if its unique id is not the one in the header.
         """
         newest = self.table.newest(header.tran_state_table_offset)
         half = read_half(self._store, newest) if newest is not None else None

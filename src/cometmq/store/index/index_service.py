@@ -379,7 +379,10 @@ class IndexService:
             return IndexAnswer(sorted(found), files[-1].end_timestamp, files[-1].end_offset)
 
     def remove_expired(self, min_offset: int) -> list[Path]:
-        """Delete files of only messages below `min_offset`, never the newest; return the paths."""
+        """Delete files that know only messages below `min_offset`; return their paths.
+
+        The newest file always stays.
+        """
         removed = []
         with self._lock:
             while len(self._files) > 1 and self._files[0].end_offset < min_offset:

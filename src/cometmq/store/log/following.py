@@ -110,7 +110,7 @@ class LogFollower:
 
 
 class QueueFiller:
-    """Puts records of the log that their consume queues lack into these, and announces them.
+    """Fills consume queues with records that the log has and they lack, and announces them.
 
     Such records were committed from the transient store pool, or sent by a master. `position` is
     the offset of the first record that is missing. For the thread that owns the store.

@@ -343,7 +343,7 @@ class QueueMender:
             search.at = place + size
 
     def _pass_damage(self, search: _Search, base: int, end: int) -> None:
-        """Move on to the next record of a file behind other bytes, or a step nearer."""
+        """Move on to the next record of a file, or a step nearer: no record begins here."""
         file = self._log.files.find(search.at)
         if file is None:
             search.at = search.end
