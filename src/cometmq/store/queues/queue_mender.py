@@ -135,9 +135,7 @@ class QueueMender:
         return NO_MESSAGE if verdict is Verdict.LOST else queue.unit(queue_offset)
 
     def units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> Iterator[Unit] | None:
-        """Return what `unit` returns, for up to `count` units in one file; None if there is
-        none.
-        """
+        """Return what `unit` returns, for up to `count` units in one file; None without a file."""
         queue = self._find(queue.topic, queue.queue_id) or queue
         units = queue.units(queue_offset, count)
         if units is None:
