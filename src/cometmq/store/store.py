@@ -3,8 +3,8 @@
 A store belongs to one thread (a broker's loop). From other threads only `flush_*`, `prepare_next`,
 the index and the positions may be used.
 
-The module is longer than 500 lines because it opens and closes all parts of a store in one order,
-which is best read in one go.
+Longer than 500 lines: it opens and closes all parts of a store in one order, which is best read in
+one go.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Java: PullMessageProcessor, DefaultPullMessageResultHandler.
 
-The module is long because every pull goes through all of it, and each call that is saved for a pull
-is worth the length.
+Longer than 500 lines: every pull goes through all of it, and each call that is saved for a pull is
+worth the length.
 """
 
 from __future__ import annotations
