@@ -107,8 +107,7 @@ def test_a_rebalance_commits_what_another_member_gets(
 ) -> None:
     every(NEVER_S)
     fill(face, name, 7)
-    # The last member in order gets the last queues, so queue 0 stays with the one that is named
-    # first.
+    # The last in order gets the last queues, so queue 0 stays with who is named first.
     received, late = Received(), Received()
     options: dict[str, Any] = {"consume_from": FIRST, "orderly": orderly}
     first = face.consumer(name, name, received.handle, instance_name=f"{name}-b", **options)

@@ -34,7 +34,7 @@ class ManualClock(SystemClock):
 
 
 def run(root: Path, clock: Clock, messages: int) -> None:
-    """Run a broker once, to a clean stop."""
+    """One life of a broker, to a clean stop."""
     thread = LoopThread("broker")
     thread.start()
     broker = Broker(

@@ -24,7 +24,7 @@ def _host_name() -> str:
 
 
 def local_ip() -> str:
-    """Return the address of the interface to the outside, else loopback (Java: localAddress)."""
+    """The address of the interface that leads outside, else loopback (Java: localAddress)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # No packet is sent: connecting a datagram socket only chooses the interface.

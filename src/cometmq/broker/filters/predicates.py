@@ -94,7 +94,7 @@ class FilterPredicate:
         return wanted
 
     def check_rested(self) -> None:
-        """Raise Refused while the function rests."""
+        """Refuse the pull while the function rests."""
         if self._rests_until <= time.monotonic():
             return
         raise Refused(

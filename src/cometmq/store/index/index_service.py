@@ -45,10 +45,10 @@ MAX_ENTRIES_LOOKED_AT: Final = 1_000_000
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Return the wall time, in ms since the epoch."""
+        """Wall time, ms since the epoch."""
 
     def monotonic(self) -> float:
-        """Return the seconds of a clock that never jumps."""
+        """Seconds on a clock that never jumps."""
 
 
 class IndexAnswer(NamedTuple):

@@ -288,7 +288,7 @@ class QueueMender:
         return code
 
     def _step(self, search: _Search) -> bool:
-        """Do a part of a search; return True when the search is over."""
+        """Do a part of a search; True when it is over."""
         began = monotonic()
         if not search.missing or search.at >= search.end:
             return self._finish(search)
@@ -427,10 +427,7 @@ class QueueMender:
     def _say(
         self, say: Callable[..., object], text: str, queue: ConsumeQueue, offset: int, count: int
     ) -> None:
-        """Log a line, if there were not too many in the last minute.
-
-        The next line tells how many were left out.
-        """
+        """Log a line, if there were not too many in the last minute; the next one tells how many."""
         now = monotonic()
         self._lines = [then for then in self._lines if now - then < _MINUTE_S]
         if len(self._lines) >= _LINES_PER_MINUTE:
