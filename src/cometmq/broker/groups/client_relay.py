@@ -67,7 +67,7 @@ class ClientRelay:
     def reset_offsets(
         self, _connection: Connection, call: Request[ResetOffsetRequestHeader]
     ) -> RemotingCommand:
-        """Move a group's offsets: in all queues to those of a time, or in one queue to an offset.
+        """Move a group's offsets to those of a time, or in one queue to a given offset.
 
         With useServerSideResetOffset (Java 5's default) the broker stores the offsets and answers
         the next pull of each queue with the new one. Otherwise it tells the members, which must be
