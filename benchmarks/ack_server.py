@@ -2,9 +2,9 @@
 
     python -m benchmarks.ack_server [--port 0]          # prints "HOST PORT" when it listens
 
-Each frame is cut by its length prefix, its opaque is copied into an answer of a real answer's size,
-and nothing else happens. No broker in this language can be cheaper, so a broker's row that comes
-near this one would be a measurement of the generator.
+The server cuts each frame by its length prefix, copies its opaque into an answer of a real answer's
+size, and does nothing else. No broker in this language can be cheaper. So if a broker's row comes
+near this one, it measures the generator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ANSWER_HEADER = (
 
 
 class AckServer:
-    """One epoll loop; answers whatever comes with code 0."""
+    """Runs one epoll loop, and answers whatever comes with code 0."""
 
     def __init__(self, port: int) -> None:
         self._listener = socket.create_server(("127.0.0.1", port), backlog=512)

@@ -1,16 +1,16 @@
-"""Lateness when very many delayed messages fall due in one second.
+"""Measure the lateness when very many delayed messages fall due in one second.
 
     python -m benchmarks.delays                 # 100,000 by level, then 100,000 by time
     python -m benchmarks.delays --help
 
 Nobody can send 100,000 messages into one second of the future through sockets on a small machine,
 so the store is filled beforehand, on a clock that the fill sets, and a broker process is started on
-it in time. Beside the deliveries one connection sends all the time, one message in flight: what it
-waits is what the deliveries cost others.
+it in time. Beside the deliveries one connection sends all the time, with one message in flight: how
+long it waits shows what the deliveries cost others.
 
-A message's lateness is the store timestamp of its record in the topic, minus the time it was wanted
-at, which stands in the record as its born timestamp. Exit status 1 when one is missing, comes twice
-or early.
+A message's lateness is the store timestamp of its record in the topic, minus the time at which it
+was wanted, which stands in the record as its born timestamp. The exit status is 1 when a message is
+missing, comes twice or comes early.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ TOPIC: Final = "delayed"
 OTHER_TOPIC: Final = "meanwhile"
 QUEUES: Final = 4
 HOST: Final = pack_host("127.0.0.1", 10911)
-# The level whose delay is longer than filling the store and starting a broker take.
+# The delay of this level is longer than it takes to fill the store and start a broker.
 LEVELS: Final = "1s 5s 10s 30s 60s"
 LEVEL: Final = 5
 LEVEL_DELAY_MS: Final = 60_000
 PRECISION_MS: Final = 1_000
-# From the filled store to the first message that is due.
+# Time from the filled store to the first message that is due.
 START_MS: Final = 8_000
 LIMIT_S: Final = 120.0
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class SetClock:
-    """Shows the time at which the message at hand is to seem sent."""
+    """Shows the time at which the present message is to seem sent."""
 
     def __init__(self) -> None:
         self.value_ms = 0
@@ -72,7 +72,7 @@ class SetClock:
 
 @dataclass
 class Figures:
-    """Milliseconds, sorted; `slot_ms` beyond the end of the timer's second."""
+    """Holds milliseconds, sorted; `slot_ms` are beyond the end of the timer's second."""
 
     kind: str
     count: int
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the figures of all rounds; 1 if anything was wrong with the messages."""
+    """Print the figures of all rounds; return 1 if anything was wrong with the messages."""
     faults = 0
     for kind in options.kind or ("level", "timer"):
         for _ in range(options.rounds):
@@ -121,7 +121,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measure(kind: str, options: argparse.Namespace) -> Figures:
-    """Fill a store, let a broker deliver, read what it delivered."""
+    """Fill a store, let a broker deliver, and read what it delivered."""
     count = options.count
     root = Path(tempfile.mkdtemp(prefix="delays-", dir=options.directory))
     try:
@@ -135,7 +135,7 @@ def measure(kind: str, options: argparse.Namespace) -> Figures:
         due_ms = fill(config, kind, count, options.body)
         with peer:
             cpu_us, meanwhile = watch(peer, due_ms, count)
-            # Read before the peer's files go, but when nothing is written any more.
+            # Read before the peer's files are removed, but after the last write.
             peer.stop()
             found = list(delivered(config))
         return judge(kind, count, due_ms, found, cpu_us, meanwhile)
@@ -144,9 +144,10 @@ def measure(kind: str, options: argparse.Namespace) -> Figures:
 
 
 def fill(config: StoreConfig, kind: str, count: int, body_bytes: int) -> int:
-    """Put `count` messages that are due within one second; returns when it begins."""
+    """Put `count` messages that are due within one second; return when that second begins."""
     clock = SetClock()
-    # Generous: putting takes 20 to 30 µs a message on a quiet machine, then all of it is flushed.
+    # A generous estimate: putting takes 20 to 30 µs a message on a quiet machine, and then all is
+    # flushed.
     lead_ms = START_MS + count * 80 // 1000
     due_ms = (SYSTEM_CLOCK.now_ms() + lead_ms) // 1000 * 1000
     clock.value_ms = due_ms - LEVEL_DELAY_MS
@@ -170,7 +171,7 @@ def fill(config: StoreConfig, kind: str, count: int, body_bytes: int) -> int:
 
 
 def watch(peer: CometPeer, due_ms: int, count: int) -> tuple[float, list[float]]:
-    """CPU time of the broker for each delivery, µs, and what sends took meanwhile, ms."""
+    """Return the broker's CPU time for a delivery in µs, and how long sends took, in ms."""
     if SYSTEM_CLOCK.now_ms() > due_ms - 1_000:
         raise BenchmarkError("the broker was not up in time: this machine is too busy")
     meanwhile: list[float] = []
@@ -196,7 +197,7 @@ def watch(peer: CometPeer, due_ms: int, count: int) -> tuple[float, list[float]]
 def send_meanwhile(
     peer: CometPeer, due_ms: int, done: threading.Event, meanwhile: list[float]
 ) -> None:
-    """Round trips of sends from the first due message to the last delivered one, ms."""
+    """Measure round trips of sends, in ms, from the first due message to the last delivered one."""
     with ControlConnection(peer.address) as connection:
         while not done.is_set():
             began = time.perf_counter()
@@ -210,13 +211,13 @@ def send_meanwhile(
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads so far."""
+    """Return the user and system time of all threads so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def delivered(config: StoreConfig) -> Iterator[tuple[str, int, int]]:
-    """Properties, wanted time and store timestamp of each record in the topic."""
+    """Yield properties, wanted time and store timestamp of each record in the topic."""
     store = MessageStore(config, clock=SYSTEM_CLOCK, store_host=HOST)
     store.open()
     try:
@@ -264,7 +265,7 @@ def report(figures: Figures) -> None:
 
 
 def quantiles(values: Sequence[float]) -> str:
-    """p50, p99 and maximum of sorted milliseconds."""
+    """Return p50, p99 and maximum of sorted milliseconds, as text."""
     if not values:
         return "none"
     at = [values[min(len(values) - 1, int(len(values) * share))] for share in (0.5, 0.99)]

@@ -1,4 +1,4 @@
-"""The few frames the benchmark speaks, written without the product's own codecs.
+"""Encode the few frames that the benchmark speaks, without the product's own codecs.
 
 A benchmark that encoded with `cometmq` would share the mistakes of the broker it measures, so the
 bytes are spelt out here, as a Java 5.x client writes them:
@@ -42,12 +42,12 @@ assert len(_PLACEHOLDER) == OPAQUE_DIGITS
 
 
 class BenchmarkError(Exception):
-    """A measurement that cannot be trusted: a peer refused, vanished, or lost a message."""
+    """Says that a measurement cannot be trusted: a peer refused, vanished, or lost a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendTemplate:
-    """One SEND_MESSAGE_V2 frame cut at its two variable spots.
+    """Holds one SEND_MESSAGE_V2 frame, cut at its two variable spots.
 
     A frame is `head + digits + middle + digits + tail`; the first spot is the tail of UNIQ_KEY,
     the second the opaque (Java writes extFields before opaque).
@@ -84,7 +84,7 @@ def encode_request(code: int, ext: dict[str, str], opaque: int) -> bytes:
 
 
 def send_template(topic: str, queue_id: int, body_bytes: int, unique_prefix: str) -> SendTemplate:
-    """A send as `DefaultMQProducer` makes it (compared with a frame the 5.3.3 client sent).
+    """Make a send as `DefaultMQProducer` makes it (compared with a frame the 5.3.3 client sent).
 
     UNIQ_KEY and WAIT are the only properties, as for a message without tags and keys.
     `unique_prefix` is 22 characters of UNIQ_KEY (Java: address, process, class loader, time); the
@@ -113,7 +113,7 @@ def send_template(topic: str, queue_id: int, body_bytes: int, unique_prefix: str
 
 
 def decode_response(frame: bytes) -> Response:
-    """`frame` starts behind the length field; JSON headers only, which is what both brokers send."""
+    """Decode a frame, which starts behind the length field. Headers are JSON, as brokers send."""
     header_length = int.from_bytes(frame[:4], "big")
     if header_length >> 24:
         raise BenchmarkError(f"answer in serialize type {header_length >> 24}, expected 0 (JSON)")
@@ -127,7 +127,7 @@ def decode_response(frame: bytes) -> Response:
 
 
 class ControlConnection:
-    """One blocking connection for what surrounds a measurement: topics, offsets, a probing send."""
+    """Keeps one blocking connection around a measurement: topics, offsets, a probing send."""
 
     def __init__(self, address: tuple[str, int], timeout_seconds: float = 10.0) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_seconds)
@@ -150,13 +150,13 @@ class ControlConnection:
         return self._exchange(encode_request(code, ext, self._opaque))
 
     def send(self, topic: str, queue_id: int, body_bytes: int) -> Response:
-        """One acknowledged send; an unknown topic is auto-created by the broker."""
+        """Send one message and return its answer; the broker creates an unknown topic."""
         self._opaque += 1
         template = send_template(topic, queue_id, body_bytes, unique_prefix())
         return self._exchange(template.frame(self._opaque))
 
     def stored_messages(self, topic: str) -> int:
-        """Sum of the queues' maximum offsets (max = next offset to be written)."""
+        """Return the sum of the queues' maximum offsets (the next offsets to be written)."""
         total = 0
         for queue_id in range(QUEUES_PER_TOPIC):
             response = self.call(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
@@ -183,7 +183,7 @@ class ControlConnection:
 
 
 def unique_prefix() -> str:
-    """22 characters of a UNIQ_KEY that no other run repeats."""
+    """Return 22 characters of a UNIQ_KEY that no other run repeats."""
     return f"7F000001{time.time_ns() & 0xFFFFFFFFFFFFFF:014X}"
 
 

@@ -1,4 +1,4 @@
-"""The raw load generator: one process, one epoll loop, a closed loop of sends per connection.
+"""Generate raw load: one process, one epoll loop, a closed loop of sends per connection.
 
     python -m benchmarks.load --port 10911 --topic bench --connections 64 --in-flight 1 \
         --body-bytes 1024 --ramp-seconds 1 --seconds 5 [--server-pid PID]
@@ -72,7 +72,7 @@ class LoadConfig:
 
 @dataclass(slots=True)
 class LoadResult:
-    """What one run saw. `acked*` count answers with code 0; `*_total` include ramp and drain."""
+    """Holds the counts. `acked*` count answers with code 0; `*_total` include ramp and drain."""
 
     sent_total: int
     acked_total: int
@@ -91,7 +91,7 @@ class LoadResult:
 
 
 class _Connection:
-    """State of one socket; the numbers live in `Generator`."""
+    """Keeps the state of one socket; the numbers live in `Generator`."""
 
     __slots__ = ("probe_mark", "probe_sent_ns", "socket", "tail", "unsent")
 
@@ -105,7 +105,7 @@ class _Connection:
 
 @dataclass(slots=True)
 class _Mark:
-    """Counters at one edge of the measured window."""
+    """Holds the counters at one edge of the measured window."""
 
     at_ns: int
     acked: int
@@ -114,7 +114,7 @@ class _Mark:
 
 
 class Generator:
-    """Runs one `LoadConfig`; single use, blocking, raises BenchmarkError when the server fails."""
+    """Runs one `LoadConfig`, once. Blocks; raises BenchmarkError when the server fails."""
 
     def __init__(self, config: LoadConfig) -> None:
         assert config.connections > 0
@@ -223,7 +223,7 @@ class Generator:
             position = end
         connection.tail = data[position:] if position < size else b""
         if answered:
-            # A mark in a half-read frame stays in `tail`, so it is looked for again, never missed.
+            # A mark in a half-read frame stays in `tail`, so the next search finds it.
             if connection.probe_mark and find(connection.probe_mark, 0, position) >= 0:
                 self._latencies_ns.append(now_ns - connection.probe_sent_ns)
                 connection.probe_mark = b""
@@ -246,7 +246,7 @@ class Generator:
             digits = b"%d" % opaque
             parts += (head, digits, middle, digits, tail)
         if not connection.probe_mark:
-            # A random place in the burst: the first would always see the shortest queue.
+            # A random place in the burst: the first send would always see the shortest queue.
             probe = first if count == 1 else first + int(random.random() * count)
             connection.probe_mark = b'"opaque":%d' % probe
             connection.probe_sent_ns = time.perf_counter_ns()
@@ -270,7 +270,7 @@ class Generator:
             self._epoll.modify(connection.socket.fileno(), select.EPOLLIN)
 
     def _count_unusual(self, frame: bytes) -> None:
-        """An answer without the mark up front: code 0 written elsewhere, or a refusal."""
+        """Count an answer without the mark in front: code 0 written elsewhere, or a refusal."""
         response = decode_response(frame)
         if response.code == SUCCESS:
             self._acked += 1
@@ -315,7 +315,7 @@ class Generator:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """User and system time of a process, all its threads."""
+    """Return the user and system time of a process, of all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 

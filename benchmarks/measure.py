@@ -1,4 +1,4 @@
-"""One measurement: a row of load against one peer, and the proof that what it acked is stored."""
+"""Measure once: a row of load against one peer, and the proof that it stored what it acked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STORED_LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: a number of connections, each with so many sends outstanding."""
+    """Describes one line of the table: the connections, and how many sends each has outstanding."""
 
     connections: int
     in_flight: int
@@ -55,7 +55,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`stored` = growth of the topic's maximum offsets; None where nothing is stored (ack server)."""
+    """Holds the figures of one row. `stored` is the growth of the topic's maximum offsets; None
+    where nothing is stored (ack server).
+    """
 
     load: LoadResult
     stored: int | None
@@ -66,7 +68,7 @@ class Measurement:
 
     @property
     def generator_cpu_share(self) -> float:
-        """1.0 = the generator used a whole core: then the row measures the generator."""
+        """Return the generator's share of one core. At 1.0 the row measures the generator."""
         return self.load.generator_cpu_seconds / self.load.seconds
 
     @property
@@ -77,7 +79,7 @@ class Measurement:
 
 
 def create_topic(peer: Peer, row: Row) -> None:
-    """A first send makes the broker create the row's topic from TBW102."""
+    """Make the broker create the row's topic from TBW102, by a first send."""
     with ControlConnection(peer.address) as connection:
         response = connection.send(row.topic, 0, row.body_bytes)
     if response.code != SUCCESS:
@@ -86,7 +88,7 @@ def create_topic(peer: Peer, row: Row) -> None:
 
 def measure_stored(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float) -> Measurement:
     """Load a broker and count what it stored. The row's topic must exist."""
-    os.sync()  # the other broker's dirty pages are written before, not during, this round
+    os.sync()  # the other broker's dirty pages are written now, not during this round
     with ControlConnection(peer.address) as connection:
         before = _settled_count(connection, row.topic)
     load = run_load(peer, row, ramp_seconds=ramp_seconds, seconds=seconds)
@@ -100,14 +102,14 @@ def measure_stored(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float)
 
 
 def send_exactly(peer: Peer, row: Row, sends: int) -> LoadResult:
-    """Send so many messages and no more, as fast as the row's shape allows."""
+    """Send this many messages and no more, as fast as the row's shape allows."""
     return run_load(peer, row, ramp_seconds=0.0, seconds=600.0, sends=sends)
 
 
 def run_load(
     peer: Peer, row: Row, *, ramp_seconds: float, seconds: float, sends: int | None = None
 ) -> LoadResult:
-    """Run the generator in its own process. Raises BenchmarkError with what it printed."""
+    """Run the generator in its own process. Raises BenchmarkError with the text that it printed."""
     host, port = peer.address
     arguments = {
         "host": host,
@@ -139,7 +141,7 @@ def run_load(
 
 @contextlib.contextmanager
 def _confined(pid: int, cpu: int | None) -> Iterator[None]:
-    """Keep every thread of a process on one core meanwhile; None leaves it alone."""
+    """Keep all threads of a process on one core within the context; with None of none."""
     if cpu is None:
         yield
         return
@@ -151,14 +153,14 @@ def _confined(pid: int, cpu: int | None) -> Iterator[None]:
 
 
 def _set_affinity(pid: int, cpus: set[int]) -> None:
-    """New threads inherit from their creator, so one pass over the existing ones is enough."""
+    """Pin all threads. One pass over the present ones is enough: new ones inherit from them."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread.name), cpus)
 
 
 def _settled_count(connection: ControlConnection, topic: str) -> int:
-    """The stored count once it stands still: an earlier run's messages may still be indexed."""
+    """Return the count once it stands still: an earlier run's messages may still be indexed."""
     deadline = time.monotonic() + STORED_LIMIT_SECONDS
     count = connection.stored_messages(topic)
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What a process holds in memory, as the kernel accounts it.
+"""Read what a process holds in memory, as the kernel accounts it.
 
 | figure | meaning |
 | --- | --- |
@@ -26,7 +26,7 @@ SAMPLE_INTERVAL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One look at a process; all in KiB."""
+    """Holds the figures of one look at a process, all in KiB."""
 
     peak_resident_kib: int
     resident_kib: int
@@ -36,7 +36,7 @@ class Memory:
 
 
 def read_memory(pid: int) -> Memory:
-    """Raises OSError when the process is gone."""
+    """Read the figures of a process. Raises OSError when the process is gone."""
     status = _kib_fields(Path(f"/proc/{pid}/status"))
     return Memory(
         peak_resident_kib=status["VmHWM"],
@@ -74,7 +74,7 @@ class AnonymousPeak:
             try:
                 self.peak_kib = max(self.peak_kib, _kib_fields(self._status)["RssAnon"])
             except (OSError, KeyError):
-                return  # the process ended: whoever waits for its answers reports that
+                return  # the process ended: the caller that waits for its answers reports that
             if self._ended.wait(SAMPLE_INTERVAL_SECONDS):
                 return
 

@@ -1,7 +1,8 @@
-"""The servers a benchmark loads: our broker, the Java broker, the bare ack server.
+"""Start the servers that a benchmark loads: our broker, the Java broker, the bare ack server.
 
-All look alike (`Peer`): `start` spawns the processes and returns when a first send was accepted,
-`address` and `pid` say where and who it is, `settings` what was set, `stop` ends it.
+All have the same methods (`Peer`): `start` spawns the processes and returns when a first send was
+accepted, `address` and `pid` tell the server's address and process, `settings` what was set, and
+`stop` ends the server.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ STOCK_JAVA_CONF = {
 
 
 class Peer(ABC):
-    """A server under test, with its files in `directory`. A context manager; use it once."""
+    """Keeps a server under test, with its files in `directory`. A context manager; use it once."""
 
     label: str
     warmup_limit_seconds = 3.0
@@ -83,7 +84,7 @@ class Peer(ABC):
     @property
     @abstractmethod
     def pid(self) -> int:
-        """The process whose memory and CPU time count: the broker, not the name server."""
+        """Return the process whose memory and CPU time count: the broker, not the name server."""
 
     @abstractmethod
     def settings(self) -> dict[str, str]: ...
@@ -93,17 +94,17 @@ class Peer(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """What must not count as start-up: builds, configuration files, the name server."""
+        """Do what must not count as start-up: builds, configuration files, the name server."""
 
     @abstractmethod
     def _spawn(self) -> None: ...
 
     def _death(self) -> str | None:
-        """Why the spawned broker will never answer, or None while it may."""
+        """Return why the spawned broker will never answer, or None while it may."""
         return self._spawn_failure
 
     def start(self) -> None:
-        """Start everything; `startup_seconds` = spawn of the broker to its first accepted send."""
+        """Start everything. `startup_seconds` ends with the broker's first accepted send."""
         self._prepare()
         with ThreadPoolExecutor(1, "first-send") as pool:
             began = time.perf_counter()
@@ -134,7 +135,7 @@ class Peer(ABC):
 
 
 class JavaPeer(Peer):
-    """The Java broker and name server from the published artifacts."""
+    """Runs the Java broker and name server from the published artifacts."""
 
     label = "Java"
     warmup_limit_seconds = float("inf")
@@ -187,7 +188,7 @@ class JavaPeer(Peer):
 
 
 class CometPeer(Peer):
-    """Our broker and name server, started through the command line as a user would."""
+    """Runs our broker and name server, started through the command line as by a user."""
 
     label = "CometMQ"
 
@@ -260,7 +261,7 @@ class CometPeer(Peer):
 
 
 class AckPeer(Peer):
-    """The bare ack server: the load generator's ceiling."""
+    """Runs the bare ack server, which shows the load generator's ceiling."""
 
     label = "ack server"
 
@@ -298,7 +299,7 @@ class AckPeer(Peer):
 def first_accepted_send(
     address: tuple[str, int], began: float, death: Callable[[], str | None]
 ) -> float:
-    """Send until a send is accepted; the `perf_counter` moment of that answer."""
+    """Send until a send is accepted; return the `perf_counter` moment of that answer."""
     trouble = "never connected"
     while time.perf_counter() - began < START_LIMIT_SECONDS:
         try:
@@ -347,7 +348,7 @@ def _made(directory: Path) -> Path:
 
 
 def _one_line(conf: Mapping[str, str]) -> str:
-    """The keys that say something about speed; paths, ports and names do not."""
+    """Return the keys that say something about speed; paths, ports and names do not."""
     hidden = re.compile(r"port|path|addr|ip\d|brokername|brokerid|cluster", re.IGNORECASE)
     return " ".join(f"{key}={value}" for key, value in conf.items() if not hidden.search(key))
 
@@ -360,7 +361,7 @@ def _package_version(name: str) -> str:
 
 
 def _commit() -> str:
-    """Short commit of the checkout, `+` when files differ from it."""
+    """Return the short commit of the checkout, with `+` when files differ from it."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty=+"],
         cwd=ROOT,

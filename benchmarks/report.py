@@ -1,4 +1,4 @@
-"""What a run found: on screen, as JSON under `results/`, and as the table in README.md."""
+"""Show what a run found: on screen, as JSON under `results/`, and as the table in README.md."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def machine() -> dict[str, str]:
 
 
 def complaint(measured: Measurement) -> str:
-    """Why a measurement is not to be trusted."""
+    """Return why a measurement is not to be trusted."""
     load = measured.load
     parts = [
         f"{count} answers with code {code} ({load.error_remarks[code]})"
@@ -93,7 +93,7 @@ Cells: TypeAlias = list[list[str]]
 
 
 def rate_cells(result: Report) -> Cells:
-    """Heading, then one line per row of load: median of the rounds, lowest and highest round."""
+    """Return a heading, then a line per row: median of the rounds, lowest and highest round."""
     heading = ["connections × in flight, body"]
     for label in result.peers:
         heading += [f"{label}, sends/s", "lowest–highest round"]
@@ -108,7 +108,7 @@ def rate_cells(result: Report) -> Cells:
 
 
 def detail_cells(result: Report) -> Cells:
-    """Heading, then per row of load: latency, CPU time, and how far away the generator's limit is."""
+    """Return a heading, then per row: latency, CPU time, and how far the generator's limit is."""
     heading = ["connections × in flight, body"]
     heading += [f"{label} p50 / p99, ms" for label in result.peers]
     heading += [f"{label} CPU, µs/send" for label in result.peers]
@@ -125,7 +125,7 @@ def detail_cells(result: Report) -> Cells:
 
 
 def cost_cells(result: Report) -> Cells:
-    """Heading, then start-up and memory; one column per peer."""
+    """Return a heading, then start-up and memory; one column per peer."""
     cells = [["", *result.peers]]
     figures = list(result.peers.values())
 
@@ -179,7 +179,7 @@ def show(result: Report, console: Console) -> None:
 
 
 def write(result: Report, directory: Path) -> list[Path]:
-    """Write `results/send-path-<time>.json` and the table of README.md; the paths written."""
+    """Write `results/send-path-<time>.json` and the table of README.md; return their paths."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     results = directory / "results" / f"send-path-{stamp}.json"
     results.parent.mkdir(exist_ok=True)

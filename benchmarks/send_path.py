@@ -4,8 +4,8 @@
     python -m benchmarks.send_path --quick      # a minute, nothing written
 
 Both brokers run at once, each with its own name server, and are loaded in turn (Java, ours, Java,
-ours, …) by the same generator. A number in the table is the median of the rounds. Exit status 1
-when a send failed or an acknowledged message was not stored.
+ours, …) by the same generator. A number in the table is the median of the rounds. The exit status
+is 1 when a send failed or an acknowledged message was not stored.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: Options, directory: Path, console: Console) -> Report:
-    """Everything measured, in order: ceiling, start-up, warm-up, rounds, memory."""
+    """Measure everything in order: ceiling, start-up, warm-up, rounds, memory."""
     result = Report(machine=machine(), options=_plain_options(options), rows=options.rows)
     with AckPeer(directory / "ack") as ack:
         for row in options.rows:
@@ -119,7 +119,7 @@ def _start(
     stack: contextlib.ExitStack,
     console: Console,
 ) -> list[Peer]:
-    """Time `startups` starts of each peer, in turn, on fresh stores; the last ones stay up."""
+    """Time `startups` starts of each peer, in turn, on fresh stores; the last ones stay."""
     factories = _factories(options)
     running: list[Peer] = []
     for number in range(options.startups):
@@ -153,7 +153,7 @@ def _factories(options: Options) -> dict[str, PeerFactory]:
 
 
 def _warm_up(options: Options, peers: list[Peer], console: Console) -> None:
-    """Every row on every peer, so that Java's compiler has seen each; it also creates the topics."""
+    """Run every row on every peer, for Java's compiler to see it. This also creates the topics."""
     for row in options.rows:
         for peer in peers:
             create_topic(peer, row)

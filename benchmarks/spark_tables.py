@@ -1,13 +1,14 @@
-"""Rows per second and core of Spark's sources and sink, beside Parquet and a reader that goes row by row.
+"""Count rows per second and core of Spark's sources and sink, beside Parquet and a reader by rows.
 
     python -m benchmarks.spark_tables                # 400,000 messages of 1 KiB, three rounds
     python -m benchmarks.spark_tables --rows 50000 --rounds 1
 
-Needs the extra `spark` and a Java for it. A broker process is filled and read live; the same rows are
-written as Parquet, and from there into a second topic by the sink. Then the broker is stopped, its
-files are read, the Parquet, and the same files by a source that yields tuples. Spark runs `local[1]`
-and throws what it reads away (format `noop`). The processor time is that of the JVM and all Python
-processes, planning included, without the broker's. All columns are read unless it says so.
+Needs the extra `spark` and a Java for it. A broker process is filled and read live. The same rows
+are written as Parquet, and from there into a second topic by the sink. Then the broker is stopped,
+and three things are read: its files, the Parquet, and the same files by a source that yields
+tuples. Spark runs `local[1]` and throws away what it reads (format `noop`). The processor time is
+that of the JVM and all Python processes, planning included, without the broker's. All columns are
+read unless a line says otherwise.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def serve(directory: Path, rows: int, body_bytes: int, pipe: Connection) -> None:
-    """A broker with `rows` messages in the queues of one topic, until told to stop."""
+    """Run a broker with `rows` messages in the queues of one topic, until told to stop."""
     body = os.urandom(body_bytes // 2).hex().encode()
     with Cluster(directory=directory, properties=_FILES) as cluster:
         with Producer("filler", namesrv=cluster.namesrv) as producer:
             for start in range(0, rows, BATCH):
-                # A batch makes no topic, and the first message does.
+                # A batch makes no topic, but the first message does.
                 messages = [
                     Message(TOPIC, body, tags="paid", keys=[f"O-{at}"])
                     for at in range(start, min(rows, start + BATCH))
@@ -62,7 +63,7 @@ def serve(directory: Path, rows: int, body_bytes: int, pipe: Connection) -> None
 
 
 class RowByRow(DataSource):  # type: ignore[misc]  # the checker does not look into PySpark
-    """What one would write without columns: the log, record by record, as tuples."""
+    """Yields the log record by record, as tuples: what one would write without columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -121,7 +122,7 @@ class RowByRowReader(DataSourceReader):  # type: ignore[misc]  # DataSourceReade
 
 
 def processor_seconds(root: int) -> float:
-    """Of a process and all that it started, those that have ended too."""
+    """Return the processor time of a process and all that it started, ended ones included."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").iterdir():
@@ -155,7 +156,7 @@ def measure(
         work()
         walls.append(rows / (time.perf_counter() - began))
         cores.append(rows / (processor_seconds(jvm) - used))
-    # The first round warms the JVM up.
+    # The first round only warms the JVM up.
     wall, core = statistics.median(walls[1:]), statistics.median(cores[1:])
     print(
         f"{name:34} {wall:>11,.0f} rows/s {core:>11,.0f} rows/s per core "
@@ -166,7 +167,7 @@ def measure(
 
 
 def sink(frame: Any, namesrv: str, outbox: Path | None = None) -> Callable[[], None]:
-    """Sends the rows; exactly once where there is an outbox."""
+    """Return a function that sends the rows, exactly once where there is an outbox."""
 
     def work() -> None:
         writer = frame.write.format("rocketmq").mode("append").options(namesrv=namesrv, topic=SUNK)

@@ -1,11 +1,11 @@
-"""The message store beside Java's: appends, reads, starts, rebuilds. No network, no broker.
+"""Measure the message store beside Java's: appends, reads, starts, rebuilds. No network, no broker.
 
     python -m benchmarks.store              # the whole run; rewrites its part of README.md
     python -m benchmarks.store --quick      # small sizes, one round, nothing written
 
 Each store runs in a process of its own and both do the same in turn (Java, ours, Java, ours, …). A
-number in the tables is the median of the rounds. Exit status 1 when something failed or a store did
-not hold every message afterwards.
+number in the tables is the median of the rounds. The exit status is 1 when something failed or a
+store did not hold every message afterwards.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 OUTPUT_COLUMNS = 140
 READ_BATCH = 32
-# What a record has beside its body here: fixed fields, topic, properties.
+# Size of a record here without its body: fixed fields, topic, properties.
 BESIDE_BODY_BYTES = 91 + 7 + 81
 GIB = 1 << 30
 KINDS = ("clean", "killed", "killed, no checkpoint", "rebuilt")
@@ -74,7 +74,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`command` is asked of both stores; as many messages as `count` must come of it."""
+    """Describes a measurement: `command` goes to both stores and must give `count` messages."""
 
     title: str
     command: tuple[object, ...]
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: Options, directory: Path, console: Console) -> Report:
-    """Everything measured, in order: appends and reads, sync appends, starts."""
+    """Measure everything in order: appends and reads, sync appends, starts."""
     peers = _peers(options, directory)
     result = Report(machine(), options.plain(), options.sizes_gib, options.kinds)
     for peer in peers:
@@ -157,7 +157,7 @@ def _measure_rows(
     result: Report,
     console: Console,
 ) -> None:
-    """All rows on one store per peer, which is fresh at the beginning and gone afterwards."""
+    """Measure all rows on one store per peer, which is fresh at first and removed afterwards."""
     with contextlib.ExitStack() as stack:
         processes: dict[str, StoreProcess] = {}
         for peer in peers:
@@ -175,7 +175,7 @@ def _measure_rows(
                     appended[label] += row.count * row.appends
                     if row.appends and process.ask("messages").count != appended[label]:
                         raise BenchmarkError(f"{label} lost messages: {row.title}")
-                    # Reads go to queue ends that a batch may pass.
+                    # Reads continue to queue ends that a batch may pass.
                     if answer.count < row.count:
                         raise BenchmarkError(f"{label} found {answer.count}: {row.title}")
                     rounds = result.peers[label].rows.setdefault(row.title, [])
@@ -190,7 +190,10 @@ def _measure_rows(
 
 
 def _warm_up(process: StoreProcess, peer: StorePeer, row: Row, options: Options) -> int:
-    """Java's compiler must have seen the row; ours has none, so once is enough. How many times."""
+    """Run the row until Java's compiler has seen it; ours has no compiler, so once is enough.
+
+    Returns how often the row was run.
+    """
     limit = options.warmup_seconds if peer.warms_up else 0.0
     began = time.monotonic()
     times = 0

@@ -1,4 +1,4 @@
-"""The stores under test, each in a process of its own that obeys lines (see store_subject.py)."""
+"""Run the stores under test, each in a process that obeys lines (see store_subject.py)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Answer:
 
 
 class StoreProcess:
-    """One process that opens one store. A context manager; leaving it without `close` is a kill."""
+    """Runs a process with one store. A context manager; leaving it without `close` is a kill."""
 
     def __init__(self, label: str, command: Sequence[str], log: Path) -> None:
         self._label = label
@@ -56,7 +56,7 @@ class StoreProcess:
             )
 
     def ask(self, *words: object) -> Answer:
-        """Raises BenchmarkError when the command fails or the process ends."""
+        """Ask for a command. Raises BenchmarkError when that fails or the process ends."""
         line = " ".join(map(str, words))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -64,7 +64,7 @@ class StoreProcess:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # the answer that does not come tells it
+            pass  # the missing answer tells that the process ended
         answer = self._process.stdout.readline()
         if not answer:
             tail = self._log.read_text(errors="replace")[-2000:]
@@ -88,7 +88,7 @@ class StoreProcess:
 
 
 class StorePeer(ABC):
-    """A store implementation; `directory` is where its files and log go."""
+    """Starts processes of one store implementation; `directory` is where its files and log go."""
 
     label: str
     warms_up: bool
@@ -108,7 +108,7 @@ class StorePeer(ABC):
 
 
 class JavaStorePeer(StorePeer):
-    """DefaultMessageStore of the published artifact, at its own defaults."""
+    """Starts DefaultMessageStore of the published artifact, at its own defaults."""
 
     label = "Java"
     warms_up = True
@@ -151,7 +151,7 @@ class JavaStorePeer(StorePeer):
 
 
 class CometStorePeer(StorePeer):
-    """Our MessageStore."""
+    """Starts our MessageStore."""
 
     label = "CometMQ"
     warms_up = False

@@ -1,4 +1,4 @@
-"""A line chart as SVG, small enough to need no library: linear axes from zero, one line per curve."""
+"""Draw a line chart as SVG, without a library: linear axes from zero, one line per curve."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 60, 280, 40, 50
 TICKS = 5
-# Told apart by colour-blind readers too (Okabe and Ito).
+# Colour-blind readers, too, can tell these apart (Okabe and Ito).
 COLOURS = ("#d55e00", "#e69f00", "#cc79a7", "#0072b2", "#56b4e9", "#009e73")
 
 
@@ -20,7 +20,7 @@ class Curve:
 
 
 def plot(title: str, x_name: str, y_name: str, curves: list[Curve]) -> str:
-    """The chart of `curves`, which may not be empty."""
+    """Return the chart of `curves`; there must be at least one."""
     x_step = _step(max(x for curve in curves for x, _ in curve.points))
     y_step = _step(max(y for curve in curves for _, y in curve.points))
     x_scale = (WIDTH - LEFT - RIGHT) / (TICKS * x_step)
@@ -56,7 +56,7 @@ def plot(title: str, x_name: str, y_name: str, curves: list[Curve]) -> str:
 
 
 def _step(highest: float) -> float:
-    """A round number of which TICKS reach as high."""
+    """Return a round number of which TICKS steps reach as high."""
     if highest <= 0:
         return 1.0
     rough = highest / TICKS

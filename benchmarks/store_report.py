@@ -1,5 +1,5 @@
-"""What a run of `benchmarks.store` found: on screen, as JSON and a plot under `results/`, and as its
-part of README.md.
+"""Show what a run of `benchmarks.store` found: on screen, as JSON and a plot under `results/`, and
+as its part of README.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Until the store takes messages, and until the index has all messages too."""
+    """Holds the time until the store takes messages, and until the index has all messages, too."""
 
     seconds: float
     index_seconds: float
@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(slots=True)
 class PeerFigures:
-    """`rows` by title, `starts` by kind and size (GiB, as written by `:g`)."""
+    """Holds the figures of one peer: `rows` by title, `starts` by kind and size (GiB, by `:g`)."""
 
     settings: dict[str, str]
     rows: dict[str, list[Round]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Report:
 
 
 def rate_cells(result: Report) -> Cells:
-    """Heading, then one line per operation: median of the rounds, lowest and highest round."""
+    """Return a heading, then operations: median of the rounds, lowest and highest round."""
     heading = ["operation"]
     for label in result.peers:
         heading += [f"{label}, messages/s", "lowest–highest round"]
@@ -86,7 +86,7 @@ def rate_cells(result: Report) -> Cells:
 
 
 def start_cells(result: Report) -> Cells:
-    """Heading, then one line per kind of start and size."""
+    """Return a heading, then one line per kind of start and size."""
     heading = ["start", "store"]
     heading += [f"{label}, s" for label in result.peers]
     heading += ["times faster"]
@@ -108,7 +108,7 @@ def start_cells(result: Report) -> Cells:
 
 
 def rebuild_cells(result: Report) -> Cells:
-    """Heading, then how fast consume queues alone, and with the index, come out of the log."""
+    """Return a heading, then how fast queues, without and with index, are rebuilt from the log."""
     kind, size = "rebuilt", f"{max(result.sizes_gib):g}"
     cells = [["rebuilt from the log, MiB of log a second", *result.peers, "ratio"]]
     if kind not in result.kinds:

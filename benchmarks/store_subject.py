@@ -1,4 +1,4 @@
-"""Our message store, driven by lines on standard input; one line of JSON answers each.
+"""Drive our message store by lines on standard input; one line of JSON answers each.
 
     python -m benchmarks.store_subject
 
@@ -121,7 +121,7 @@ class StoreSubject:
         return count
 
     def _put(self, body: bytes) -> int:
-        """Returns where the record ends in the log."""
+        """Put one message; return where its record ends in the log."""
         number = self._serial
         self._serial += 1
         name = b"%x" % (SERIAL_BASE + number)
@@ -132,8 +132,10 @@ class StoreSubject:
         return self.store.commit_log.end
 
     async def _append_synchronously(self, count: int, body: bytes, writers: int) -> None:
-        """Each writer sends its next message when the disk has the one before; one fdatasync is for
-        all that wait when it begins, as in `cometmq.broker.storage.group_commit`.
+        """Let each writer send its next message when the disk has the one before.
+
+        One fdatasync serves all writers that wait when it begins, as in
+        `cometmq.broker.storage.group_commit`.
         """
         flusher = CommitLogFlusher(self.store)
         waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -154,7 +156,7 @@ class StoreSubject:
             end = await flusher.flush(0)
             while waiting and waiting[0][0] <= end:
                 waiting.popleft()[1].set_result(None)
-            # The writers that were answered send again.
+            # Let the writers that were answered send again.
             await asyncio.sleep(0)
         await asyncio.gather(*tasks)
         flusher.close()
@@ -185,7 +187,9 @@ class StoreSubject:
 
 
 class Background:
-    """What a broker's timers do for its store (see cometmq.broker.storage.flushing), in a thread."""
+    """Does in a thread what a broker's timers do for its store (see
+    cometmq.broker.storage.flushing).
+    """
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store

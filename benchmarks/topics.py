@@ -1,11 +1,11 @@
-"""Topics made by sends: how long it takes, what it costs, and what another client notices of it.
+"""Measure how long it takes to make topics by sends, its cost, and what another client notices.
 
     python -m benchmarks.topics [--count 50000] [--in-flight 256]
 
-One connection sends a message to each of so many new topics, `--in-flight` of them at a time; a send
-that is refused as SYSTEM_BUSY is repeated. Another client, a process of its own, sends to a topic that
-exists, one message after the other, 2 ms between them, before and meanwhile. What the broker sends to
-the name server goes through a proxy that counts it.
+One connection sends a message to each of `--count` new topics, `--in-flight` of them at a time; a
+send that is refused as SYSTEM_BUSY is repeated. Another client, a process of its own, sends to a
+topic that exists, before and meanwhile, one message after the other with 2 ms between them. What
+the broker sends to the name server goes through a proxy that counts it.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def measure(root: Path, options: argparse.Namespace) -> None:
         began = time.perf_counter()
         peer.stop()
         print(f"stopped in {time.perf_counter() - began:.1f} s")
-        # Before the peer's files go.
+        # Checked before the peer's files are removed.
         check_topics(root / "peer" / "store", options.count)
 
 
@@ -186,7 +186,7 @@ def report_broker(store: Path, peer: CometPeer, kib_before: int) -> None:
 
 
 def make_topics(address: tuple[str, int], count: int, in_flight: int) -> tuple[float, int]:
-    """How many seconds it took, and how many sends were repeated."""
+    """Make the topics; return how many seconds that took, and how many sends were repeated."""
     prefix = unique_prefix()
     waiting: dict[int, int] = {}
     due = list(range(count - 1, -1, -1))
@@ -226,7 +226,7 @@ def make_topics(address: tuple[str, int], count: int, in_flight: int) -> tuple[f
 
 
 def send_meanwhile(address: tuple[str, int], started: Event, ended: Event, pipe: Pipe) -> None:
-    """Round trips in ms, before `started` and from then until `ended`."""
+    """Measure round trips in ms, before `started`, and from then until `ended`."""
     before: list[float] = []
     meanwhile: list[float] = []
     with ControlConnection(address, timeout_seconds=120) as connection:

@@ -19,7 +19,7 @@ async def main(namesrv: str) -> None:
     complete = asyncio.Event()
 
     async def handle(messages: list[MessageExt]) -> ConsumeResult:
-        """A task on this loop; it may await whatever it needs."""
+        """Run as a task on this loop; await whatever is needed."""
         for message in messages:
             wanted.difference_update(message.keys)
         if not wanted:

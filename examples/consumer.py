@@ -12,7 +12,7 @@ from cometmq import ConsumeFromWhere, ConsumeResult, MessageExt, PushConsumer
 
 
 def handle(messages: list[MessageExt]) -> ConsumeResult:
-    """Runs in a thread of the consumer. Whatever is not SUCCESS has the messages come again."""
+    """Run in a thread of the consumer. After any result but SUCCESS the messages come again."""
     for message in messages:
         print(message.keys, message.tags, message.body.decode(), f"(try {message.reconsume_times})")
     return ConsumeResult.SUCCESS

@@ -24,20 +24,20 @@ TOPIC = "orders-later"
 
 
 class Orders:
-    """The local part: a table of what was paid, where a real one would ask its database."""
+    """Does the local part: a table of what was paid, where a real one would ask its database."""
 
     def __init__(self) -> None:
         self.paid: set[str] = set()
 
     def execute(self, message: Message, arg: Any, /) -> LocalTransactionState:
-        """The broker has the message, and nobody gets it before this says COMMIT."""
+        """Run when the broker has the message: nobody gets it before this says COMMIT."""
         if arg < 0:
             return LocalTransactionState.ROLLBACK
         self.paid.update(message.keys)
         return LocalTransactionState.COMMIT
 
     def check(self, message: MessageExt, /) -> LocalTransactionState:
-        """The broker asks when it has heard nothing: the process was killed, or a link was cut."""
+        """Run when the broker has heard nothing: the process was killed, or a link was cut."""
         known = self.paid.intersection(message.keys)
         return LocalTransactionState.COMMIT if known else LocalTransactionState.ROLLBACK
 
@@ -65,7 +65,7 @@ def main(namesrv: str) -> None:
     ):
         # Any moment up to three days ahead, to the second; `delay_level` takes one of the 18 levels.
         producer.send(Message(TOPIC, b"delayed", keys=["O-1"], delay_ms=2_000))
-        # One that is taken back never comes.
+        # A message that is recalled never comes.
         result = producer.send(Message(TOPIC, b"recalled", keys=["O-2"], delay_ms=3_600_000))
         assert result.recall_handle is not None
         producer.recall(TOPIC, result.recall_handle)

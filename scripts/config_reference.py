@@ -56,7 +56,7 @@ CLIENTS: Final = (
 
 
 def page() -> str:
-    """The whole page. Raises ValueError for a key without a meaning, or a meaning without a key."""
+    """Return the page. Raises ValueError unless each key has a meaning and the other way round."""
     meanings = tomllib.loads((REFERENCE / "meanings.toml").read_text())
     return "\n".join(
         [
@@ -75,7 +75,7 @@ def page() -> str:
 
 
 def pipeline_page() -> str:
-    """The keys of the pipelines' file. Needs PySpark."""
+    """Return the page on the keys of the pipelines' file. Needs PySpark."""
     return "\n".join([PIPELINE_HEAD, *_pipeline_tables(), ""])
 
 
@@ -98,7 +98,7 @@ def _server_table(config: type[Any], meanings: dict[str, str]) -> Iterator[str]:
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
-    """A default as the file writes it; empty where it depends on the machine or there is none."""
+    """Return a default as the file writes it; empty where it depends on the machine or is none."""
     value = field.default
     if value is dataclasses.MISSING or value in (None, ""):
         return ""

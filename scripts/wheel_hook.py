@@ -11,7 +11,9 @@ from hatchling.builders.hooks.plugin.interface import (  # type: ignore[import-n
 
 
 class CompiledModules(BuildHookInterface):  # type: ignore[misc]  # hatchling is there only while building
-    """Without them the wheel suits any Python; with them this one on this platform."""
+    """Adds the modules to a wheel, which then suits only this Python on this platform; without them
+    the wheel suits any Python.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         native = "src/cometmq/_native"

@@ -1,7 +1,7 @@
-"""One way to drive both faces of the client, so that a scenario is written once.
+"""Drive both faces of the client in one way, so that a scenario is written once.
 
-The blocking face is used as it is. The asyncio face runs on a loop thread of its own, its methods
-awaited there, its listeners coroutines.
+The blocking face is used as it is. The asyncio face runs on a loop thread of its own: its methods
+are awaited there, and its listeners are coroutines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from cometmq import ConsumeResult, MessageExt, SendResult
 from cometmq.client.membership import membership
 from cometmq.runtime.portal import LoopThread
 
-# An answer has all the time that a busy machine may need, also one to what a producer sends, unless a test says otherwise.
+# Every answer has all the time that a busy machine may need, unless a test says otherwise. This
+# holds for the answer to a producer's send, too.
 PATIENT = {"send_timeout_ms": int(WAIT_S * 1000)}
 
 Handle = Callable[[list[MessageExt]], ConsumeResult | None]
@@ -32,8 +33,10 @@ _GET_ROUTE = 105
 
 @pytest.fixture(scope="session", autouse=True)
 def patient_starts() -> Iterator[None]:
-    """Consumers have joined their group when `start` returns, and committed when `close` does: what
-    takes longer than a few seconds would be done in the background, or given up."""
+    """Have consumers joined their group when `start` returns, and committed when `close` does.
+
+    Otherwise whatever takes longer than a few seconds would be done in the background, or given up.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(membership, "START_TIMEOUT_S", WAIT_S)
         yield
@@ -41,28 +44,28 @@ def patient_starts() -> Iterator[None]:
 
 class Face(Protocol):
     def producer(self, group: str, **options: Any) -> Any:
-        """A started producer that the test's end closes."""
+        """Return a started producer that is closed at the test's end."""
 
     def consumer(self, group: str, topic: str, handle: Handle, **options: Any) -> Any:
-        """A started consumer that the test's end closes; `tags` is the subscription."""
+        """Return a started consumer closed at the test's end; `tags` is the subscription."""
 
     def new_producer(self, group: str, **options: Any) -> Any:
-        """A producer that is not started."""
+        """Return a producer that is not started."""
 
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
-        """A consumer that is not started."""
+        """Return a consumer that is not started."""
 
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
-        """A lite pull consumer that is not started."""
+        """Return a lite pull consumer that is not started."""
 
     def started(self, client: Any) -> Any:
-        """Starts a client that the test's end closes."""
+        """Start a client that is closed at the test's end."""
 
     def listener(self, handle: Handle) -> Any:
-        """`handle` as this face takes it."""
+        """Return `handle` in the form that this face takes."""
 
     def until_readable(self, result: SendResult) -> None:
-        """Wait until the message can be read that `result` tells of, and those before it."""
+        """Wait until the message that `result` names can be read, and those before it."""
 
     def until_routed(self, topic: str, *brokers: str) -> None:
         """Wait until the name server knows that the brokers have the topic."""
@@ -103,7 +106,8 @@ class BlockingFace:
         )
 
     def until_routed(self, topic: str, *brokers: str) -> None:
-        # Not by a producer of ours: of a topic that is not there it says what would be made.
+        # A producer of ours would not do: for a topic that does not exist it returns what would be
+        # made.
         with RawClient(self._namesrv.split(";", maxsplit=1)[0]) as client:
 
             def known() -> bool:
@@ -181,7 +185,7 @@ def open_face(name: str, namesrv: str) -> Iterator[Face]:
 
 
 class Received:
-    """What a listener got, for tests that wait for it; `handle` is the listener."""
+    """Keeps what a listener got, for tests that wait for it; `handle` is the listener."""
 
     def __init__(self, answer: ConsumeResult | None = ConsumeResult.SUCCESS) -> None:
         self.messages: list[MessageExt] = []
@@ -190,7 +194,8 @@ class Received:
 
     def handle(self, messages: list[MessageExt]) -> ConsumeResult | None:
         with self._changed:
-            # Copies: a message that is retried here is the same object, its count raised.
+            # Copies, because a message that is retried here is the same object with its count
+            # raised.
             self.messages += [message.copy() for message in messages]
             self._changed.notify_all()
         return self.answer
@@ -201,7 +206,7 @@ class Received:
             return [message.body for message in self.messages]
 
     def wait_for(self, count: int, wait_s: float = WAIT_S) -> list[MessageExt]:
-        """Wait until `count` messages came; fails with what came when they do not."""
+        """Wait until `count` messages came; if they do not, fail and show what came."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.messages) >= count, wait_s):
                 raise AssertionError(f"{len(self.messages)} of {count} messages came in {wait_s} s")

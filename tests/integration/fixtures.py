@@ -1,4 +1,4 @@
-"""What most modules need: a cluster, a client's face to it, and a name that no other test uses.
+"""Provide what most modules need: a cluster, a client's face to it, and a name of the test's own.
 
 The layers' conftest modules export these fixtures; `pytestmark = pytest.mark.cluster(brokers=2,
 properties={…})` in a module sets up its cluster in another way, with the parameters of `Cluster`.
@@ -37,5 +37,5 @@ def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
+    """Return a topic and group name that no other test uses."""
     return "".join(c if c.isalnum() else "-" for c in request.node.name)

@@ -1,4 +1,4 @@
-"""One broker on a thread of the test, without a name server: its disk and its clock are the test's."""
+"""Run a broker on a thread of the test, without a name server, with a disk and clock of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 class SetClock(SystemClock):
-    """The machine's clock, ahead or behind by what a test says."""
+    """Shows the machine's clock, ahead or behind by what a test says."""
 
     ahead_ms = 0
 
@@ -30,10 +30,10 @@ class SetClock(SystemClock):
 
 
 class SetDisk(Disk):
-    """A disk that is `used` as far as told, in percent.
+    """Acts as a disk of which `used` percent are full.
 
-    It counts syncs of the commit log as they begin, holds them up while `may_sync` is clear, and fails
-    them while it is `broken`.
+    It counts syncs of the commit log as they begin, holds them up while `may_sync` is clear, and
+    fails them while it is `broken`.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class SetDisk(Disk):
 
 
 class OwnBroker:
-    """The broker of `config` and `store`, started in `with`; `options` are for `Broker`."""
+    """Runs the broker of `config` and `store`, started in `with`; `options` are for `Broker`."""
 
     def __init__(self, config: BrokerConfig, store: StoreConfig, **options: Any) -> None:
         self.disk = SetDisk()
@@ -86,7 +86,7 @@ class OwnBroker:
 
 
 def nameless(**settings: Any) -> BrokerConfig:
-    """The configuration of a broker of this machine that no name server knows."""
+    """Return the configuration of a broker of this machine that no name server knows."""
     return BrokerConfig(
         broker_name="b", broker_ip1=HOST, bind_address=HOST, listen_port=0, **settings
     )

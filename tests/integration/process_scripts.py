@@ -1,7 +1,7 @@
-"""Programs that fork, or end without closing their clients; test_process_safety.py runs them by name.
+"""Run programs that fork, or end without closing their clients; test_process_safety.py names them.
 
-Each prints one line for each thing that it found out; the last is `end`, as the interpreter's end
-begins.
+Each prints one line for each thing that it found out; the last line is `end`, when the interpreter
+begins to end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def refused(call: Callable[[], object]) -> str:
 
 
 def fork_blocking(namesrv: str) -> None:
-    """While other threads send, children are forked: they may hold any lock at that moment."""
+    """Fork children while other threads send: these may hold any lock at that moment."""
     producer = cometmq.Producer("forking", namesrv=namesrv)
     producer.start()
     consumer = cometmq.PushConsumer(
@@ -107,7 +107,7 @@ def fork_asyncio(namesrv: str) -> None:
         async with cometmq.aio.Producer("forking", namesrv=namesrv) as fresh:
             result = await fresh.send(Message("forked", b"child"))
             say("fresh:", result.status.name)
-            # By then the child has a loop of its own, but the client is the parent's still.
+            # By then the child has a loop of its own, but the client still belongs to the parent.
             try:
                 await producer.send(Message("forked", b"x"))
             except ForkedClientError:
@@ -124,7 +124,7 @@ def fork_asyncio(namesrv: str) -> None:
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """A forked coroutine cannot run a loop inside its own; a thread can."""
+    """Run `work` in a thread: a forked coroutine cannot run a loop inside its own loop."""
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
@@ -137,7 +137,7 @@ def _work(namesrv: str, queue: multiprocessing.SimpleQueue[str]) -> None:
 
 
 def fork_workers(namesrv: str) -> None:
-    """Workers of multiprocessing beside a client of their parent's."""
+    """Run workers of multiprocessing beside a client of their parent's."""
     context = multiprocessing.get_context("fork")
     with cometmq.Producer("pool", namesrv=namesrv) as producer:
         ids: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
@@ -173,7 +173,7 @@ def unclosed_blocking(namesrv: str) -> None:
 
 
 def unclosed_transaction(namesrv: str) -> None:
-    """The local part of a transaction never ends."""
+    """Begin a transaction whose local part never ends."""
     begun = threading.Event()
 
     class Stuck:
@@ -193,7 +193,7 @@ def unclosed_transaction(namesrv: str) -> None:
 
 
 def unclosed_without_cluster(_namesrv: str) -> None:
-    """Nobody answers: neither the name server nor a broker."""
+    """Use a client that nobody answers: neither a name server nor a broker."""
     producer = cometmq.Producer("unclosed", namesrv="127.0.0.1:1")
     producer.start()
     producer.send_async(Message("t", b"x"))
@@ -219,7 +219,7 @@ def unclosed_asyncio(namesrv: str) -> None:
 
 
 def consume(namesrv: str, topic: str, kind: str) -> None:
-    """Tell of the first message and never be done with it."""
+    """Print the first message that comes, and never be done with it."""
 
     def listen(messages: list[MessageExt]) -> ConsumeResult:
         say("heard", messages[0].body.decode())

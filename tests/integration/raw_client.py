@@ -1,7 +1,7 @@
-"""A client of bytes and blocking sockets: what a peer sees of a server, without our own client.
+"""Talk to a server in bytes over blocking sockets, as a peer without our own client does.
 
-Frames and headers are made and read here from the protocol's description, not by `cometmq.protocol`,
-so that a mistake there cannot hide itself.
+Frames and headers are made and read here from the protocol's description, not by
+`cometmq.protocol`, so that a mistake there cannot hide itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SENDS = (10, 310, 320, 324, 325)
 _GET_MAX_OFFSET = 30
 _GET_ROUTE = 105
 _RUNTIME_INFO = 28
-# Properties of messages that are not in the queue that their answer names.
+# Messages with one of these properties are not in the queue that their answer names.
 _STORED_ELSEWHERE = ("TRAN_MSG", "DELAY", "TIMER_")
 RESPONSE = 1
 ONEWAY = 2
@@ -50,7 +50,7 @@ SEND_LETTERS = {
 
 @dataclass(frozen=True)
 class Command:
-    """One frame that came in."""
+    """Holds one frame that came in."""
 
     serialize_type: int
     code: int
@@ -68,7 +68,7 @@ class Command:
 
 
 def json_frame(header: Mapping[str, Any] | bytes, body: bytes = b"") -> bytes:
-    """A frame with a JSON header; bytes are taken as the header's text."""
+    """Return a frame with a JSON header; bytes are taken as the header's text."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
 
@@ -113,7 +113,7 @@ def binary_request(
 
 
 def send_ext(topic: str, *, letters: bool = False, **fields: Any) -> dict[str, str]:
-    """The ext fields of a send; `letters` gives them the names of V2. None leaves a field out."""
+    """Return the ext fields of a send; `letters` gives them the names of V2. None omits a field."""
     values: dict[str, Any] = {
         "producerGroup": "raw-producer",
         "topic": topic,
@@ -137,7 +137,7 @@ def send_ext(topic: str, *, letters: bool = False, **fields: Any) -> dict[str, s
 
 
 def pull_ext(topic: str, **fields: Any) -> dict[str, str]:
-    """The ext fields of a pull that states its subscription and does not wait."""
+    """Return the ext fields of a pull that states its subscription and does not wait."""
     values: dict[str, Any] = {
         "consumerGroup": "raw-group",
         "topic": topic,
@@ -156,12 +156,12 @@ def pull_ext(topic: str, **fields: Any) -> dict[str, str]:
 
 
 def properties(values: Mapping[str, str]) -> str:
-    """The properties string."""
+    """Return the properties string of `values`."""
     return "".join(f"{name}\x01{value}\x02" for name, value in values.items())
 
 
 def batch_body(messages: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The body of a batch of (body, properties)."""
+    """Return the body of a batch of (body, properties)."""
     parts = []
     for body, text in messages:
         size = 22 + len(body) + len(text)
@@ -173,7 +173,7 @@ def batch_body(messages: Iterable[tuple[bytes, bytes]]) -> bytes:
 def heartbeat_body(
     client_id: str, groups: Mapping[str, Iterable[str]], *, sub_version: int = 1, **consumer: Any
 ) -> bytes:
-    """The heartbeat of a consumer whose `groups` subscribe to the topics given."""
+    """Return the heartbeat of a consumer whose `groups` subscribe to the topics given."""
     return json.dumps(
         {
             "clientID": client_id,
@@ -206,7 +206,7 @@ def heartbeat_body(
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode of a text of one-unit characters."""
+    """Return String.hashCode of a text of one-unit characters."""
     value = 0
     for character in text:
         value = (31 * value + ord(character)) & 0xFFFFFFFF
@@ -229,12 +229,12 @@ def wait_until_readable(
 
 
 class RawClient:
-    """One connection. `binary` sends ROCKETMQ headers."""
+    """Keeps one connection. `binary` sends ROCKETMQ headers."""
 
     def __init__(self, address: str, *, binary: bool = False) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
-        # As the server calls this end.
+        # The name that the server has for this end.
         self.peer_name = "{}:{}".format(*self.socket.getsockname()[:2])
         self._encode = binary_request if binary else json_request
         self._opaque = 100
@@ -244,13 +244,13 @@ class RawClient:
     def send(
         self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", *, flag: int = 0
     ) -> int:
-        """Send a request; returns its opaque."""
+        """Send a request; return its opaque."""
         self._opaque += 1
         self.socket.sendall(self._encode(code, ext, body, opaque=self._opaque, flag=flag))
         return self._opaque
 
     def ask(self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
-        """Send a request and wait for its answer; of a message also until it can be read."""
+        """Send a request and return its answer; a message that was sent can then be read."""
         answer = self.answer(self.send(code, ext, body))
         if READ_LATER and code in _SENDS and answer.code == 0 and ext:
             self._wait_until_readable(ext, answer)
@@ -262,7 +262,7 @@ class RawClient:
             return
         host, port = self.socket.getpeername()
         topic, queue_id = ext.get("topic", ext.get("b")), int(answer.ext["queueId"])
-        # Not on this connection: what the test sees there is its own.
+        # On another connection, because what this one receives belongs to the test.
         with RawClient(f"{host}:{port}") as other:
             other.wait_for_offset(str(topic), queue_id, int(answer.ext["queueOffset"]))
 
@@ -272,7 +272,7 @@ class RawClient:
         eventually(lambda: int(self.ask(_GET_MAX_OFFSET, queue).ext["offset"]) > queue_offset)
 
     def answer(self, opaque: int) -> Command:
-        """The answer to `opaque`; requests of the server that come before it are kept."""
+        """Return the answer to `opaque`; keep requests of the server that come before it."""
         while True:
             command = self.receive()
             if command.is_response:
@@ -293,14 +293,14 @@ class RawClient:
             time.sleep(0.01)
 
     def push(self, code: int, timeout_s: float = WAIT_S) -> Command:
-        """The next request of the server, which must have `code`."""
+        """Return the next request of the server, which must have `code`."""
         command = self.pushed.popleft() if self.pushed else self.receive(timeout_s)
         assert not command.is_response
         assert command.code == code
         return command
 
     def receive(self, timeout_s: float = WAIT_S) -> Command:
-        """The next frame. Raises TimeoutError, or ConnectionError when the peer closed."""
+        """Return the next frame. Raises TimeoutError, or ConnectionError when the peer closed."""
         self.socket.settimeout(timeout_s)
         length, type_and_length = struct.unpack(">II", self._exactly(8))
         payload = self._exactly(length - 4)
@@ -322,11 +322,11 @@ class RawClient:
         )
 
     def silent(self, seconds: float) -> bool:
-        """Whether nothing comes in for so long."""
+        """Say whether nothing comes in for `seconds`."""
         return not select.select([self.socket], [], [], seconds)[0]
 
     def closed_by_peer(self, timeout_s: float = WAIT_S) -> bool:
-        """Whether the peer closes the connection in time; what else comes in is dropped."""
+        """Say whether the peer closes the connection in time; drop what else comes in."""
         deadline = time.monotonic() + timeout_s
         try:
             while (left := deadline - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""Brokers and name servers as processes with any standard streams, found by a port held for them."""
+"""Run brokers and name servers as processes with any standard streams, on ports held for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEND = 10
 
 
 class ServerProcess:
-    """`port` is served once `wait_until_served` has returned."""
+    """Runs a server process; `port` is served once `wait_until_served` has returned."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self.process = process
@@ -46,7 +46,7 @@ class ServerProcess:
                 return
 
     def refuses(self, times: int = 1) -> None:
-        """Answer requests of an unknown code, each of which is worth a line in the log."""
+        """Send requests of an unknown code, each of which is worth a line in the log."""
         with RawClient(self.address) as client:
             for _ in range(times):
                 assert client.ask(UNSUPPORTED).code == 3
@@ -56,7 +56,7 @@ class ServerProcess:
             return client.ask(SEND, send_ext(topic, **fields), body)
 
     def stop(self) -> int:
-        """SIGTERM; the status."""
+        """Send SIGTERM; return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(DEADLINE_S)
 
@@ -65,7 +65,7 @@ class ServerProcess:
 
 
 def arguments(kind: str, port: int, directory: Path, settings: Mapping[str, Any]) -> list[str]:
-    """The command line of a `broker`, `namesrv` or `dev` on `port`, with keys of its file."""
+    """Return the command line of a `broker`, `namesrv` or `dev` on `port` with keys of its file."""
     if kind == "dev":
         return ["dev", "--port", "0", "--broker-port", str(port), "--store", str(directory / "s")]
     own: dict[str, dict[str, Any]] = {
@@ -94,7 +94,9 @@ def server_process(
     before: Callable[[], None] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[ServerProcess]:
-    """`settings` are keys of its configuration file; `before` runs in the child, before the server's program does."""
+    """Run a server within the context. `settings` are keys of its configuration file; `before` runs
+    in the child, before the server's program does.
+    """
     with HeldPort() as held:
         inherited = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
         with subprocess.Popen(

@@ -1,6 +1,6 @@
-"""What callers get wrong: one error of our tree each, which names the value and the rule.
+"""Test what callers get wrong: each gives one error of our tree that names the value and the rule.
 
-By both faces, for the producer, the push consumer and the lite pull consumer.
+This holds for both faces, for the producer, the push consumer and the lite pull consumer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def new(face: Face, kind: str, group: Any = "g", **options: Any) -> Any:
-    """A client that is ready to be started."""
+    """Return a client that is ready to be started."""
     if kind == "producer":
         return face.new_producer(group, **options)
     if kind == "lite":
@@ -45,7 +45,7 @@ def new(face: Face, kind: str, group: Any = "g", **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that must not work; `says` is a pattern, the value and the rule in it."""
+    """Describes something that must not work; the pattern `says` has value and rule in it."""
 
     kinds: tuple[str, ...]
     do: Callable[[Face, str, str], object]

@@ -62,7 +62,7 @@ def test_sent_is_stored_is_received(namesrv: str, tmp_path: Path) -> None:
     assert consumed["duplicates"] == 0
     assert consumed["holds"]
 
-    # The group goes on where it stopped: what comes now is all it gets, and all is counted.
+    # The group goes on where it stopped: it gets only what comes now, and all of that is counted.
     bench_json("producer", *common, "-y", "true", "-k", "true", "-l", "3", "-p", "100")
     again = bench_json("consumer", *common)
     assert (again["received"], again["committed"], again["lag"]) == (3000, 3000, 0)
@@ -132,7 +132,7 @@ def test_a_message_no_broker_takes_is_one_sentence(namesrv: str) -> None:
 
 
 def test_the_clients_of_a_benchmark_write_traces_and_sign(namesrv: str) -> None:
-    """Both options used to be refused with the false reason that our clients could not."""
+    """Accept both options, once refused with the false reason that our clients could not."""
     common = ("-n", namesrv, "-t", "BenchTraced", "-q", "20", "-m", "true")
     signed = (*common, "-a", "true", "-ak", "key", "-sk", "secret")
     assert bench_json("producer", *signed)["holds"]
@@ -186,7 +186,7 @@ def producer_settings(namesrv: str, **limits: Any) -> ProducerSettings:
 
 
 async def until_sending(namesrv: str) -> None:
-    """Until the broker has messages of the benchmark, which has counted by then what was before."""
+    """Wait until the broker has messages of the benchmark, which by then counted earlier ones."""
 
     async def some_stored() -> bool:
         async with OffsetsAdmin(namesrv) as admin:
@@ -206,7 +206,7 @@ async def test_what_others_stored_meanwhile_fails_the_proof() -> None:
                 await producer.send(Message("t", b"not yours"))
 
     async with Cluster() as cluster:
-        # Both share one loop, so that the intruder is done long before the benchmark.
+        # Both share one loop, so the intruder ends long before the benchmark.
         bench_run = ProducerBench(producer_settings(cluster.namesrv, quantity=10_000))
         result, _ = await asyncio.gather(bench_run.run(BenchScreen()), intrude(cluster.namesrv))
     assert not result.holds

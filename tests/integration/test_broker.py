@@ -396,7 +396,7 @@ def test_the_tables_of_java_are_read(tmp_path: Path) -> None:
 
 
 def test_a_group_skips_nothing_when_a_crash_took_what_it_had_consumed(tmp_path: Path) -> None:
-    """Its offset lies beyond the end then; and what an attacker left behind goes."""
+    """The group's offset is beyond the end then; an attacker's offset is removed, too."""
     offsets = tmp_path / "broker-a" / "config" / "consumerOffset.json"
     table = {
         "t@g": {"0": 4, "1": 2**60, "9": 1},
@@ -489,7 +489,7 @@ def new_broker(directory: Path, namesrv: str) -> Broker:
 
 
 def route(address: str, topic: str) -> dict[str, Any] | None:
-    """The route of a topic at one name server; None when it has none or does not answer."""
+    """Return the route of a topic at one name server; None when it has none or does not answer."""
     try:
         with RawClient(address) as client:
             answer = client.ask(ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
@@ -518,12 +518,12 @@ def test_without_auto_creation_no_route_invites_to_make_topics() -> None:
 def test_a_new_topic_is_registered_at_once(client: RawClient, cluster: Cluster, name: str) -> None:
     assert route(cluster.namesrv, name) is None
     stored(client, name, defaultTopicQueueNums=3)
-    # Without a change, a broker tells its topics every 30 s.
+    # Without a change, a broker registers its topics every 30 s.
     eventually(lambda: route(cluster.namesrv, name) is not None, wait_s=25)
     found = route(cluster.namesrv, name)
     assert found is not None
     assert [queues["writeQueueNums"] for queues in found["queueDatas"]] == [3]
-    # A change is told by itself and takes nothing away.
+    # A change is announced by itself and takes nothing away.
     assert route(cluster.namesrv, "TBW102") is not None
 
 

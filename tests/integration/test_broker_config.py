@@ -1,4 +1,4 @@
-"""Settings that an operator sees and changes while the broker runs, and what it tells of itself."""
+"""Test the settings that an operator sees and changes while the broker runs, and what it tells."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def new_site(conf: Path, *, with_file: bool = True) -> OwnBroker:
-    """A broker as `cometmq broker -c FILE` makes it."""
+    """Return a broker as `cometmq broker -c FILE` makes it."""
     properties = {**load_properties(conf), "storePathRootDir": str(conf.parent / "store")}
     return OwnBroker(
         from_properties(BrokerConfig, properties),
@@ -182,7 +182,7 @@ def test_what_cannot_be_changed_is_refused_with_a_reason(
     answer = update(client, **changes)
     assert answer.code == 1
     assert reason in (answer.remark or "")
-    # All or nothing.
+    # Either all changes are made or none.
     assert shown(client) == before
     assert conf.read_text() == CONF
 
@@ -262,7 +262,7 @@ def test_the_next_file_to_go_is_told_and_why(site: OwnBroker, client: RawClient)
     assert found is not None
     assert found.file == str(site.broker.store.config.commit_log_path / f"{0:020d}")
     assert "changed less than 72 h ago (fileReservedTime), it expires in 72 h" in found.reason
-    # With deleteWhen= nothing but a full disk makes it go.
+    # With deleteWhen= only a full disk makes the file go.
     assert found.when_ms is None
     asked(lambda admin: admin.update_config(site.address, {"deleteWhen": EVERY_HOUR}))
     found = asked(lambda admin: admin.next_deletion(site.address))

@@ -57,7 +57,7 @@ def new_broker(directory: Path, port: int = 0) -> Broker:
 
 
 class Story:
-    """The methods of interest that were called, as `Class.method`, in their order."""
+    """Keeps the methods of interest that were called, as `Class.method`, in their order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.told: list[str] = []
@@ -104,7 +104,7 @@ async def test_services_open_and_start_in_order_and_close_in_reverse(
     ]
     story.told.clear()
     await broker.close()
-    # A second time each of these does nothing.
+    # The second call of each of these does nothing.
     told = list(dict.fromkeys(story.told))
     assert told == [
         "Registration.close",
@@ -142,7 +142,7 @@ async def test_a_start_that_fails_closes_what_it_opened(
     assert story.of("start") == ([] if step == "open" else names(SERVICES[:place]))
     closed = [name for name in story.of("close") if name in names(SERVICES)]
     assert closed == list(reversed(names(opened)))
-    # No task is left, and neither the port nor the lock of the store is.
+    # No task is left; the port and the lock of the store are free.
     assert asyncio.all_tasks() == tasks
     again = new_broker(tmp_path, broker.port)
     await again.start()

@@ -53,7 +53,8 @@ def test_unfinished_frames_of_many_clients_are_bounded_together(kind: str, tmp_p
             server.refuses()
         ended = eventually(lambda: sum(map(ended_by_server, stalled)))
         assert ended < 100
-        # What was asked for and given back, at the worst: the bound, and as much for fragmentation.
+        # At the worst the process holds what was asked for and given back: the bound, and as much
+        # for fragmentation.
         assert resident_bytes(server.process.pid) - before < 3 * LIMIT
         assert server.stop() == 0
     lines = [json.loads(line) for line in log.read_text().splitlines()]

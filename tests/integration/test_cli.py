@@ -39,14 +39,14 @@ def ended(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
 
 
 class Running:
-    """A server process whose output is read line by line."""
+    """Runs a server process whose output is read line by line."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.lines: list[str] = []
 
     def wait_for(self, text: str) -> str:
-        """The first line with `text`."""
+        """Return the first line with `text`."""
         stdout = self.process.stdout
         assert stdout is not None
         deadline = time.monotonic() + DEADLINE_S
@@ -67,7 +67,7 @@ class Running:
 
 @contextmanager
 def running(*arguments: str, **changes: str) -> Iterator[Running]:
-    # Unbuffered on our side too, or `select` would not see the lines read ahead.
+    # Unbuffered on our side, too: `select` would not see lines that were read ahead.
     with subprocess.Popen(
         command(*arguments),
         env=environment(**changes),
@@ -172,7 +172,7 @@ def test_the_effective_configuration_is_printed(namesrv_conf: Path, broker_conf:
     shown = ended("broker", "-c", str(broker_conf), "-p", "-n", "h:1;i:2")
     assert shown.returncode == 0
     lines = shown.stdout.splitlines()
-    # A master's id is 0, the option counts more than the file, unknown keys are kept.
+    # A master's id is 0, the option overrides the file, and unknown keys are kept.
     assert {"brokerName=broker-t", "brokerId=0", "namesrvAddr=h:1;i:2", "deleteWhen=04"} <= set(
         lines
     )

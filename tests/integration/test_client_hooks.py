@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "
 
 
 class Stamps(SendMessageHook):
-    """Adds a property, notes what became of it."""
+    """Adds a property to messages, and notes what became of it."""
 
     def __init__(self) -> None:
         self.modes: list[str] = []

@@ -1,4 +1,4 @@
-"""What operators ask of consumers by way of a broker: codes 222, 223, 307 and 309."""
+"""Test what operators ask of consumers by way of a broker: codes 222, 223, 307 and 309."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
 
 
 class Desk:
-    """An operator beside a broker that has ten messages in one queue."""
+    """Acts as an operator beside a broker that has ten messages in one queue."""
 
     def __init__(self, cluster: Cluster, remoting: RemotingClient) -> None:
         self.cluster = cluster
@@ -76,7 +76,7 @@ class Desk:
             self.cluster.brokers[0].offsets.commit(group, "t", queue_id, 0)
 
     async def joined(self, members: int, group: str = "g") -> None:
-        """One that starts before its topic is routed joins a moment later."""
+        """Wait for `members`: one that starts before its topic is routed joins a moment later."""
         clients = self.cluster.brokers[0].clients
         await until(lambda: len(clients.consumer_ids(group)) == members)
 
@@ -120,7 +120,7 @@ async def desk() -> AsyncIterator[Desk]:
 
 @pytest.fixture
 async def pushing() -> AsyncIterator[Desk]:
-    """As Java's brokers before 5.0: resets are pushed to the members."""
+    """Run a broker as Java's before 5.0: it pushes resets to the members."""
     async for desk in opened(useServerSideResetOffset="false"):
         yield desk
 
@@ -160,7 +160,7 @@ async def test_one_queue_is_reset_to_an_offset(desk: Desk) -> None:
             1,
             "Target offset 12 not in consume queue range [0-10]",
         )
-        # One further than the end, which Java takes, skips the next message.
+        # One further than the end would skip the next message. Java accepts it.
         assert (await desk.ask(RESET, ResetOffsetRequestHeader("g", "t", 0, True, 0, 11))).code == 1
         unknown = await desk.ask(RESET, ResetOffsetRequestHeader("g", "t", 0, True, 2**31 - 1, -1))
         assert (unknown.code, unknown.remark) == (
@@ -217,7 +217,7 @@ async def test_a_pushed_reset_reaches_the_members(pushing: Desk, language: str) 
     async with pushing.consumer():
         await pushing.consumed()
         pushing.heard.clear()
-        # The answer is a map for everybody; what C++ asks for reaches the clients as a list.
+        # The answer is a map for everybody; only the clients get the list that C++ asks for.
         answer = await pushing.ask(RESET, by_time(0), language=language)
         assert decode_queue_table(bytes(answer.body), "offsetTable", int)[QUEUE] == 0
         await until(lambda: len(pushing.heard) >= 10)
@@ -326,7 +326,7 @@ async def test_a_member_that_does_not_answer_in_time_is_told_of(desk: Desk) -> N
     consumer.subscribe("t")
     async with consumer:
         await desk.joined(1)
-        # With a transient store pool it comes from its buffer first.
+        # With a transient store pool the record must leave its buffer first.
         record = await until(lambda: broker.store.record_at(0), lambda record: record is not None)
         msg_id = decode_record(record).to_message("").offset_msg_id
         header = ConsumeMessageDirectlyResultRequestHeader("g", consumer.client_id, msg_id)

@@ -34,8 +34,8 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 FACES = ("blocking", "asyncio")
 
 
-# No queue ever counts as young (accessMessageInMemoryMaxRatio), so that where a new group begins
-# is its own choice. What a listener refuses comes again soon.
+# No queue ever counts as young (accessMessageInMemoryMaxRatio), so a new group itself chooses where
+# to begin. What a listener refuses comes again soon.
 pytestmark = [
     pytest.mark.cluster(
         properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s"}
@@ -106,7 +106,7 @@ def test_two_members_share_the_queues_and_every_message_comes_once(face: Face, n
     assert first | second == set(queues)
     assert not first & second
     bodies = send_all(producer, name, 400)
-    # `made` may have come to both, while one had yet to hear of the other.
+    # `made` may have come to both members, while one had not heard of the other yet.
     eventually(lambda: set(bodies) <= {*received[0].bodies, *received[1].bodies})
     counts = Counter(received[0].bodies + received[1].bodies)
     assert [body for body in bodies if counts[body] != 1] == []
@@ -339,7 +339,7 @@ def test_flow_control_bounds_what_one_queue_holds(face: Face, name: str) -> None
         assert release.wait(WAIT_S)
         return ConsumeResult.SUCCESS
 
-    # A function listener in both faces: what blocks must not block a loop.
+    # A function listener in both faces: a function that blocks must not block a loop.
     consumer = face.new_consumer(
         name,
         block,
@@ -596,6 +596,6 @@ def holds_all(consumer: Any, topic: str) -> bool:
 
 
 def outcome(send_async: Callable[[], Any]) -> Any:
-    """The result of a future; the asyncio face's has been awaited already."""
+    """Return the result of a future; that of the asyncio face has been awaited already."""
     future = send_async()
     return future.result(WAIT_S) if isinstance(future, Future) else future

@@ -30,7 +30,7 @@ with Cluster() as cluster, Producer("shop", namesrv=cluster.namesrv) as producer
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where clusters that are given no directory have theirs."""
+    """Return the directory in which clusters without a given one make theirs."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 

@@ -36,7 +36,7 @@ FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
 class Box:
-    """A cluster with ten messages in one queue, and a consumer whose listener returns `verdict`."""
+    """Keeps a cluster with ten messages in a queue, and one consumer that returns `verdict`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -50,8 +50,10 @@ class Box:
         return self.verdict
 
     async def connection(self, group: str) -> Connection:
-        """The broker's end of the connection to the group's only member, once it has joined: one
-        that starts before its topic is routed joins a moment later."""
+        """Return the broker's end of the connection to the group's only member, once it has joined.
+
+        A member that starts before its topic is routed joins a moment later.
+        """
         clients = self.cluster.brokers[0].clients
         await until(lambda: clients.consumer_ids(group))
         info = clients.consumer_group(group)
@@ -217,7 +219,7 @@ async def test_a_message_is_consumed_directly(
         assert result["spentTimeMills"] >= 0
         assert box.heard == [0]
         box.verdict = ConsumeResult.SUCCESS
-    # Nothing of it counts for the queue.
+    # Nothing of this counts for the queue.
     assert box.cluster.brokers[0].offsets.query("g", "t", 0) == 10
 
 

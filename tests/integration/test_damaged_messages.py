@@ -1,4 +1,4 @@
-"""Bits that flip on a broker's disk: what consumers get, and what they and the broker say of it."""
+"""Flip bits on a broker's disk: what consumers get then, and what they and the broker say of it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def record_bytes(cluster: Cluster, result: SendResult) -> tuple[int, bytes]:
-    """Where the message lies in the log, and its bytes there."""
+    """Return where the message lies in the log, and its bytes there."""
     place = parse_offset_id(result.offset_msg_id).commit_log_offset
     with (store_of(cluster) / "commitlog" / f"{0:020d}").open("rb") as file:
         file.seek(place)
@@ -75,7 +75,7 @@ def broker_says(cluster: Cluster) -> dict[str, str]:
 
 
 def running_properties(cluster: Cluster, group: str) -> dict[str, str]:
-    """What the broker hears when it asks the group's only member."""
+    """Return what the broker hears when it asks the group's only member."""
     with RawClient(f"127.0.0.1:{cluster.brokers[0].port}") as client:
         answer = client.ask(_CONSUMER_LIST, {"consumerGroup": group})
         (client_id,) = json.loads(answer.body)["consumerIdList"]
@@ -137,7 +137,7 @@ def test_a_damaged_body_goes_to_the_dead_letters_with_its_bytes_and_its_origin(
     eventually(lambda: consumer.damage_counts().dead_lettered == 1)
     assert running_properties(cluster, group)["damagedDeadLettered"] == "1"
     consumer.close()
-    # All of it is committed: the next member gets only what is new.
+    # All offsets are committed: the next member gets only new messages.
     again = Received()
     face.consumer(group, name, again.handle, **FIRST)
     face.producer(f"{name}-more").send(Message(name, b"new"), queue=results[0].queue)
@@ -176,12 +176,12 @@ def test_stop_keeps_the_queue_at_the_damaged_message_and_says_so(
     stopped = {results[2].queue: 2}
     eventually(lambda: consumer.damage_counts().stopped == stopped)
     fill(face, name, 3, queue_id=1)
-    # The other queues go on.
+    # The other queues are still consumed.
     received.wait_for(5)
     assert sorted(received.bodies) == [b"0", b"0", b"1", b"1", b"2"]
     assert running_properties(cluster, group)["damagedStoppedQueues"] == f"{name}/broker-a/0@2"
     consumer.close()
-    # Nothing from there on was committed.
+    # No offset from there on was committed.
     rest = Received()
     consumer = face.consumer(group, name, rest.handle, on_damaged=DamagedMessage.SKIP, **options)
     rest.wait_for(2)
@@ -213,7 +213,7 @@ def test_a_damaged_head_is_passed_over_by_the_broker(
     received.wait_for(4)
     assert sorted(received.bodies) == bodies(5, without=2)
     assert int(broker_says(cluster)["messagesFoundLost"]) == before + 1
-    # The log is whole again for those who check it later.
+    # Make the log whole again for tests that check it later.
     flip(store_of(cluster) / "commitlog" / f"{0:020d}", (place + 5) * 8)
 
 
@@ -221,8 +221,10 @@ def test_a_damaged_head_is_passed_over_by_the_broker(
 def test_a_record_that_cannot_be_one_is_passed_by_the_consumer(
     cluster: Cluster, face: Face, name: str, position: int
 ) -> None:
-    """The bit of an IPv6 host, the body's length, the topic's length: the broker's look at the head
-    does not see these."""
+    """Flip the bit of an IPv6 host, of the body's length, or of the topic's length.
+
+    The broker's look at the head does not see these.
+    """
     results = fill(face, name, 5)
     path = store_of(cluster) / "commitlog" / f"{0:020d}"
     place, _ = record_bytes(cluster, results[2])
@@ -267,7 +269,7 @@ def test_a_poll_tells_of_a_damaged_message_once_and_seek_goes_on(
         polled += [message.body for message in consumer.poll(int(WAIT_S * 1000))]
     assert polled == [b"0", b"1", b"3", b"4"]
     assert consumer.damage_counts().stopped == {}
-    # A single pull gives what lies in front of it, and then tells.
+    # A single pull returns what lies in front of the damage, and only then reports it.
     assert [message.body for message in consumer.pull(queue, 0).messages] == [b"0", b"1"]
     assert consumer.pull(queue, 0).next_begin_offset == 2
     with pytest.raises(DamagedMessageError):

@@ -36,7 +36,7 @@ def client(cluster: Cluster) -> Iterator[RawClient]:
 
 
 def waits_ms(received: Received) -> dict[bytes, int]:
-    """How long each message took at most, from its birth to its record in the topic."""
+    """Return how long each message took at most, from its birth to its record in the topic."""
     return {
         message.body: message.store_timestamp_ms - message.born_timestamp_ms + CLOCKS_APART_MS
         for message in received.messages
@@ -68,13 +68,13 @@ def test_levels_and_times_are_kept(face: Face, name: str) -> None:
     assert waited[b"in-2-s"] >= 2_000
     for message in messages:
         assert (message.topic, message.tags, message.keys) == (name, "t", ("k",))
-        # The id that the sender was told, and the queue that it was sent to.
+        # The sender was told this id, and sent the message to this queue.
         assert message.msg_id == sent[message.body].msg_id
         assert message.queue_id == sent[message.body].queue.queue_id
 
 
 def test_delivered_delayed_messages_carry_no_prepared_flag(client: RawClient, name: str) -> None:
-    """As a Java broker stores them: 0 in the field in which a committed transaction names its half."""
+    """Java stores 0 in the field in which a committed transaction names its half message."""
     at_ms = str(int(time.time() * 1000) + 1200)
     for extra in (
         *[{"DELAY": "1"}] * 3,
@@ -141,7 +141,7 @@ def test_a_sender_takes_a_timed_message_back(face: Face, name: str) -> None:
     producer = face.producer(name)
     assert producer.send(Message(name, b"now")).recall_handle is None
     assert producer.send(Message(name, b"level", delay_level=1)).recall_handle is None
-    # Far enough ahead for the recalls, which must come before they are due.
+    # The recalls must come before the messages are due.
     due_ms = int(time.time() * 1000) + 4_000
     taken = producer.send(Message(name, b"taken back", deliver_at_ms=due_ms))
     kept = producer.send(Message(name, b"kept", deliver_at_ms=due_ms))
@@ -157,7 +157,8 @@ def test_a_sender_takes_a_timed_message_back(face: Face, name: str) -> None:
         with pytest.raises(RemoteError) as refusal:
             producer.recall(name, result.recall_handle)
         assert refusal.value.code == ResponseCode.ILLEGAL_OPERATION
-    # What is due later than the one that was taken back comes after it would have come.
+    # A message that is due later than the recalled one comes after the recalled one would have
+    # come.
     producer.send(Message(name, b"later", delay_ms=1_001))
     received.wait_for(5)
     assert Counter(received.bodies)[b"taken back"] == 0
@@ -207,7 +208,7 @@ def test_a_restart_neither_loses_nor_doubles_what_waits() -> None:
 
 
 class Broker:
-    """The conf of a broker process that may be killed."""
+    """Keeps the configuration of a broker process that may be killed."""
 
     def __init__(self, directory: Path) -> None:
         self.conf = directory / "broker.conf"
@@ -231,7 +232,7 @@ def delivered(client: RawClient, topic: str) -> list[StoredRecord]:
 
 
 def send_many(client: RawClient, first: int, count: int) -> None:
-    """All due within a moment, so that a kill comes amid their deliveries."""
+    """Send messages that fall due within a moment, so that a kill comes amid their deliveries."""
     for number in range(first, first + count):
         extra = {"TIMER_DELAY_MS": "1000"} if number % 2 else {"DELAY": "1"}
         text = properties({"UNIQ_KEY": f"{number:032X}", **extra})

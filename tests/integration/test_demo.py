@@ -40,7 +40,7 @@ def test_the_demo_proves_that_nothing_was_lost_and_pipes_plain_text(tmp_path: Pa
     assert result.stderr == ""
     assert VERDICT in result.stdout
     assert "\x1b" not in result.stdout
-    # The addresses' line names a directory of unknown length.
+    # The line of addresses names a directory of unknown length.
     lines = [line for line in result.stdout.splitlines() if not line.startswith("name server")]
     assert max(map(len, lines)) <= 80
     counts = dict(
@@ -53,7 +53,7 @@ def test_the_demo_proves_that_nothing_was_lost_and_pipes_plain_text(tmp_path: Pa
         "duplicates": "0",
         "out of order": "0",
     }
-    # Without a Java for Spark a sentence says what to install, and the rest counts.
+    # Without a Java for Spark a sentence says what to install, and the rest of the demo counts.
     said = " ".join(result.stdout.split())
     assert "not shown: archive and audit. Spark needs Java 17 or newer" in said
     assert "install Java 17 or 21" in said

@@ -33,7 +33,7 @@ def lines(path: Path, event: str) -> list[dict[str, object]]:
 
 
 def fill(server: ServerProcess, stack: ExitStack, *, speak: bool) -> list[socket.socket]:
-    """As many connections as the server keeps, of clients that then say nothing more."""
+    """Open as many connections as the server keeps, of clients that then say nothing more."""
     held = []
     for _ in range(CLIENTS):
         client = RawClient(server.address)
@@ -59,7 +59,8 @@ def test_idle_clients_leave_descriptors_for_files(kind: str, tmp_path: Path) -> 
         fill(server, stack, speak=True)
         assert server.descriptors() <= LIMIT - 64 + 8
         if kind == "broker":
-            # A file of the log is 1 MiB: this needs new ones, of the queue and for each sync too.
+            # A file of the log is 1 MiB. So this needs new files of log and queue, and descriptors
+            # for syncs.
             for _ in range(40):
                 assert sender.ask(SEND, send_ext("t"), b"x" * 100_000).code == 0
             for topic in range(5):
@@ -96,7 +97,7 @@ def test_silent_connections_give_their_place_to_who_speaks(tmp_path: Path) -> No
 
 
 def test_a_limit_that_is_reached_passes_when_it_is_raised(tmp_path: Path) -> None:
-    """The store itself wants more descriptors than there are: sends are refused and taken again."""
+    """When the store itself lacks descriptors, sends are refused; later they are accepted again."""
     log = tmp_path / "log"
     settings = {"flushDiskType": "SYNC_FLUSH", "defaultTopicQueueNums": 16}
     with (
@@ -120,16 +121,16 @@ def test_a_limit_that_is_reached_passes_when_it_is_raised(tmp_path: Path) -> Non
         remark = refused[-1].remark or ""
         assert "Too many open files" in remark
         assert "raise the limit (ulimit -n" in remark
-        # Queues that are there are served, and synced, all the same.
+        # Queues whose files are mapped are still served and synced.
         for _ in range(8):
             assert send(0).code == 0
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
         assert [send(queue_id).code for queue_id in range(16)] == [0] * 16
-        # And files of the log, of 1 MiB each.
+        # New files of the log, of 1 MiB each, can be made again, too.
         assert [send(0).code for _ in range(60)] == [0] * 60
         assert lines(log, "the disk failed, the store takes no more messages") == []
         assert server.stop() == 0
-    # None was made in vain, with a gap before the next.
+    # No file was made in vain, with a gap before the next one.
     ends = {int(path.name) for path in (tmp_path / "store" / "commitlog").iterdir()}
     assert ends == {index << 20 for index in range(len(ends))}
     assert len(ends) <= 7

@@ -1,6 +1,6 @@
 """What one client selects by must not stop the others: 499 CONTAINS before 30 KB of properties.
 
-Work is counted, in turns of the broker's loop and pulls, never timed.
+Work is counted in turns of the broker's loop and in pulls, never timed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ SETTINGS = {
     "enableCalcFilterBitMap": "true",
 }
 SEARCHES = 499
-# Python's quick search multiplies the lengths of such a text and what is looked for in it.
+# Python's quick search takes time in proportion to the product of this text's length and the wanted
+# text's.
 SLOW = "a" * 29_000
 WANTED = "a" * 16 + "b"
 
 
 def expression() -> str:
-    """The last of the searches decides."""
+    """Return an expression of which only the last search decides."""
     parts = [f"p CONTAINS '{'a' * 8}b{i:03}{'a' * 3}'" for i in range(SEARCHES - 1)]
     return " OR ".join([*parts, f"p CONTAINS '{WANTED}'"])
 
@@ -109,7 +110,7 @@ async def test_499_searches_in_30_kb_of_properties_let_others_in(
         assert following > offset
         offset = following
     assert found == [1, 3, 5]
-    # Half a dozen records are many turns' work, each of which ends with others being served.
+    # Half a dozen records are the work of many turns, and others are served after each turn.
     assert pulls > 1
     assert served >= pulls
 
@@ -126,7 +127,7 @@ async def test_pulls_sent_at_once_share_the_work_of_a_turn(
     modest = await other.ask(
         PULL, pull_ext("t", subscription="p CONTAINS 'a'", expressionType="SQL92", sysFlag=4)
     )
-    # One turn later than the first of the twenty, not behind the last.
+    # Served one turn after the first of the twenty, not behind the last.
     assert modest.code == ResponseCode.SUCCESS
     assert not all(pull.done() for pull in pulls)
     for answer in await asyncio.gather(*pulls):
@@ -155,7 +156,7 @@ async def test_pulls_by_tag_over_many_messages_share_the_work_of_a_turn(
     for answer in await asyncio.gather(*pulls):
         assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert answer.ext["nextBeginOffset"] == "9000"
-    # 50,000 units a turn.
+    # A turn has a budget for 50,000 units of the queue.
     assert work.turns - before >= 9
     assert cluster.brokers[0].offsets.query("raw-group", "t", 0) == 7
 
@@ -219,7 +220,7 @@ def test_an_integer_of_5000_digits_is_a_parse_failure() -> None:
             answer = client.ask(PULL, pull_ext("t", subscription=sql, expressionType="SQL92"))
             assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED, answer.remark
             assert "int64" in (answer.remark or "")
-        # The other way round: a property of so many digits is no number.
+        # A property of this many digits is no number.
         digits_of = properties({"a": "9" * 5_000})
         assert client.ask(SEND, send_ext("t", properties=digits_of), b"long").code == 0
         answer = client.ask(PULL, pull_ext("t", subscription="a > 5", expressionType="SQL92"))

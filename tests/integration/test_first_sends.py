@@ -58,7 +58,7 @@ def test_messages_keep_their_order_and_none_costs_another_its_answer() -> None:
             assert "queueId[99]" in (answer.remark or "")
             assert client.answer(last).ext["queueOffset"] == "21"
             assert client.answer(other).code == 0
-            # From now on nothing waits.
+            # From now on no send has to wait.
             assert client.ask(SEND, send_ext("orders"), b"22").ext["queueOffset"] == "22"
             assert client.ask(MAX_OFFSET, {"topic": "orders", "queueId": 0}).ext["offset"] == "23"
             pulled = client.ask(PULL, pull_ext("orders")).body

@@ -26,7 +26,7 @@ from cometmq.idempotent import (
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-# Short delay levels: what is sent back comes soon.
+# With short delay levels a message that is sent back comes soon.
 pytestmark = [
     pytest.mark.cluster(
         properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
@@ -57,7 +57,7 @@ def orderly(request: pytest.FixtureRequest) -> bool:
 
 
 class Books:
-    """A listener that books orders, and refuses each of `refused` once."""
+    """Books orders as a listener, and refuses each of `refused` once."""
 
     def __init__(self, refused: str = "") -> None:
         self.booked: Counter[str] = Counter()
@@ -105,7 +105,7 @@ def test_every_event_is_consumed_once(
     listener = idempotent(face.listener(books.listen), store, scope=name)
     consume(face, name, listener, orderly)
     eventually(lambda: books.booked == dict.fromkeys("abcd", 1))
-    # Whatever comes after: all that was sent before it has been looked at.
+    # Once this last message is booked, all that was sent before it has been handled.
     send(face, name, "e")
     eventually(lambda: books.booked == dict.fromkeys("abcde", 1))
 
@@ -136,7 +136,7 @@ def test_a_group_that_consumes_all_again_does_nothing_again(
         first = consume(face, name, listener, orderly, consume_message_batch_max_size=2)
         eventually(lambda: len(books.booked) == 3)
         first.close()
-        # A new group begins at the first message, as one does whose offsets were reset.
+        # A new group begins at the first message, like a group whose offsets were reset.
         again = face.new_consumer(f"{name}-2", listener, consume_from=FIRST, orderly=orderly)
         again.subscribe(name)
         face.started(again)

@@ -1,5 +1,5 @@
-"""What a broker answers operators about itself, its topics, its groups and its clients: codes 28, 202,
-203, 204, 208, 300, 343, 345 and 351, and what a heartbeat of version 2 is told.
+"""Test what a broker answers operators about itself, its topics, its groups and its clients (codes
+28, 202, 203, 204, 208, 300, 343, 345 and 351), and what it answers a heartbeat of version 2.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def commit(client: RawClient, group: str, topic: str, offset: int) -> None:
 
 
 def table(answer: Command) -> dict[int, dict[str, int]]:
-    """The values of an offsetTable by queue id; all must be of one topic."""
+    """Return the values of an offsetTable by queue id; all must be of one topic."""
     assert answer.code == 0, answer.remark
     rows = json.loads(answer.body)["offsetTable"]
     keys = [json.loads(key) for key in rows]
@@ -147,7 +147,7 @@ def test_topic_stats_tell_both_ends_and_when_the_last_came(client: RawClient, na
     assert rows[0] == {"minOffset": 0, "maxOffset": 0, "lastUpdateTimestamp": 0}
     assert (rows[1]["minOffset"], rows[1]["maxOffset"]) == (0, 3)
     assert abs(rows[1]["lastUpdateTimestamp"] - now_ms) < 600_000
-    # Three in the last minute; more time may have passed on a slow machine.
+    # Three messages came in the last minute; more time may have passed on a slow machine.
     assert json.loads(answer.body)["topicPutTps"] in (3 / 60, 2 / 60, 1 / 60, 0.0)
 
 
@@ -273,7 +273,7 @@ def test_a_fingerprint_of_other_subscriptions_is_told_so(client: RawClient, name
 
 
 def test_a_broker_that_knows_no_subscriptions_asks_for_them(client: RawClient, name: str) -> None:
-    """As after its restart: Java's says false, and the group's pulls fail from then on."""
+    """A broker knows none after its restart. Java's says false, and then the group's pulls fail."""
     assert changed(beat(client, name, heartbeatFingerprint=7, withoutSub=True)) == "true"
     found = json.loads(client.ask(CONSUMERS, {"consumerGroup": name}).body)
     assert [member["clientId"] for member in found["connectionSet"]] == ["c"]

@@ -24,7 +24,7 @@ COUNT = 57
 
 
 class Pair:
-    """A name server, and what a broker registers there."""
+    """Keeps a name server, and what a broker registers there."""
 
     def __init__(self, server: NameServer) -> None:
         self.server = server
@@ -52,7 +52,7 @@ class Pair:
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many topics each registration had that a name server was sent."""
+    """Return how many topics each registration had that was sent to a name server."""
     found: list[int] = []
     register = RouteTable.register
 
@@ -109,7 +109,7 @@ async def test_a_period_sends_one_part_to_a_name_server_that_has_the_table(
         await pair.registration.remind()
     assert len(sizes) == parts
     assert max(sizes) == AT_ONCE
-    # What the name server has lost comes back in its turn.
+    # Topics that the name server has lost come back with the periodic parts.
     assert pair.missing() == set()
 
 

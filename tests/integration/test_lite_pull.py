@@ -25,7 +25,7 @@ def queue_of(topic: str, queue_id: int = 0) -> MessageQueue:
 
 
 def fill(face: Face, topic: str, count: int, queue_id: int = 0, **properties: Any) -> None:
-    """`count` messages `0`, `1`, … in one queue of the topic."""
+    """Send `count` messages `0`, `1`, … to one queue of the topic."""
     producer = face.producer(f"{topic}-fill-{time.monotonic_ns()}")
     queue = queue_of(topic, queue_id)
     for i in range(count):
@@ -48,7 +48,7 @@ def assigned(face: Face, topic: str, *queue_ids: int, **options: Any) -> Any:
 
 
 def poll_bodies(consumer: Any, count: int, wait_s: float = WAIT_S) -> list[bytes]:
-    """Polls until `count` messages came."""
+    """Poll until `count` messages came."""
     bodies: list[bytes] = []
     deadline = time.monotonic() + wait_s
     while len(bodies) < count:
@@ -106,7 +106,7 @@ def test_what_was_polled_is_committed_by_the_next_poll(face: Face, name: str) ->
     fill(face, name, 20)
     consumer = assigned(face, name, 0, pull_batch_size=5, auto_commit_interval_ms=1000)
     assert poll_bodies(consumer, 10) == numbers(10)
-    consumer.close()  # the last five were not followed by another poll
+    consumer.close()  # no other poll followed the last five messages
     again = assigned(face, name, 0, pull_batch_size=5)
     assert poll_bodies(again, 15) == numbers(20, 5)
 
@@ -172,7 +172,7 @@ def test_a_paused_queue_brings_nothing_new(face: Face, name: str) -> None:
     poll_bodies(consumer, 6)
     consumer.pause([queue_of(name, 0)])
     assert consumer.paused_queues() == [queue_of(name, 0)]
-    consumer.seek(queue_of(name, 0), 0)  # begins a pull anew, so none waits at the broker
+    consumer.seek(queue_of(name, 0), 0)  # this begins a pull anew, so no pull waits at the broker
     fill(face, name, 2, 1)
     assert poll_bodies(consumer, 2) == [b"0", b"1"]
     assert consumer.poll(200) == []

@@ -29,7 +29,7 @@ def dev_full() -> Iterator[tuple[int, Callable[[], None]]]:
 
 @contextmanager
 def reader_gone() -> Iterator[tuple[int, Callable[[], None]]]:
-    """`2>&1 | tee` whose tee is killed, as Ctrl-C does, while the server goes on."""
+    """Act as `2>&1 | tee` whose tee is killed, as Ctrl-C does, while the server goes on."""
     with subprocess.Popen(["tee"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as tee:
         assert tee.stdin is not None
 
@@ -47,7 +47,7 @@ def reader_gone() -> Iterator[tuple[int, Callable[[], None]]]:
 
 @contextmanager
 def reader_asleep() -> Iterator[tuple[int, Callable[[], None]]]:
-    """A pipe that is full, and that nobody reads."""
+    """Act as a pipe that is full, and that nobody reads."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     with suppress(BlockingIOError):
@@ -92,7 +92,7 @@ def test_closed_standard_streams_stop_nobody(kind: str, tmp_path: Path) -> None:
 
     with server_process(kind, tmp_path, before=close) as server:
         server.refuses(3)
-        # What C libraries print goes nowhere, not into a file of the store or to a client.
+        # What C libraries print goes nowhere: not into a file of the store, and not to a client.
         for fd in (0, 1, 2):
             assert Path(f"/proc/{server.process.pid}/fd/{fd}").readlink() == Path("/dev/null")
         assert server.stop() == 0
@@ -106,7 +106,7 @@ def test_a_log_whose_disk_was_full_tells_what_was_lost(tmp_path: Path) -> None:
 
     with (
         path.open("wb") as file,
-        # Nothing but the log is written by a name server, so this limit is the log's disk.
+        # A name server writes nothing but its log, so this limit acts as a full disk for the log.
         server_process("namesrv", tmp_path, stderr=file, before=little_room) as server,
     ):
         server.refuses(10)

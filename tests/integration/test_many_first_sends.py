@@ -23,7 +23,7 @@ TOPIC_COUNT = 1_000
 
 
 class Gate:
-    """Holds up writes in the threads that write, and counts those that came."""
+    """Holds up writes in the threads that write, and counts the writes that came."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -35,7 +35,7 @@ class Gate:
 
 
 def hold_journal(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None]) -> None:
-    """Have `before` run in the journal's thread ahead of every write to the disk."""
+    """Run `before` in the journal's thread ahead of every write to the disk."""
     write, append = JournalFile.write, JournalFile.append
 
     def held_write(self: JournalFile, lines: Iterable[bytes]) -> None:
@@ -82,7 +82,7 @@ def test_a_thousand_first_sends_hold_up_no_other_client_while_the_disk_hangs(
             assert gate.reached.wait(WAIT_S)
             for _ in range(100):
                 assert other.ask(SEND, send_ext("others"), b"x").code == SUCCESS
-            # None was acknowledged before its topic was on the disk.
+            # No send was acknowledged before its topic was on the disk.
             with RawClient(address) as reader:
                 answer = reader.ask(PULL, pull_ext("made-0"))
                 assert b"\x00\x00\x00\x01x" not in answer.body
@@ -115,7 +115,7 @@ def test_a_heartbeat_with_five_hundred_new_groups_holds_up_no_other_client(
             assert gate.reached.wait(WAIT_S)
             for _ in range(100):
                 assert other.ask(SEND, send_ext("others"), b"x").code == SUCCESS
-            # Membership is no matter of the disk.
+            # Membership does not depend on the disk.
             assert member.answer(opaque).code == SUCCESS
             gate.open.set()
             directory = broker.store_config.store_path_root_dir
@@ -133,7 +133,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_before_topics_json_was_writ
         with RawClient(broker.address) as maker:
             sent = [maker.send(SEND, send_ext(f"made-{at}"), b"%d" % at) for at in range(200)]
             assert [maker.answer(opaque).code for opaque in sent] == [SUCCESS] * 200
-        # What a broker that is killed now leaves behind: the page cache outlives a process.
+        # This is what a broker that is killed now leaves behind: the page cache outlives a process.
         assert "made-0" not in in_topics_json(broker.store_config.store_path_root_dir)
         shutil.copytree(cluster.directory, killed)
         gate.open.set()

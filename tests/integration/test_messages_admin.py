@@ -1,4 +1,4 @@
-"""What an operator does with messages that nobody consumes: dead letters, half messages given up."""
+"""Test what operators do with messages nobody consumes: dead letters, half messages given up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ QUICK = {
     "transactionTimeOut": "100",
     "transactionCheckInterval": "150",
     "transactionOpBatchInterval": "100",
-    # A producer that is resumed has some time to answer before it is given up again.
+    # A producer whose message is resumed has some time to answer before the message is given up
+    # again.
     "transactionCheckMax": "6",
 }
 
@@ -63,7 +64,7 @@ def raw(namesrv: str) -> Iterator[RawClient]:
 
 @pytest.fixture
 def ask(namesrv: str) -> Ask:
-    """Runs a coroutine function of the admin API."""
+    """Return a function that runs a coroutine function of the admin API."""
 
     def run(work: Callable[[MessagesAdmin], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
@@ -76,9 +77,9 @@ def ask(namesrv: str) -> Ask:
 
 
 def bury(face: BlockingFace, ask: Ask, name: str, count: int = 8) -> list[MessageExt]:
-    """So many dead letters of group and topic `name`, as the admin API lists them."""
+    """Make dead letters of group and topic `name`; return them as the admin API lists them."""
     producer = face.producer(name)
-    # Of all brokers, as long as none has the topic.
+    # The queues of all brokers, because no broker has the topic yet.
     queues = producer.queues(name)
     brokers = {}
     for number in range(count):
@@ -166,7 +167,7 @@ def test_letters_may_go_to_their_group_alone(face: BlockingFace, ask: Ask, name:
     face.consumer(name, name, own.handle, consume_from=FIRST)
     assert sent(redrive(ask, "r", name, only_group=True)) == 4
     messages = own.wait_for(4)
-    # A retried message is to its group one of its first topic.
+    # For its group a retried message is one of its first topic.
     assert {message.topic for message in messages} == {name}
     face.producer(f"{name}-2").send(Message(name, b"last"))
     others.wait_for(5)
@@ -237,7 +238,7 @@ def test_a_request_for_a_redrive_that_does_not_fit(
 
 
 class Undecided:
-    """A transaction listener that knows nothing until it is told."""
+    """A transaction listener that does not know the outcome until it is told."""
 
     def __init__(self) -> None:
         self.verdict = LocalTransactionState.UNKNOWN

@@ -1,4 +1,4 @@
-"""Clients in a namespace: users see their names, brokers others."""
+"""Test clients in a namespace: users see their own names, brokers see the names on the wire."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_names_on_the_wire_have_the_namespace_and_users_names_have_not(
     assert consumer.group == name
     both = {name, f"%RETRY%{name}"}
     eventually(lambda: {queue.topic for queue in consumer.assigned_queues()} == both)
-    # The very same, without a namespace: its names on the wire.
+    # A consumer of the same topic without a namespace, by the names on the wire.
     wire = f"ns1%{name}"
     face.consumer(f"{name}-wire", wire, outside.handle, consume_from=FIRST)
     assert {m.topic for m in outside.wait_for(5)} == {wire}
@@ -169,7 +169,8 @@ def test_a_request_in_a_namespace(face: Face, name: str) -> None:
     def reply(messages: list[MessageExt]) -> ConsumeResult:
         for message in messages:
             answer = create_reply_message(message, b"yes")
-            # From a thread: in the asyncio face the listener is on the loop that would have to send.
+            # From a thread: in the asyncio face the listener runs on the loop that would have to
+            # send.
             answers.append(threading.Thread(target=replies.send, args=(answer,)))
             answers[-1].start()
         return ConsumeResult.SUCCESS

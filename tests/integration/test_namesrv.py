@@ -1,4 +1,4 @@
-"""A name server behind a real socket, asked as brokers, clients and operators ask."""
+"""Ask a name server behind a real socket, as brokers, clients and operators ask."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cometmq.remoting.client import RemotingClient
 
 
 class Peer:
-    """One connection to the name server."""
+    """Keeps one connection to the name server."""
 
     def __init__(self, port: int) -> None:
         self._address = f"127.0.0.1:{port}"

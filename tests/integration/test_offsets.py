@@ -1,4 +1,4 @@
-"""Where consumers keep their offsets, and when: by both faces, at the broker and in a file."""
+"""Test where and when consumers keep their offsets: by both faces, at the broker and in a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUERY_CONSUMER_OFFSET, GET_ROUTE = 14, 105
 Stored = Callable[[str, str], int | None]
 
 ORDERLY = pytest.mark.parametrize("orderly", [False, True])
-# "Soon" stands for the 5 s between two commits; "never" leaves nothing but the occasion at hand.
+# SOON_S stands for the 5 s between two commits. With NEVER_S only the occasion under test commits.
 SOON_S, NEVER_S = 0.05, 3600.0
 
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "
 
 @pytest.fixture
 def every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets how often offsets are committed."""
+    """Return a function that sets how often offsets are committed."""
 
     def set_to(seconds: float) -> None:
         monkeypatch.setattr("cometmq.client.consuming.push_member.PERSIST_INTERVAL_S", seconds)
@@ -38,7 +38,7 @@ def every(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 @pytest.fixture
 def stored(namesrv: str) -> Stored:
-    """A group's offset in queue 0 as the broker has it."""
+    """Return a function that returns a group's offset in queue 0 as the broker has it."""
 
     def ask(group: str, topic: str) -> int | None:
         ext = {"consumerGroup": group, "topic": topic, "queueId": 0, "setZeroIfNotFound": "false"}
@@ -129,7 +129,7 @@ def broadcasting(directory: Path) -> dict[str, Any]:
 
 
 def offsets_in(file: Path) -> dict[int, int]:
-    """Offsets by queue id, as Java's client would read them."""
+    """Return the offsets by queue id, as Java's client would read them."""
     try:
         text = file.read_text()
     except FileNotFoundError:  # not yet, or it is being replaced just now
@@ -157,9 +157,9 @@ def test_a_broadcasting_consumer_writes_its_file_from_time_to_time(
     fill(face, name, 2)
     received.wait_for(5)
     eventually(lambda: offsets_in(file).get(0) == 5)
-    # Written when there is something new, so the one before is another.
+    # The file is written only when something is new, so the file before it differs.
     assert offsets_in(file.with_name("offsets.json.bak")) != offsets_in(file)
-    assert stored(name, name) is None  # nothing of it at the broker
+    assert stored(name, name) is None  # the broker has none of them
 
 
 def test_a_broadcasting_consumer_goes_on_from_the_backup(
@@ -176,7 +176,7 @@ def test_a_broadcasting_consumer_goes_on_from_the_backup(
         consumer.close()
     assert offsets_in(file)[0] == 5
     assert offsets_in(file.with_name("offsets.json.bak"))[0] == 3
-    file.write_text('{"offsetTable":{')  # cut, as by a full disk
+    file.write_text('{"offsetTable":{')  # cut off, as by a full disk
     received = Received()
     face.consumer(name, name, received.handle, **options)
     received.wait_for(2)

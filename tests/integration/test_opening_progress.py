@@ -1,4 +1,4 @@
-"""A broker that recovers a large store says how far it is."""
+"""Test that a broker which recovers a large store says how far it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cometmq.store.config import StoreConfig
 
 
 class SlowClock(SystemClock):
-    """On which three seconds pass between any two looks at it."""
+    """Shows three seconds more at each look."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

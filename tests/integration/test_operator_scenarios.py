@@ -1,4 +1,4 @@
-"""What an operator asks of the members of a group through their broker, by both faces."""
+"""Test what an operator asks of the members of a group through their broker, by both faces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "
 
 
 def fill(face: Face, topic: str, per_queue: int, word: bytes = b"m") -> list[MessageQueue]:
-    """`per_queue` messages in each of the topic's four queues."""
+    """Send `per_queue` messages to each of the topic's four queues; return the queues."""
     producer = face.producer(f"{topic}-fill-{time.monotonic_ns()}")
     queues = [MessageQueue(topic, "broker-a", i) for i in range(4)]
     for queue in queues:
@@ -42,7 +42,7 @@ def fill(face: Face, topic: str, per_queue: int, word: bytes = b"m") -> list[Mes
 
 
 def ask(namesrv: str, topic: str, command: RemotingCommand) -> RemotingCommand:
-    """The broker's answer."""
+    """Return the broker's answer to `command`."""
 
     async def call() -> RemotingCommand:
         remoting = RemotingClient()
@@ -72,8 +72,8 @@ def test_a_broker_understands_what_a_consumer_tells(face: Face, name: str, names
         return bytes(ask(namesrv, name, request(code, header)).body)
 
     for queue in queues:
-        # Keys of this table are objects, which brokers write each in their way. The listener has
-        # all messages before the last of them counts as consumed.
+        # The keys of this table are objects, which each broker writes in its own way. The listener
+        # has all messages before the last of them counts as consumed.
         pattern = rb'queueId\\*":%d' % queue.queue_id
         eventually(partial(lambda pattern: re.search(pattern, status()), pattern))
     assert consumer.client_id.encode() in status()
@@ -96,7 +96,8 @@ def test_a_reset_by_time_has_the_later_messages_consumed_again(
     received.wait_for(20)
     header = ResetOffsetRequestHeader(name, name, between_ms, True)
     ask(namesrv, name, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
-    # A Java broker tells it to the next pull, and those that wait for a message wait on.
+    # A Java broker tells only the next pull of the reset, and pulls that wait for a message wait
+    # on.
     fill(face, name, 1, b"after")
 
     def times(word: bytes) -> Counter[int]:

@@ -31,8 +31,11 @@ pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "
 
 
 class Watch:
-    """Sees what all members of a group consume: `overlaps` are moments with two listeners on one
-    queue, `history` the offsets of each queue in the order in which they were consumed."""
+    """Watches what all members of a group consume.
+
+    `overlaps` are moments with two listeners on one queue, `history` the offsets of each queue in
+    the order in which they were consumed.
+    """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.overlaps: list[str] = []
@@ -62,7 +65,7 @@ class Watch:
             )
 
     def steps_back(self) -> list[tuple[tuple[str, int], int, int]]:
-        """Where a queue went back: (queue, from, to)."""
+        """Return where a queue went back: (queue, from, to)."""
         return [
             (queue, before, after)
             for queue, offsets in self.history.items()
@@ -71,7 +74,7 @@ class Watch:
         ]
 
     def gaps(self) -> list[tuple[tuple[str, int], int, int]]:
-        """Where a queue left something out."""
+        """Return where a queue left something out: (queue, from, to)."""
         return [
             (queue, before, after)
             for queue, offsets in self.history.items()
@@ -81,7 +84,7 @@ class Watch:
 
 
 def fill(face: Face, topic: str, per_queue: int) -> dict[tuple[str, int], int]:
-    """`per_queue` messages in each of the topic's four queues; the counts by queue."""
+    """Send `per_queue` messages to each of the topic's four queues; return the counts by queue."""
     producer = face.producer(f"{topic}-fill")
     producer.send(Message(topic, b"0"), queue=MessageQueue(topic, "broker-a", 0))
     counts = {("broker-a", i): per_queue for i in range(4)}
@@ -175,7 +178,7 @@ def test_members_that_come_and_go_never_share_a_queue(face: Face, name: str) -> 
     eventually(lambda: watch.done(counts), wait_s=120)
     assert watch.overlaps == []
     assert watch.gaps() == []
-    # What a member consumed it also committed before it gave the queue away.
+    # A member committed all that it had consumed before it gave the queue away.
     assert watch.steps_back() == []
 
 

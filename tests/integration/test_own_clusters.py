@@ -1,4 +1,4 @@
-"""Clients of both faces beside servers that stop, restart, or are set up in another way."""
+"""Test clients of both faces beside servers that stop, restart, or are set up in another way."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_sending_and_consuming_resume_after_restarts(face_name: str) -> None:
         with pytest.raises(CometMQError):
             producer.send(Message("restarts", b"lost"))
         cluster.call("start_broker")
-        # Sooner than the next of the periodic refreshes, which come every 30 s; what is sent while
-        # nobody listens raises.
+        # This is sooner than the next periodic refresh, which comes every 30 s. A send while nobody
+        # listens raises.
         eventually(lambda: sends(producer, b"after-broker"), wait_s=SOON_S)
         wait_for_body(received, b"after-broker", SOON_S)
         cluster.call("stop_name_server")
@@ -145,7 +145,7 @@ def test_a_restart_between_retries_loses_none() -> None:
             producer.send(Message(name, b"%d" % number))
         consumer = face.consumer(name, name, received.handle, consume_from=FIRST)
         received.wait_for(20)
-        # What failed is with the broker now, or still to be handed to it.
+        # The message that failed is at the broker now, or must still be handed to it.
         consumer.close()
         cluster.call("restart_broker", 0)
         face.consumer(name, name, received.handle, consume_from=FIRST)
@@ -189,7 +189,7 @@ def test_a_message_that_the_disk_has_changed_is_not_delivered(face_name: str) ->
             log.seek(log.read().index(b"second-body"))
             log.write(b"S")
         received = Received()
-        # One listener at a time, so that what came first is noted first.
+        # With one listener at a time the first message is noted first.
         face.consumer("rot", "rot", received.handle, consume_from=FIRST, concurrency=1)
         received.wait_for(3)
         assert received.bodies == [b"made", b"first-body", b"third-body"]

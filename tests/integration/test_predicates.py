@@ -1,4 +1,4 @@
-"""Selection by functions of the broker: what became of Java's class-filter mode."""
+"""Test selection by functions of the broker: what became of Java's class-filter mode."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def known(cluster: Cluster, name: str) -> FilterPredicate:
 
 
 def make_topic(cluster: Cluster, face: Face, topic: str) -> Any:
-    """Have the broker create it; return a producer when the name server knows."""
+    """Have the broker create the topic; return a producer when the name server knows the topic."""
     producer = face.producer(f"{topic}-make")
     send(producer, topic, b"made")
     with RawClient(cluster.namesrv) as client:
@@ -96,7 +96,7 @@ def test_what_a_predicate_raises_is_counted_and_stops_nobody(
     failing, other = Received(), Received()
     consume(face, name, failing, "fails")
     face.consumer(f"{name}-other", name, other.handle, consume_from=FIRST)
-    # A message too many can be refused by its listener, one too few cannot be got back.
+    # A listener can refuse a message too many, but nobody can get back a message too few.
     failing.wait_for(5)
     other.wait_for(5)
     counted = known(cluster, "fails").errors
@@ -118,7 +118,7 @@ def test_a_slow_predicate_rests_and_its_pulls_are_refused(cluster: Cluster, name
             queue = eventually(
                 lambda: next((queue for queue in queues if lite.max_offset(queue) >= 3), None)
             )
-            # A message takes all the work that filters may do in a turn, so each pull brings one.
+            # A message takes all the work that filters may do in a turn, so each pull returns one.
             for offset in range(3):
                 assert lite.pull(queue, offset, predicate="dawdles").next_begin_offset == offset + 1
             with pytest.raises(RemoteError, match=r"filterPredicateTimeLimit .200 ms. for 3 mess"):

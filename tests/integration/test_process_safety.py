@@ -1,4 +1,4 @@
-"""Forks, interpreters that end with open clients, and producers that many threads and tasks share."""
+"""Test forks, interpreters ending with open clients, and producers that threads and tasks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import cometmq.aio
 from cometmq import Message
 
 ROOT = Path(__file__).parents[2]
-# Long enough to tell an interpreter that ends from one that its clients hold up for ever.
+# Long enough to tell an interpreter that ends from one that its clients would hold up for ever.
 END_S = 60.0
 
 
@@ -25,7 +25,10 @@ pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "
 
 
 def run(script: str, namesrv: str) -> tuple[list[str], str]:
-    """What a program says, and what it has to complain of. It must end soon after its last line."""
+    """Return what a program prints to standard output and to standard error.
+
+    The program must end soon after its last line.
+    """
     process = subprocess.Popen(
         [
             *(sys.executable, "-W", "always::ResourceWarning"),

@@ -1,4 +1,4 @@
-"""Producers over two brokers of which one is taken away: retries by mode, keys, back-pressure, closing."""
+"""Test producers over two brokers, one of which stops: retries, keys, back-pressure, closing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.cluster(brokers=2, properties={"accessMessageInMemoryM
 
 @pytest.fixture
 def a_down(cluster: Cluster) -> Iterator[Callable[[], None]]:
-    """Call it to stop broker-a; the end of the test starts it again."""
+    """Return a function that stops broker-a; the end of the test starts the broker again."""
     stopped: list[bool] = []
 
     def stop() -> None:
@@ -100,7 +100,8 @@ def test_latency_faults_keep_sends_away_from_a_broker_that_came_back(
         producer.send(Message(name, b"x"))
     cluster.call("stop_broker", 0)
     try:
-        # Soon one of them meets the broker that is gone; ten seconds it is left alone then.
+        # Soon one send meets the broker that is gone. Then the producer avoids that broker for ten
+        # seconds.
         for _ in range(16):
             assert producer.send(Message(name, b"x")).queue.broker_name == "broker-b"
     finally:
@@ -210,8 +211,9 @@ def test_close_flushes_one_way_messages(face: Face, name: str) -> None:
 class DeafBroker:
     """Answers the heartbeat that a connection begins with, and reads nothing more from it.
 
-    Without that answer the client drops the connection as silent after three seconds, which a busy
-    machine may need to fill it: a message that waits for room is then refused for the lost connection.
+    Without that answer the client drops the connection as silent after three seconds. A busy
+    machine may need as long to fill it, and a message that waits for room would then be refused
+    because the connection is lost.
     """
 
     def __init__(self) -> None:
@@ -249,7 +251,7 @@ class DeafBroker:
 
 @contextmanager
 def name_server(broker_port: int) -> Iterator[str]:
-    """A name server that has every topic at a broker `far` on that port; its address."""
+    """Run a name server that has every topic at a broker `far` on that port; yield its address."""
     address = f"127.0.0.1:{broker_port}"
     route = TopicRouteData([BrokerData("far", "c", {0: address})], [QueueData("far", 1, 1, 6)])
     body = encode_body(route)
@@ -278,8 +280,8 @@ def test_one_way_messages_that_never_left_are_given_back(face: Face, name: str) 
     deaf = DeafBroker()
     try:
         with name_server(deaf.port) as namesrv:
-            # Nothing is compressed: on a busy machine that took so long that the heartbeat, which
-            # nobody answers either, ended the connection first.
+            # Nothing is compressed: on a busy machine that took so long that the unanswered
+            # heartbeat ended the connection first.
             producer = face.new_producer(
                 name, namesrv=namesrv, send_timeout_ms=1500, compress_over_bytes=2**31 - 1
             )

@@ -1,4 +1,4 @@
-"""SQL92 subscriptions at the broker: what is selected, what is refused, what a restart keeps."""
+"""Test SQL92 subscriptions at the broker: what is selected, refused, and kept over a restart."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def client(connect: Callable[[], RawClient]) -> RawClient:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A topic and group name of this test's own."""
+    """Return a topic and group name that no other test uses."""
     return f"n{java_hash(request.node.name) & 0xFFFFFFFF}"
 
 
@@ -67,12 +67,12 @@ def bodies(answer: Command) -> list[bytes]:
 
 
 def stated(topic: str, sql: str, **fields: Any) -> dict[str, str]:
-    """A pull that brings its expression along."""
+    """Return the ext fields of a pull that brings its expression along."""
     return pull_ext(topic, subscription=sql, expressionType="SQL92", **fields)
 
 
 def known(topic: str, group: str, version: int = 1, **fields: Any) -> dict[str, str]:
-    """A pull that goes by the group's heartbeat."""
+    """Return the ext fields of a pull that relies on the group's heartbeat."""
     values = {"sysFlag": 0, "subscription": None, "expressionType": "SQL92", **fields}
     return pull_ext(topic, consumerGroup=group, subVersion=version, **values)
 
@@ -182,7 +182,8 @@ def test_a_pull_that_is_ahead_of_its_heartbeat_waits_for_it(
     assert puller.silent(0.1)
     announce(2)
     assert bodies(puller.answer(opaque)) == [b"1"]
-    # One whose heartbeat does not come is refused in the end, one that may not wait at once.
+    # A pull whose heartbeat does not come is refused in the end; one that may not wait is refused
+    # at once.
     monkeypatch.setattr(awaited_heartbeats, "HEARTBEAT_WAIT_S", 0.1)
     assert puller.ask(PULL, pull | {"subVersion": 3}).code == SUBSCRIPTION_NOT_LATEST
     assert puller.ask(PULL, pull | {"subVersion": 3, "sysFlag": 0}).code == SUBSCRIPTION_NOT_LATEST
@@ -270,7 +271,7 @@ def test_a_restart_keeps_the_filter_data(tmp_path: Path) -> None:
         assert data["bloomFilterData"]["bitNum"] == 112
         assert len(data["bloomFilterData"]["bitPos"]) == 3
         with RawClient(address_of(cluster)) as client:
-            # An older member alone is not enough to serve by an older expression.
+            # An older member alone does not make the broker serve by an older expression.
             beat(client, "g", "t", "a = 7", version=4)
             answer = client.ask(PULL, known("t", "g", version=4))
             assert bodies(answer) == [b"1"]
@@ -301,7 +302,7 @@ def test_a_retry_topic_is_filtered_by_where_its_messages_came_from(tmp_path: Pat
 
 
 def wait_for_later_stores() -> None:
-    """Until the clock shows another millisecond than that in which an expression was heard of."""
+    """Wait until the clock shows a later millisecond than that of the broker's expression."""
     now_ms = time.time_ns() // 1_000_000
     while time.time_ns() // 1_000_000 <= now_ms:
         time.sleep(0.001)

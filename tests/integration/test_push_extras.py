@@ -1,4 +1,4 @@
-"""Pausing, partial acknowledgement, stuck listeners and limits of push consumers, by both faces."""
+"""Test push consumers: pausing, partial acknowledgement, stuck listeners, limits; by both faces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cometmq.errors import IllegalArgumentError
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-# Short delay levels: what is sent back comes soon.
+# With short delay levels a message that is sent back comes soon.
 pytestmark = [
     pytest.mark.cluster(
         properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
@@ -53,7 +53,7 @@ def test_a_paused_consumer_gets_nothing_until_it_resumes(face: Face, name: str) 
     consumer.pause()
     states.append(consumer.paused)
     assert states == [False, True]
-    # The pulls that waited at the broker at that moment still bring what comes first.
+    # The pulls that waited at the broker at that moment still return the first message that comes.
     fill(face, name, 1)
     received.wait_for(4)
     fill(face, name, 5)
@@ -122,7 +122,7 @@ def test_a_topics_limit_bounds_what_waits(face: Face, name: str) -> None:
     producer.send_batch([Message(name, b"%d" % i) for i in range(300)], queue=queue)
     eventually(lambda: len(seen) > 10)
     time.sleep(0.3)
-    # 10 for each of the four queues, and the pull that exceeded it.
+    # The limit is 10 for each of the four queues, and a pull may exceed it.
     assert len(seen) <= 20
     go_on.set()
     eventually(lambda: len(seen) == 300)

@@ -1,4 +1,4 @@
-"""Rules of the push consumer, each through its public face: pools, limits, models, lost listeners."""
+"""Test the push consumer's rules through its public face: pools, limits, models, listeners."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, Messag
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 ROOT = Path(__file__).parents[2]
-# How long it is watched that nothing comes.
+# How long a test watches that nothing comes.
 QUIET_S = 0.3
 
 
-# Short delay levels: what is sent back comes soon.
+# With short delay levels a message that is sent back comes soon.
 pytestmark = [
     pytest.mark.cluster(
         properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s 1s"}
@@ -35,7 +35,7 @@ pytestmark = [
 
 
 def fill(face: Face, topic: str, count: int, body: bytes = b"") -> MessageQueue:
-    """`count` messages in one queue of the topic."""
+    """Send `count` messages to one queue of the topic; return the queue."""
     producer = face.producer(f"{topic}-fill-{time.monotonic_ns()}")
     queue = MessageQueue(topic, "broker-a", 0)
     for i in range(count):
@@ -44,7 +44,7 @@ def fill(face: Face, topic: str, count: int, body: bytes = b"") -> MessageQueue:
 
 
 class Gate:
-    """A listener that holds every list until it is opened, and counts who is inside."""
+    """Holds every list, as a listener, until it is opened, and counts the calls that are inside."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -126,8 +126,8 @@ def test_no_more_listeners_run_than_the_pool_has(
 @pytest.mark.parametrize(
     ("options", "low", "high"),
     [
-        # Messages of 1,000 bytes in one queue, pulled up to eight at a time: who is just at a limit
-        # pulls once more. At a span of 25 there are 26.
+        # Messages of 1,000 bytes in one queue, pulled up to eight at a time. A consumer that is
+        # just at a limit pulls once more; at a span of 25 there are 26 messages.
         ({"pull_threshold_for_queue": 25}, 26, 33),
         ({"pull_threshold_size_for_queue_bytes": 25_000}, 26, 33),
         ({"consume_max_span": 25}, 26, 34),
@@ -256,7 +256,8 @@ def test_a_killed_process_loses_nothing(face: Face, namesrv: str, name: str, ord
         assert next(line for line in lines if line.startswith("heard")).split() == ["heard", "0"]
         process.send_signal(signal.SIGKILL)
         process.wait()
-    # The queue's lock may be the dead member's still, for 60 s: another group need not wait for it.
+    # The dead member may still have the queue's lock, for 60 s. Another group need not wait for the
+    # lock.
     group = f"{name}-2" if orderly else name
     received = Received()
     face.consumer(group, name, received.handle, consume_from=FIRST, orderly=orderly)
@@ -272,7 +273,7 @@ def owns(consumer: Any, topic: str, count: int) -> bool:
 
 
 def test_models_mix_in_one_process(face: Face, name: str, tmp_path: Path) -> None:
-    """Members of both models, on one client id, beside a lite pull consumer of the same."""
+    """Members of both models share one client id, with a lite pull consumer beside them."""
     producer = face.producer(name, instance_name=f"{name}-0")
     producer.send(Message(name, b"0"))
     shared, everything = [Received(), Received()], [Received(), Received()]
@@ -282,7 +283,8 @@ def test_models_mix_in_one_process(face: Face, name: str, tmp_path: Path) -> Non
         )
         for index, received in enumerate(shared)
     ]
-    # Who has yet to hear of the other consumes all, and then some of it comes twice.
+    # A member that has yet to hear of the other consumes all queues, and then some messages come
+    # twice.
     for member in members:
         eventually(partial(owns, member, name, 2))
     eventually(lambda: shared[0].bodies or shared[1].bodies)
@@ -345,7 +347,7 @@ def test_tags_change_while_running(face: Face, name: str) -> None:
     received.wait_for(1)
     consumer.subscribe(name, "b")
     deadline = time.monotonic() + WAIT_S
-    # Until the broker has heard of the change, it passes over what has the new tag.
+    # Until the broker has heard of the change, it passes over messages with the new tag.
     while len(received.bodies) == 1:
         assert time.monotonic() < deadline
         producer.send(Message(name, b"b", tags="b"), queue=queue)

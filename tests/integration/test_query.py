@@ -1,4 +1,4 @@
-"""Codes 12 and 33 over the wire, with raw requests."""
+"""Test codes 12 and 33 over the wire, with raw requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def client(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[RawClie
 
 
 def send(client: RawClient, body: bytes, topic: str = "orders", **texts: str) -> int:
-    """Store a message; its commit-log offset."""
+    """Store a message; return its commit-log offset."""
     answer = client.ask(SEND, send_ext(topic, letters=True, properties=properties(texts)), body)
     assert answer.code == 0, answer.remark
     return int(answer.ext["msgId"][16:], 16)
@@ -53,7 +53,7 @@ def view(client: RawClient, offset: int) -> Command:
 
 
 def places(data: bytes) -> list[int]:
-    """Physical offsets of the records in an answer."""
+    """Return the physical offsets of the records in an answer."""
     found, at = [], 0
     while at < len(data):
         (size,) = struct.unpack_from(">I", data, at)
@@ -145,7 +145,7 @@ def test_view_what_is_no_message(client: RawClient) -> None:
 
 
 def test_a_message_forged_in_a_body_is_not_served(client: RawClient) -> None:
-    """A record, right down to its own offset, that a sender put into a body."""
+    """A sender put a record, right down to its own offset, into a body."""
     real = send(client, b"x")
     record = view(client, real).body
     outer = real + len(record)
@@ -157,7 +157,7 @@ def test_a_message_forged_in_a_body_is_not_served(client: RawClient) -> None:
 
 
 def test_no_more_than_a_frame(tmp_path: Path) -> None:
-    """Of 40 messages with 1 MiB each the newest that fit into a frame."""
+    """Of 40 messages with 1 MiB each, only the newest that fit into a frame are returned."""
     with (
         Cluster(directory=tmp_path) as cluster,
         RawClient(cluster.brokers[0].address) as client,
@@ -169,7 +169,7 @@ def test_no_more_than_a_frame(tmp_path: Path) -> None:
 
 
 def test_restarts_and_a_deleted_index(tmp_path: Path) -> None:
-    """Keys are found after a restart, and the index that comes back equals the one that was."""
+    """Keys are found after a restart, and the index that is built again equals the former one."""
     with Cluster(directory=tmp_path, properties={"maxIndexNum": "50"}) as cluster:
         index = cluster.brokers[0].store.config.index_path
         with RawClient(cluster.brokers[0].address) as client:

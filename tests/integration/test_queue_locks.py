@@ -1,4 +1,4 @@
-"""Codes 41 and 42 as bytes over a socket, as a Java consumer sends them."""
+"""Test codes 41 and 42 as bytes over a socket, as a Java consumer sends them."""
 
 from __future__ import annotations
 

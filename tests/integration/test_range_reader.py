@@ -1,4 +1,4 @@
-"""Ranges of queues as bytes, in many pulls at a time."""
+"""Test reading ranges of queues as bytes, with many pulls at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cometmq.testing.cluster import Cluster
 
 COUNT = 3000
 QUEUE = MessageQueue("orders", "broker-a", 0)
-# A pull brings 32 messages, or fewer: of these sizes not all fit into its bytes.
+# A pull returns 32 messages or fewer: messages of these sizes do not all fit into its bytes.
 LIMITS = {"maxTransferBytesOnMessageInMemory": str(16 * 1024), "enablePropertyFilter": "true"}
 
 
@@ -187,7 +187,7 @@ async def test_the_asyncio_face(namesrv: str) -> None:
             for record in decode_records(chunk.records)
         ]
         assert offsets == list(range(COUNT))
-        # One that is left early has no pull under way any more.
+        # A reader that is left early has no pull under way any more.
         async with aclosing(reader.read(QUEUE, 0, COUNT)) as chunks:
             async for _ in chunks:
                 break

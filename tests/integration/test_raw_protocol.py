@@ -1,4 +1,4 @@
-"""Sends and pulls as bytes over a socket: what is taken, what is refused, and with which words."""
+"""Test sends and pulls as bytes over a socket: what is taken or refused, in which words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def address_of(cluster: Cluster) -> str:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A broker that makes nothing by itself, with the topics and groups that its files name.
+    """Run a broker that makes nothing by itself, with the topics and groups that its files name.
 
     The files are as Java writes them, integer keys without quotes.
     """
@@ -103,13 +103,13 @@ def strict_client(strict: Cluster) -> Iterator[RawClient]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic that no other test uses."""
+    """Return a topic that no other test uses."""
     return f"t{java_hash(request.node.name) & 0xFFFFFFFF}"
 
 
 @pytest.fixture
 def bystander(cluster: Cluster) -> Iterator[None]:
-    """A connection that sends, pulls and waits, and must not notice what the test does."""
+    """Keep a connection that sends, pulls and waits, and must not notice what the test does."""
     with RawClient(address_of(cluster)) as sender, RawClient(address_of(cluster)) as puller:
         first = sender.ask(SEND, send_ext("bystander"), b"before")
         end = int(first.ext["queueOffset"]) + 1
@@ -135,12 +135,12 @@ def stored(client: RawClient, topic: str, body: bytes = b"x", **fields: Any) -> 
 
 
 def complaints(client: RawClient, lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The levels of the lines about the connection that tell of more than the usual."""
+    """Return the levels of the log lines about the connection that report something unusual."""
     return [line["log_level"] for line in complaining(client.peer_name, lines)]
 
 
 def complaining(peer: str, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    # Whatever else runs in this process may complain too.
+    # Other parts of this process may complain, too.
     return [
         line
         for line in lines
@@ -453,7 +453,8 @@ def test_properties_of_a_batch_that_are_no_text_are_stored_as_they_are(
 
 FOUND, NOT_FOUND, RETRY_AT_ONCE, MOVED = 0, 19, 20, 21
 
-# What is asked of a queue with messages 0..4 (tags A B A B A): code, remark, next, messages
+# Pulls of a queue with messages 0..4 (tags A B A B A), and their code, remark, next offset and
+# messages.
 PULLS: dict[str, tuple[dict[str, Any], int, str, int, list[int]]] = {
     "all": ({}, FOUND, "FOUND", 5, [0, 1, 2, 3, 4]),
     "the rest": ({"queueOffset": 3}, FOUND, "FOUND", 5, [3, 4]),
@@ -531,7 +532,7 @@ STRICT_PULLS: dict[str, tuple[int, dict[str, Any], int, str]] = {
     "lite pull": (LITE_PULL, {}, 16, "litePullMessageEnable"),
     "unknown group": (PULL, {"consumerGroup": "h"}, 26, "autoCreateSubscriptionGroup"),
     "disabled group": (PULL, {"consumerGroup": "disabled"}, 16, "consumeEnable"),
-    # The group is looked at before the topic, and the topic before the queue.
+    # The group is checked before the topic, and the topic before the queue.
     "disabled group, unknown topic": (
         PULL,
         {"consumerGroup": "disabled", "topic": "unknown"},
@@ -543,7 +544,8 @@ STRICT_PULLS: dict[str, tuple[int, dict[str, Any], int, str]] = {
 }
 
 
-# Java's ForbiddenType: 1 the broker, 2 the group, 3 the topic, 4 broadcasting. Other refusals have none.
+# Java's ForbiddenType: 1 the broker, 2 the group, 3 the topic, 4 broadcasting. Other refusals have
+# none.
 FORBIDDEN_TYPES = {
     "lite pull": "1",
     "disabled group": "2",
@@ -628,7 +630,7 @@ def test_a_pull_commits_when_asked_to(client: RawClient, topic: str) -> None:
     stored(client, topic)
     client.ask(PULL, pull_ext(topic, sysFlag=4 + 1, commitOffset=2, queueOffset=1))
     assert offset_of(client, topic) == 2
-    # One that cannot be is not stored, and the pull is served.
+    # An impossible offset is not stored, but the pull is served.
     for illegal in (3, 2**60, -1):
         pulled(client, topic, sysFlag=4 + 1, commitOffset=illegal)
         assert offset_of(client, topic) == 2
@@ -638,9 +640,10 @@ def test_a_pull_commits_when_asked_to(client: RawClient, topic: str) -> None:
 
 
 def wait_for(client: RawClient, topic: str, **fields: Any) -> int:
-    """Send a pull that waits; returns when the broker has it."""
+    """Send a pull that waits; return when the broker has it."""
     opaque = client.send(PULL, pull_ext(topic, **{"sysFlag": 4 + 2, **fields}))
-    # Requests of one connection are served in turn: an answer to the pull would come before this.
+    # Requests of one connection are served in turn, so an answer to the pull would come before this
+    # one.
     assert client.ask(MAX_OFFSET, {"topic": topic, "queueId": 0}).code == 0
     return opaque
 
@@ -755,7 +758,7 @@ def test_the_pulls_of_a_lost_connection_are_forgotten(cluster: Cluster, topic: s
         stored(sender, topic)
         with RawClient(address_of(cluster)) as lost:
             wait_for(lost, topic, queueOffset=1)
-            # Other tests leave no more than the pulls of connections that are being closed.
+            # Other tests leave only the pulls of connections that are being closed.
             eventually(lambda: polling.count == 1)
         eventually(lambda: polling.count == 0)
         stored(sender, topic)
@@ -774,13 +777,13 @@ def test_a_pull_of_a_topic_that_is_removed_is_told(cluster: Cluster, topic: str)
         cluster._thread.call(remove())
         answer = client.answer(waiting)
         assert answer.code == 17
-        # And a sender does not go on with what it knew of the topic.
+        # And sends no longer use what was remembered of the topic.
         assert client.ask(SEND, send_ext(topic, defaultTopic="nowhere"), b"x").code == 17
 
 
 def test_short_polling_waits_as_long_as_configured(strict_client: RawClient) -> None:
     began = time.monotonic()
-    # As long as the pull says would be longer than the client waits for an answer.
+    # The pull would wait as long as it says, longer than the client waits for an answer.
     ext = pull_ext("t", queueId=2, sysFlag=6, consumerGroup="g", suspendTimeoutMillis=600_000)
     assert strict_client.ask(PULL, ext).code == NOT_FOUND
     assert time.monotonic() - began >= 0.1

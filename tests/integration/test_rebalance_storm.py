@@ -1,7 +1,7 @@
-"""A small storm of members; `tests/crash` has the large one, with kills in orderly groups too.
+"""Test a small storm of members; `tests/crash` has the large one, which also kills orderly members.
 
-There is none here: the broker keeps a dead member's queues locked for a minute, as Java's does.
-COMETMQ_STORM_SEED repeats a run.
+There are no kills here: the broker keeps a dead member's queues locked for a minute, as Java's
+does. COMETMQ_STORM_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def test_members_that_come_and_go_lose_nothing(tmp_path: Path, mode: str, kills:
     assert outcome.faults == [], f"seed {seed}: {outcome}"
 
 
-# Moment, member, kind and queue offset of one queue; `a` is killed at moment 50, `b` leaves.
+# Moment, member, kind and queue offset in one queue; `a` is killed at moment 50, `b` leaves.
 Step = tuple[int, str, bytes, int]
 
 

@@ -1,4 +1,4 @@
-"""Request and reply through the broker: what the client that asked gets, and what the replier."""
+"""Test request and reply through the broker: what asking client and replier get."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reply_ext(client_id: str | None, *, letters: bool = True, **more: object) ->
 
 
 def take_push(requester: RawClient, code: int = 0) -> dict[str, str]:
-    """Answer the push as a client does; its ext fields and, under "", its body."""
+    """Answer the push as a client does; return its ext fields and, under "", its body."""
     push = requester.push(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
     requester.socket.sendall(json_request(code, opaque=push.opaque, flag=RESPONSE))
     return {**push.ext, "": push.body.decode()}
@@ -78,7 +78,7 @@ def test_a_reply_reaches_the_client_that_asked(
     assert push["bornHost"] == f"{host}:{port}"
     peer_host, peer_port = replier.socket.getpeername()
     assert push["storeHost"] == f"{peer_host}:{peer_port}"
-    # It is stored too, as it was sent.
+    # The reply is stored, too, as it was sent.
     offset = int(answer.ext["queueOffset"])
     replier.settle()
     pull = replier.ask(RequestCode.PULL_MESSAGE, pull_ext(REPLY_TOPIC, queueOffset=offset))

@@ -1,4 +1,4 @@
-"""No request that brings a body takes more than the body deserves, and lists have limits.
+"""Test that no request with a body costs more than the body deserves, and that lists have limits.
 
 Client and server share one thread here, so its processor time counts all that a request costs. A
 handler that reads a body and is not in the table below fails a test of this file.
@@ -40,7 +40,7 @@ def as_json(value: object) -> bytes:
 
 
 def groups(count: int) -> bytes:
-    # Of consumers few: each makes a group and a topic, which takes a disk its time.
+    # Only few consumers: each makes a group and a topic, for which the disk needs time.
     consumers = [{"groupName": f"g-{i}", "subscriptionDataSet": [{"topic": "t"}]} for i in range(4)]
     producers = [{"groupName": f"p-{i:07d}"} for i in range(count - len(consumers))]
     return as_json({"clientID": "c", "consumerDataSet": consumers, "producerDataSet": producers})
@@ -119,10 +119,11 @@ def send_header(**changes: object) -> Header:
 
 @dataclass(frozen=True)
 class Row:
-    """A handler that reads a body: what its requests may hold many of, and the limit of it.
+    """Describes a handler that reads a body: what its requests may hold many of, and its limit.
 
-    `make` gives a body with so many entries; `limit` is the most that is taken, None where only the
-    length of a body counts. `answer` is what such a request gets once its entries were all looked at.
+    `make` gives a body with so many entries. `limit` is the largest number that is accepted, None
+    where only the length of a body counts. `answer` is what such a request gets once all its
+    entries were looked at.
     """
 
     reader: str
@@ -309,9 +310,11 @@ class Asker:
         times: int,
         answer: int | None = None,
     ) -> float:
-        """Of a request of each of `bodies`, by so many requests; those of `between`, which change what
-        the server knows, come before each and are not counted. Each must get `answer`, if given: one
-        that fails early costs little, whatever it holds.
+        """Return the cost of a request with each of `bodies`, measured over `times` requests.
+
+        Requests with `between`, which change what the server knows, come before each one and are
+        not counted. Each request must get `answer`, if that is given: one that fails early costs
+        little, whatever it holds.
         """
         cost = 0.0
         for _ in range(times):
@@ -330,10 +333,11 @@ class Asker:
 def check_row(
     row: Row, make: Callable[[int], list[bytes]], small: int, answer: int | None = None
 ) -> None:
-    """As `check_growth`, for requests.
+    """Check the growth of requests as `check_growth` does.
 
-    On a busy machine a request that is interrupted costs several times what it costs alone, and a small
-    one may be lucky where a large one is not. So as much is measured of the small ones as of the large.
+    On a busy machine a request that is interrupted costs several times what it costs alone, and a
+    small one may be lucky where a large one is not. So the small ones are measured for as long as
+    the large.
     """
     cluster = Cluster()
     with asyncio.Runner() as runner:
@@ -423,7 +427,7 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_decoded() -> None:
                 server = (cluster.name_servers if row.at_name_server else cluster.brokers)[0]
                 limit = server.handlers.request_types[row.code].body.max_length
                 if limit is None or limit >= limits.MAX_REGISTRATION_LENGTH:
-                    continue  # a frame is not longer, or the handler has a limit in its settings
+                    continue  # a frame is not longer, or the limit is a setting of the handler
                 refused = await asker.ask(row, b"{" * (limit + 1))
                 assert refused.code != 0
                 assert f"has {limit + 1} bytes, the limit is {limit};" in (refused.remark or "")
@@ -433,7 +437,7 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_decoded() -> None:
 
 
 def _readers_of_bodies() -> set[str]:
-    """`Class.method` of every function of broker and name server that reads a request's body."""
+    """Return `Class.method` of all functions of both servers that read a request's body."""
     found = set()
     root = Path(cometmq.__file__).parent
     for path in [*root.glob("broker/**/*.py"), *root.glob("namesrv/*.py")]:
@@ -466,7 +470,7 @@ def test_every_code_that_brings_a_body_is_in_the_table() -> None:
                 codes = {row.code for row in ROWS if row.at_name_server == at_name_server}
                 served = server.handlers.request_types
                 bounded = {code for code, type_ in served.items() if type_.body.max_length}
-                # Bounded by maxMessageSize.
+                # Sends are bounded by maxMessageSize.
                 sends = {10, 310, 320, 324, 325} if not at_name_server else set()
                 assert codes == bounded | sends
 

@@ -1,4 +1,4 @@
-"""Requests and replies through real brokers: both faces ask, both faces reply."""
+"""Test requests and replies through real brokers: both faces ask, both faces reply."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from cometmq.errors import IllegalArgumentError, RequestTimeoutError
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-# Two brokers: a reply may come by one that knows the requester only because it asked.
+# Two brokers: a reply may come by the one that knows the requester only because it asked there.
 pytestmark = [pytest.mark.cluster(brokers=2, properties={"accessMessageInMemoryMaxRatio": "0"})]
 
 
 @pytest.fixture
 def replier(namesrv: str, name: str) -> Iterator[Any]:
-    """Starts a consumer that answers with what it got, in capitals; its requests."""
+    """Start a consumer that answers each request with its body in capitals; yield the requests."""
     requests: list[MessageExt] = []
     producer = cometmq.Producer(f"{name}-replies", namesrv=namesrv)
 

@@ -1,4 +1,4 @@
-"""A subscription that changes while a pull waits: the pull must not wait on with the old tags."""
+"""Test a subscription that changes while a pull waits: the pull must not keep the old tags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def beat(client: RawClient, topic: str, tag: str, version: int) -> None:
 
 
 def wait_for_messages(client: RawClient, topic: str) -> int:
-    """A pull that the broker holds for a minute; returns its opaque."""
+    """Send a pull that the broker holds for a minute; return its opaque."""
     fields = {"subscription": None, "sysFlag": SUSPEND, "suspendTimeoutMillis": 60_000}
     return client.send(PULL, pull_ext(topic, consumerGroup=topic, queueOffset=1, **fields))
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster(properties={"messageDelayLevel": "1s 1s 1s 1s 
 
 
 class FailsFirst(Received):
-    """Refuses each message so often."""
+    """Refuses each message a given number of times."""
 
     def __init__(self, times: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A peer that asks for much in one read and takes none of it: bounded, and nobody else waits."""
+"""Test a peer that asks for much and reads nothing: its data is bounded, and nobody else waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cometmq.testing import Cluster
 PULL, GET_MAX_OFFSET = 11, 30
 PULLS = 400
 BODY = b"x" * 10_000
-# What one answer brings at most (maxTransferBytesOnMessageInMemory) and its header.
+# An answer has at most this size (maxTransferBytesOnMessageInMemory) and its header.
 ANSWER = 256 * 1024 + 1024
 
 

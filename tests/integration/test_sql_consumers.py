@@ -1,4 +1,4 @@
-"""Consumers that select by SQL92, in both faces."""
+"""Test consumers that select by SQL92, in both faces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def send(producer: Any, topic: str, body: bytes, **properties: str) -> None:
 
 
 def make_topic(namesrv: str, face: Face, topic: str) -> None:
-    """Have the broker create it; return when the name server knows, so that a start can ask."""
+    """Have the broker create the topic; return when the name server knows it, for a start."""
     send(face.producer(f"{topic}-make"), topic, b"made")
     with RawClient(namesrv) as client:
         eventually(lambda: client.ask(GET_ROUTE, {"topic": topic}).code == 0)
@@ -38,7 +38,7 @@ def make_topic(namesrv: str, face: Face, topic: str) -> None:
 
 @pytest.fixture
 def started(face: Face) -> Iterator[Callable[..., Any]]:
-    """Starts a consumer of `topic` with that SQL; closed at the end."""
+    """Return a function that starts a consumer of `topic` with SQL; close all at the end."""
     consumers = []
 
     def start(group: str, topic: str, received: Received, sql: str) -> Any:

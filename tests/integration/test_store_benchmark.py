@@ -1,4 +1,4 @@
-"""The benchmark of the store runs, counts what it did, and writes what it found. No times here."""
+"""Test that the store's benchmark runs, counts its work and writes what it found, without times."""
 
 from __future__ import annotations
 

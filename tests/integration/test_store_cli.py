@@ -1,4 +1,4 @@
-"""`cometmq store` as a user calls it: what it prints, its exit status, and that it changes nothing."""
+"""Test `cometmq store` as a user calls it: output, exit status, and that nothing changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from cometmq.protocol.compression import compress
 from cometmq.store.files.disk import Disk
 
 NOBODY = 65534
-# The interpreter and the checkout may lie where others may not go, so all is imported before the user changes.
+# Another user may not be allowed to read the interpreter and the checkout, so all is imported
+# before the user changes.
 AS_ANOTHER = """
 import contextlib, importlib, os, pkgutil, sys
 import encodings.idna, javaproperties, typer.rich_utils, uvloop
@@ -55,7 +56,7 @@ sys.stdin.readline()
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    """Commands that run in this process choose where log lines go, and that is gone with them."""
+    """Restore the logging: commands that run in this process choose where log lines go."""
     before = structlog.get_config()
     yield
     structlog.configure(**before)
@@ -67,7 +68,7 @@ def java(tmp_path: Path) -> Path:
 
 
 def called(*arguments: str | Path) -> tuple[int, str]:
-    """Exit status and output of a command run in this process."""
+    """Return exit status and output of a command run in this process."""
     result = CliRunner().invoke(app, ["store", *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -75,7 +76,7 @@ def called(*arguments: str | Path) -> tuple[int, str]:
 
 
 def ended(*arguments: str | Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
-    """The same as a process of its own."""
+    """Run a command as a process of its own."""
     return process("store", *arguments, user=user)
 
 
@@ -168,7 +169,7 @@ def test_dump(java: Path) -> None:
     messages = [json.loads(line) for line in output.splitlines()]
     assert status == 0
     assert [message["queueOffset"] for message in messages] == [0, 1, 2]
-    # Bodies as their producer gave them.
+    # Bodies are as their producer gave them.
     assert all(len(message.get("body", "") or message["bodyBase64"]) > 1000 for message in messages)
     _, raw = called("dump", java, "--topic", "big", "--queueId", "1", "--raw")
     assert len(raw) < len(output)
@@ -279,7 +280,7 @@ def test_what_is_no_store_is_one_sentence_and_status_2(
 
 
 def broker(root: Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
-    """A broker that must fail to start on a directory."""
+    """Run a broker that must fail to start on a directory."""
     conf = root.parent / "broker.conf"
     conf.write_text(
         f"storePathRootDir={root}\nlistenPort=0\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
@@ -386,7 +387,7 @@ def test_a_store_of_another_user_that_has_no_message_yet(tmp_path: Path) -> None
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_a_store_of_another_user(tmp_path: Path) -> None:
-    # Not below pytest's directory, which others may not enter.
+    # Not below pytest's directory, which other users may not enter.
     base = Path("/tmp") / f"cometmq-others-{os.getpid()}"
     try:
         root = unpack_store(base)
@@ -402,7 +403,7 @@ def test_a_store_of_another_user(tmp_path: Path) -> None:
         started = broker(root, user=NOBODY)
         assert started.returncode == 2
         assert "belongs to the user root and nobody may not write there" in started.stderr
-        # The other way round root could, and would leave files that the owner cannot write.
+        # Root could use a user's store, but would leave files that the owner cannot write.
         for path in [root, *root.rglob("*")]:
             os.chown(path, NOBODY, -1)
         damage(root)
@@ -419,7 +420,7 @@ def test_a_store_of_another_user(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, 2 MiB large."""
+    """Mount a file system of its own for the test, 2 MiB large."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(

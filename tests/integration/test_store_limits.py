@@ -1,4 +1,4 @@
-"""What clients are told when the disk is full or slow, and what operators can ask of the store."""
+"""Test what clients are told when the disk is full or slow, and what operators can ask."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG = 306, 
 
 
 def new_site(root: Path, **settings: Any) -> OwnBroker:
-    """A broker of small files that looks often whether there are some to remove."""
+    """Return a broker of small files that often looks for files to remove."""
     return OwnBroker(
         nameless(),
         StoreConfig(
@@ -40,7 +40,7 @@ def new_site(root: Path, **settings: Any) -> OwnBroker:
 
 
 def commit(site: OwnBroker) -> None:
-    """Do for a transient store pool what the timer does now and then."""
+    """Commit a transient store pool, as the timer does now and then."""
 
     async def commit() -> None:
         site.broker.store.commit()
@@ -110,7 +110,7 @@ def test_expired_files_go_when_an_operator_asks(tmp_path: Path) -> None:
             pulled = client.ask(PULL, pull_ext("T"))
             return client.ask(PULL, pull_ext("T", queueOffset=pulled.ext["minOffset"]))
 
-        # Queues follow the log in a moment.
+        # The queues follow the log a moment later.
         eventually(lambda: pull_from_the_first().code == 0)
         pulled = client.ask(PULL, pull_ext("T"))
         assert (pulled.code, pulled.ext["minOffset"]) == (21, pulled.ext["nextBeginOffset"])
@@ -175,7 +175,7 @@ def test_queues_of_known_topics_survive_cleaning(tmp_path: Path, code: int) -> N
         assert send(client, "idle", 10).code == 0
         for _ in range(20):
             send(client)
-        # A topic that only the store knows.
+        # Add a topic that only the store knows.
         store = running.broker.store
         assert client.ask(code).code == 0
         assert store.max_offset("idle", 0) == 1
@@ -215,7 +215,7 @@ def test_what_is_not_committed_is_not_there_for_any_reader(tmp_path: Path) -> No
         assert client.ask(MAX_OFFSET, queue).ext["offset"] == "0"
         assert client.ask(SEARCH_OFFSET, {**queue, "timestamp": 0}).ext["offset"] == "0"
         assert client.ask(VIEW_MESSAGE, {"offset": place}).code == 1
-        # It waits, and comes when it is committed.
+        # The message waits, and comes when it is committed.
         opaque = waiting.send(PULL, pull_ext("T", sysFlag=6))
         assert waiting.silent(0.1)
         assert send(client, size=10).ext["queueOffset"] == "1"
@@ -225,7 +225,7 @@ def test_what_is_not_committed_is_not_there_for_any_reader(tmp_path: Path) -> No
         assert (woken.code, woken.ext["nextBeginOffset"], woken.ext["maxOffset"]) == (0, "2", "2")
         assert client.ask(MAX_OFFSET, queue).ext["offset"] == "2"
         assert client.ask(VIEW_MESSAGE, {"offset": place}).code == 0
-        # What a stop finds in the buffers it commits.
+        # A stop commits what it finds in the buffers.
         assert send(client, size=10).ext["queueOffset"] == "2"
     with site(tmp_path, **settings) as (_, client):
         assert client.ask(MAX_OFFSET, queue).ext["offset"] == "3"

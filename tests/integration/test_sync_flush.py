@@ -1,4 +1,4 @@
-"""SYNC_FLUSH: a send is answered when the disk has it, and one fdatasync serves all that wait."""
+"""Test SYNC_FLUSH: a send is answered when the disk has it, and one fdatasync serves many sends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OK, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE = 0, 10, 14
 
 
 class Site(OwnBroker):
-    """A broker that flushes on demand only."""
+    """Runs a broker that flushes on demand only."""
 
     def __init__(self, root: Path, sync_flush_timeout: int) -> None:
         super().__init__(
@@ -28,7 +28,7 @@ class Site(OwnBroker):
                 store_path_root_dir=root,
                 mapped_file_size_commit_log=1 << 20,
                 flush_disk_type="SYNC_FLUSH",
-                # The timer of asynchronous flushes stays out of it.
+                # The timer of asynchronous flushes must not interfere.
                 flush_interval_commit_log=3_600_000,
                 sync_flush_timeout=sync_flush_timeout,
             ),
@@ -37,7 +37,7 @@ class Site(OwnBroker):
 
 @pytest.fixture
 def timeout_ms() -> int:
-    """Longer than a test takes, unless it says so."""
+    """Return a time-out that is longer than a test takes, unless the test says otherwise."""
     return 600_000
 
 
@@ -94,7 +94,7 @@ def test_who_does_not_want_to_wait_does_not(site: Site) -> None:
 def test_a_disk_that_hangs_is_a_flush_disk_timeout(site: Site) -> None:
     with site.client() as client:
         site.disk.may_sync.clear()
-        # Whoever comes while the disk hangs is told in time, too.
+        # A send that comes while the disk hangs is answered in time, too.
         late = [begin(client)]
         eventually(lambda: site.disk.begun == 1)
         late.append(begin(client))
@@ -103,9 +103,9 @@ def test_a_disk_that_hangs_is_a_flush_disk_timeout(site: Site) -> None:
             assert answer.code == FLUSH_DISK_TIMEOUT
             assert answer.ext["msgId"]
         site.disk.may_sync.set()
-        # A busy machine may take longer than this limit once more.
+        # A busy machine may once more take longer than this limit.
         eventually(lambda: client.answer(begin(client)).code == OK)
-        # The messages stay: a producer that sends again sends them twice.
+        # The messages stay: a producer that sends again stores them twice.
         pulled = client.ask(PULL, pull_ext("T"))
         assert int(pulled.ext["nextBeginOffset"]) == stored_count(site) >= 3
 

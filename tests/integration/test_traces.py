@@ -1,4 +1,4 @@
-"""Message traces: what clients write to the trace topic while they do something else."""
+"""Test message traces: what clients write to the trace topic while they do something else."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ pytestmark = [
 
 
 class Traces:
-    """All that is traced, as it comes."""
+    """Collects all that is traced, as it comes."""
 
     def __init__(self, face: Face, name: str, topic: str = TRACE) -> None:
         self._received = Received()
         face.consumer(f"{name}-traces", topic, self._received.handle, consume_from=FIRST)
 
     def of(self, msg_id: str, count: int) -> list[TraceContext]:
-        """The first `count` events that name the message."""
+        """Return the first `count` events that name the message."""
 
         def found() -> list[TraceContext]:
             events = [
@@ -174,6 +174,6 @@ def test_traces_that_cannot_be_written_hold_up_nobody(name: str) -> None:
         Cluster(properties={"autoCreateTopicEnable": "false"}) as cluster,
         cometmq.Producer(name, namesrv=cluster.namesrv, enable_trace=True) as producer,
     ):
-        # A topic that every broker has; that of the traces does not exist here.
+        # Every broker has this topic, but the topic of the traces does not exist here.
         results = [producer.send(Message(BENCHMARK_TOPIC, b"%d" % i)) for i in range(50)]
     assert all(result.status is SendStatus.SEND_OK for result in results)

@@ -1,4 +1,4 @@
-"""Transactions by both faces against a real cluster."""
+"""Test transactions by both faces against a real cluster."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "
 
 @pytest.fixture
 def resolved(cluster: Cluster) -> Callable[[], bool]:
-    """Whether the broker asks for no transaction any more."""
+    """Return a function that says whether the broker asks for no transaction any more."""
     return lambda: unresolved(cluster) == 0
 
 
 @pytest.fixture
 def commits_once() -> bool:
-    """Whether the broker commits a message once, however often a producer says so."""
+    """Say whether the broker commits a message once, however often a producer says so."""
     return True
 
 
@@ -54,7 +54,7 @@ def test_what_is_committed_is_consumed_and_what_is_rolled_back_is_not(
 ) -> None:
     listener = face.listener()
     producer = face.producer(name, listener)
-    # A broker that has no verdict yet asks for one soon, and this machine may be slow.
+    # A broker without a verdict soon asks for one, and this machine may be slow.
     patient = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}
     own = {"own": "value", **patient}
     message = Message(name, b"kept", tags="paid", keys="k1", properties=own, flag=3)
@@ -106,7 +106,7 @@ def test_what_is_unknown_is_asked_for_until_somebody_knows(
     assert asked.msg_id == asked.transaction_id == result.msg_id
     assert asked.properties["order"] == "7"
     times = [int(message.properties["TRANSACTION_CHECK_TIMES"]) for message in listener.checked]
-    # What the broker asked before it had heard of the producer counts too.
+    # Questions that the broker asked before it had heard of the producer count, too.
     assert times == list(range(times[0], times[0] + len(times)))
     eventually(resolved)
     assert len(received.messages) == 1
@@ -120,7 +120,7 @@ def test_a_member_of_the_group_answers_for_one_that_died(
     died.send_in_transaction(Message(name, b"second"))
     died.close()
     survivor = face.listener(check=COMMIT)
-    # It never sent anything, and never heard of the topic.
+    # This member never sent anything, and never heard of the topic.
     face.producer(name, survivor, instance_name="survivor")
     received = face.received(name)
     eventually(lambda: set(received.bodies) == {b"orphan", b"second"})

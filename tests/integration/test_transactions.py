@@ -1,4 +1,4 @@
-"""Transactions at the broker: what it tells good and bad peers, and what it does by itself."""
+"""Test transactions at the broker: what it tells good and bad peers, and what it does by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 ROLLED_BACK = 12
-# So often a producer is asked.
+# A producer is asked this many times.
 CHECKS = 8
 
 
@@ -122,7 +122,7 @@ def test_a_verdict_after_the_immunity_time_is_left_to_the_check(raw: RawClient, 
 def test_no_verdict_is_not_answered(raw: RawClient, name: str) -> None:
     half = send_half(raw, name, "g1", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     raw.send(RequestCode.END_TRANSACTION, end_ext(half, "g1", 0))
-    # The answer to the next request is the first that comes.
+    # The first answer that comes is that to the next request.
     answer = raw.ask(RequestCode.END_TRANSACTION, end_ext(half, "g1", 5))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "commitOrRollback field wrong: 5 is none of 8" in (answer.remark or "")
@@ -196,7 +196,7 @@ def test_one_that_was_ended_is_not_resumed(raw: RawClient, name: str) -> None:
 
 
 def test_the_check_is_what_java_sends(raw: RawClient, name: str) -> None:
-    """Code 39 with all its fields, the record in its real topic, sent to a live member in turn."""
+    """Code 39 has all its fields and the record in its real topic; live members take turns."""
     beat = json.dumps({"clientID": "raw@1", "producerDataSet": [{"groupName": name}]})
     raw.ask(RequestCode.HEART_BEAT, None, beat.encode())
     half = send_half(raw, name, name)
@@ -221,7 +221,7 @@ def test_the_check_is_what_java_sends(raw: RawClient, name: str) -> None:
 
 
 def drain(raw: RawClient) -> list[Any]:
-    """What else the broker asked by the time it asks no more."""
+    """Return what else the broker asks until it asks no more."""
     found = []
     while not raw.silent(0.5):
         found.append(raw.receive())

@@ -1,7 +1,7 @@
-"""No message waits for the end of a long poll: each is there long before that, whatever selects it.
+"""Test that no message waits for the end of a long poll, whatever selects the message.
 
-A pull is held for 15 s when nothing comes; a wake-up that was lost would show as a message that did
-not come within 12 s.
+A pull is held for 15 s when nothing comes. So a wake-up that was lost would show as a message that
+did not come within 12 s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SELECTIONS = {
 
 
 class Seen:
-    """Numbers of the messages that one consumer got."""
+    """Collects the numbers of the messages that one consumer got."""
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
@@ -65,7 +65,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def wanted(a: int, tag: str, with_b: bool) -> set[str]:
-    """Who selects such a message."""
+    """Return the groups that select such a message."""
     groups = {"everything"}
     if tag in ("red", "blue"):
         groups.add("tag")
@@ -103,7 +103,8 @@ def test_messages_find_whoever_waits_for_them(cluster: Cluster) -> None:
                 message = Message("t", b"%d" % number, tags=tag, properties=properties)
                 send = chance.choice((producer.send, producer.send_oneway, producer.send_batch))
                 send([message] if send == producer.send_batch else message)  # type: ignore[arg-type]  # the two senders take different types
-                # Now and then several come at once, and pulls are answered, under way or held.
+                # Now and then several messages come at once, while pulls are answered, under way or
+                # held.
                 if chance.random() < 0.7:
                     for group in wanted(a, tag, with_b):
                         seen[group].wait_for(number, f"{group} (seed {seed})")

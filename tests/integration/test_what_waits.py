@@ -1,5 +1,6 @@
-"""What an operator sees of messages that wait, and what waits when the clock is set: by bytes of the
-wire, through a broker of its own.
+"""Test what an operator sees of messages that wait, and what waits when the clock is set.
+
+The tests speak bytes over the wire with a broker of their own.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def new_site(root: Path) -> OwnBroker:
         StoreConfig(
             store_path_root_dir=root,
             message_delay_level="1s 1s 1s 1s 1h",
-            # Offsets of transactions are written when the log is on the disk.
+            # Offsets of transactions are written only when the log is on the disk.
             flush_interval_commit_log=50,
             flush_commit_log_thorough_interval=50,
             mapped_file_size_commit_log=1 << 20,
@@ -130,7 +131,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
     site.clock.ahead_ms -= 3 * HOUR_MS
     topics = ["level", "timer", "moment"]
     eventually(lambda: all(records(client, topic) for topic in topics))
-    # The clients' clocks were set back too: their times mean what they mean to them.
+    # The clients' clocks were set back, too, so the times that they send are by those clocks.
     began = time.monotonic()
     send(client, "level", {"DELAY": "1"})
     send(client, "timer", {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "T2"})
@@ -142,11 +143,11 @@ def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
 
 
 def test_store_times_rise_while_the_clock_is_set_back(site: OwnBroker, client: RawClient) -> None:
-    """A search by time finds nothing where they fall."""
+    """A search by time would find nothing where store times fall."""
     send(client, "times", {"UNIQ_KEY": "A"})
     site.clock.ahead_ms -= 3 * HOUR_MS
     send(client, "times", {"UNIQ_KEY": "B"})
-    time.sleep(0.02)  # for the next message to have another time
+    time.sleep(0.02)  # so that the next message has another time
     send(client, "times", {"UNIQ_KEY": "C"})
     first, second, third = (record.store_timestamp for record in records(client, "times"))
     assert first <= second < third
@@ -202,7 +203,7 @@ def test_a_start_with_the_clock_set_back_goes_on_where_the_log_ends(tmp_path: Pa
         before, first, second = (record.store_timestamp for record in records(client, "times"))
         assert before <= first < second
         eventually(lambda: records(client, "timer"))
-        # Its hour is not over.
+        # The message's hour is not over.
         assert records(client, "level") == []
 
 
@@ -224,7 +225,7 @@ def half(client: RawClient, key: str, group: str) -> Command:
 def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up(
     site: OwnBroker, client: RawClient
 ) -> None:
-    """Offsets of both queues advance, those who answer are asked, the others can be listed."""
+    """Both queues' offsets advance, producers that answer are asked, the others are listed."""
     for number in range(3):
         half(client, f"poisoned{number}", "nobody")
     with site.client() as producer:
@@ -243,7 +244,7 @@ def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up
         record.properties.split("UNIQ_KEY\x01")[1][:9] for record in records(client, GIVEN_UP_TOPIC)
     }
     assert listed == {"poisoned0", "poisoned1", "poisoned2"}
-    # Nothing is unresolved: both offsets come to the ends of their queues.
+    # Nothing is unresolved, so both offsets come to the ends of their queues.
     eventually(lambda: info(client)["transactionsUnresolved"] == "0")
     eventually(
         lambda: offset(client, HALF_TOPIC) == site.broker.store.max_offset(HALF_TOPIC, 0) > 0
@@ -289,13 +290,14 @@ def test_the_last_consumer_to_start_with_another_number_wins_for_its_group(
         assert is_buried(first, 3)
         assert not is_buried(first, 4)
         join(second, "c2")
-        # Its number is known with the first message that it sends back, and counts for all then.
+        # The member's number is known with the first message that it sends back, and counts for all
+        # then.
         assert is_buried(second, 2)
         assert is_buried(first, 4)
         join(first, "c1")
         assert is_buried(first, 9)
         join(third, "c3")
-        # 16 is what those name who were told no number.
+        # Consumers that were given no number name 16.
         assert is_buried(third, 16)
         assert is_buried(client, 16)
         second.ask(UNREGISTER, {"clientID": "c2", "consumerGroup": "cg"})

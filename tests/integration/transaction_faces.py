@@ -1,4 +1,4 @@
-"""Transaction producers of both faces, and what their listeners say and are asked."""
+"""Drive transaction producers of both faces, and record what their listeners say and are asked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUICK: Final = {
     "transactionTimeOut": "100",
     "transactionCheckInterval": "150",
     "transactionOpBatchInterval": "100",
-    # Not given up, however long its producer takes to answer.
+    # A message is not given up, however long its producer takes to answer.
     "transactionCheckMax": "1000",
 }
 
@@ -78,7 +78,7 @@ class CoroutineListener(Listener):
 
 
 class Face:
-    """Transaction producers and consumers of one face, closed at the end."""
+    """Keeps transaction producers and consumers of one face, which are closed at the end."""
 
     def __init__(self, name: str, namesrv: str) -> None:
         self.namesrv = namesrv

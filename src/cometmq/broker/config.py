@@ -1,4 +1,4 @@
-"""The broker's own settings; the store's are `cometmq.store.config.StoreConfig`.
+"""Define the broker's own settings; those of the store are in `cometmq.store.config.StoreConfig`.
 
 Java: BrokerConfig, NettyServerConfig, BrokerStartup. Keys are RocketMQ's.
 """
@@ -101,33 +101,35 @@ class BrokerConfig:
         default=MAX_FRAME_LENGTH,
         metadata={"key": "com.rocketmq.remoting.frameMaxLength", "min": 1024},
     )
-    # CometMQ's own: what all connections together may hold of unfinished frames, requests that wait
-    # and answers that nobody reads.
+    # CometMQ's own: the limit, in bytes, of all connections' unfinished frames, waiting requests
+    # and unread answers together.
     max_bytes_in_flight: int = field(default=DEFAULT_LIMIT_BYTES, metadata={"min": 1024 * 1024})
-    # CometMQ's own: a frame may take so long, and a second more for each 16 KiB of it.
+    # CometMQ's own: how long a frame may take to arrive; each 16 KiB of it may take a second more.
     unfinished_frame_timeout_seconds: int = field(default=30, metadata={"min": 1})
     # CometMQ's own: how many pulls may wait for messages at once.
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
-    # CometMQ's own: how many offsets, of a group in a queue, are kept; about 100 bytes each.
+    # CometMQ's own: how many offsets are kept, one for each group and queue; about 100 bytes each.
     max_consumer_offsets: int = field(default=1_000_000, metadata={"min": 0})
-    # CometMQ's own: how many topics and groups clients may make by using them, 0 for any number. Ten
-    # seconds' worth may come at once.
+    # CometMQ's own: how many topics and groups clients may make by using them; 0 is no limit.
+    # Clients may make at once what the rate allows in ten seconds.
     max_topics: int = field(default=200_000, metadata={"min": 0})
     max_topics_made_per_second: int = field(default=2_000, metadata={"min": 0})
     max_groups: int = field(default=100_000, metadata={"min": 0})
     max_groups_made_per_second: int = field(default=2_000, metadata={"min": 0})
-    # CometMQ's own: how many half messages may wait for their end; 100 to 400 bytes of memory each.
+    # CometMQ's own: how many half messages may wait for a verdict; 100 to 400 bytes of memory each.
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
 
     def __post_init__(self) -> None:
         Networks("adminFrom", self.admin_from)
 
     def registration_period_s(self) -> float:
-        """10 to 60 seconds, whatever is configured (Java: BrokerController.start)."""
+        """Return the registration period: the configured one, but 10 seconds at least and 60 at
+        most (Java: BrokerController.start).
+        """
         return max(10_000, min(self.register_name_server_period, 60_000)) / 1000
 
     def name_servers(self) -> list[str]:
-        """The addresses in `namesrvAddr`, a list separated by semicolons."""
+        """Return the addresses in `namesrvAddr`, a list separated by semicolons."""
         return [part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip()]
 
 
@@ -140,7 +142,7 @@ _MORE_THAN_ONE_COPY: Final = Promise(
     lambda text: text.isdecimal() and text.lstrip("0") not in ("", "1"), _NO_COPIES
 )
 
-# What a broker of Java's would keep, and ours cannot yet.
+# Settings of Java's broker that this broker cannot honour yet.
 BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     **SERVER_PROMISES,
     "useTLS": SERVER_PROMISES["tls.enable"],
@@ -165,7 +167,7 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
 def broker_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
 ) -> tuple[BrokerConfig, StoreConfig]:
-    """The broker's and its store's settings. Raises ConfigError with every mistake."""
+    """Return the settings of the broker and of its store. Raises ConfigError with every mistake."""
     config, store_config = checked_configs(
         (BrokerConfig, StoreConfig),
         properties,

@@ -1,4 +1,4 @@
-"""A message on its way into the store, except on the hot path (Java: MessageExtBrokerInner)."""
+"""Keep a message on its way to the store, except on the hot path (Java: MessageExtBrokerInner)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cometmq.store.store import MessageStore
 
 @dataclass(slots=True)
 class IncomingMessage:
-    """A message to be stored. `born_host` is packed, `born_timestamp` in ms; `properties` are
-    encoded when the message is stored.
+    """Holds a message that is to be stored. `born_host` is packed, `born_timestamp` in ms;
+    `properties` are encoded when the message is stored.
 
     Rules on delays and retries change topic, queue and properties in place, so that the caller can
     see afterwards where the message was stored.

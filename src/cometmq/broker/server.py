@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 ServiceT = TypeVar("ServiceT", bound=Service)
 
-# The port of the VIP channel is so much lower than the broker's.
+# The port of the VIP channel is lower than the broker's by this number.
 VIP_PORT_DISTANCE = 2
 
 
@@ -168,10 +168,13 @@ class Broker:
         await self._closing.aclose()
 
     async def _start(self) -> None:
-        """Push what closes each step before the next one: `close` does it in reverse."""
+        """Start step by step.
+
+        Before each next step push what undoes the last one: `close` undoes the steps in reverse.
+        """
         closing = self._closing
-        # For a start that fails. After one that succeeds both are closed before the services are, and
-        # closing them twice does nothing.
+        # For a start that fails. After a start that succeeds, `close` closes both before the
+        # services, and closing them twice does nothing.
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
@@ -199,7 +202,7 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         delays = await self._opened(Delays(parts))
-        # Before the transactions write: it counts what the broker itself stores.
+        # Made before the transactions write, because it counts what the broker itself stores.
         traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables.save_offsets, tables.groups_written))
         retries = await self._opened(Retries(parts, delays.put, groups.locks.holds_any))
@@ -229,7 +232,7 @@ class Broker:
         return service
 
     async def _open_parts(self) -> BrokerTables:
-        """Open the store, then read the tables; without them there is nothing to make a service of."""
+        """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
         packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
@@ -289,7 +292,7 @@ class Broker:
         return store
 
     def _open_tables(self, store: MessageStore) -> BrokerTables:
-        # For a start that fails here: reading the journal may have had the topics written.
+        # For a start that fails here: reading the journal may already have had the topics written.
         self._closing.callback(self._state.close)
         tables = BrokerTables(self.config, self._clock, self._state, self._config_directory)
         # The journal is closed when the state writer has written all that it can.

@@ -1,4 +1,4 @@
-"""Topics, groups and consumer offsets: the tables of a broker that lie in `config/` as JSON.
+"""Read and write a broker's tables of topics, groups and offsets: JSON files in `config/`.
 
 Java: ConfigManager, TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager.
 """
@@ -35,12 +35,13 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-# Topics of a table that is written, 100 KB of it, without a pause after the last time.
+# A table of at most this many topics, 100 KB, is written at once, without a pause after the last
+# time.
 _SMALL_TABLE: Final = 500
 
 
 class BrokerTables:
-    """Reads the three tables from `directory` and writes each after it changed; offsets when told.
+    """Reads the three tables from `directory`, and writes each after it changed; offsets when told.
 
     For the loop's thread only.
     """
@@ -60,7 +61,7 @@ class BrokerTables:
         table = _load(self._topics_file, TopicConfigSerializeWrapper)
         table = self._topic_table = table or TopicConfigSerializeWrapper()
         if self._recover(table, clock.now_ms()):
-            # At once, as Java does not know the journal.
+            # At once, because Java does not know the journal.
             self._save_topics()
         self._journal.on_add = self._save_topics
         self.topics = TopicManager(
@@ -78,12 +79,12 @@ class BrokerTables:
         self._ignored_count = 0
 
     def correct_offsets(self, queue_end: Callable[[str, int], int | None]) -> None:
-        """Correct the offsets that were read from the file, where they cannot be. Blocks for the
-        copy that is kept of what was there; without the copy nothing is changed.
+        """Correct offsets from the file that cannot be right; keep a copy of the former ones.
 
-        `queue_end` gives the end of a queue that holds, or has held, messages, else None. A crash
-        that took messages from the end of a queue leaves offsets beyond it; whoever goes on from
-        there skips what is sent next.
+        Blocks while the copy is written; without the copy nothing is changed. `queue_end` returns
+        the end of a queue that holds, or has held, messages, else None. A crash that took messages
+        from the end of a queue leaves offsets beyond that end. A group that goes on from there
+        skips the next messages.
         """
 
         def end_of(topic: str, queue_id: int) -> int | None:
@@ -138,13 +139,13 @@ class BrokerTables:
             ) from error
 
     def save(self) -> None:
-        """Write all tables; `close` when the state writer has."""
+        """Have all tables written; call `close` when the state writer has done that."""
         self._save_topics()
         self._save_groups()
         self.save_offsets()
 
     def close(self) -> None:
-        """Have what could not be written to `topics.json` in its journal."""
+        """Write to the journal what could not be written to `topics.json`."""
         self._journal.close()
 
     def _recover(self, table: TopicConfigSerializeWrapper, now_ms: int) -> bool:
@@ -154,7 +155,10 @@ class BrokerTables:
             raise ConfigError(f"{self._journal.path} cannot be read: {error}") from error
 
     def _save_topics(self) -> bool:
-        """Have `topics.json` written; return whether at once, which a small table is."""
+        """Have `topics.json` written.
+
+        Returns whether that happens at once, as it does for a small table.
+        """
         at_once = len(self._topic_table.topic_config_table) <= _SMALL_TABLE
         place: list[tuple[int, DataVersion]] = []
 

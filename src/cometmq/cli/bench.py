@@ -1,6 +1,6 @@
-"""`cometmq bench producer` and `consumer`, with the options of Java's benchmark programs.
+"""Defines `cometmq bench producer` and `consumer`, with the options of Java's benchmark programs.
 
-An option of Java's that the benchmark cannot honour is refused by name, never passed over.
+An option of Java's that the benchmark cannot honour is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -276,7 +276,10 @@ def consumer(
 
 
 def truth(option: str, text: str) -> bool:
-    """A value of Java's boolean options. Raises ConfigError; Java takes all but true for false."""
+    """Return the value of one of Java's boolean options.
+
+    Raises ConfigError for a text other than true or false; Java takes all but true for false.
+    """
     value = text.strip().lower()
     if value not in ("true", "false"):
         raise ConfigError(f"{option} {text}: it takes true or false")
@@ -284,7 +287,7 @@ def truth(option: str, text: str) -> bool:
 
 
 def _run(bench: Callable[[], Coroutine[Any, Any, BenchResult]], screen: BenchScreen) -> None:
-    """Run it, show and write the result, and end the command with its status."""
+    """Run a benchmark, show and write its result, and end the command with its status."""
     from cometmq.runtime.logging import configure_logging
     from cometmq.runtime.loop import run
 
@@ -297,7 +300,7 @@ def _run(bench: Callable[[], Coroutine[Any, Any, BenchResult]], screen: BenchScr
 
 
 def _credentials(acl: str, access_key: str | None, secret: str | None) -> Credentials | None:
-    """Give what requests are signed with, or None. Java has keys of its own for an -a alone."""
+    """Return what requests are signed with, or None. Java uses keys of its own for -a alone."""
     if not truth("-a", acl):
         if access_key is None and secret is None:
             return None

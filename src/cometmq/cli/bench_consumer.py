@@ -1,4 +1,6 @@
-"""What `cometmq bench consumer` does (Java: org.apache.rocketmq.example.benchmark.Consumer)."""
+"""Does the work of `cometmq bench consumer` (Java:
+org.apache.rocketmq.example.benchmark.Consumer).
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,16 @@ from cometmq.remoting.credentials import Credentials
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
-# Messages that one call of the listener gets at most; what one pull brings.
+# Messages that one call of the listener gets at most; one pull brings as many.
 LISTENER_BATCH: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """`concurrency` listeners run at once; `tags` is a tag expression, `*` for all."""
+    """Holds the settings.
+
+    `concurrency` listeners run at once; `tags` is a tag expression, `*` for all.
+    """
 
     namesrv: str
     topic: str
@@ -42,7 +47,7 @@ class ConsumerSettings:
 
 @dataclass(slots=True)
 class _Interval:
-    """Since the last report: born to consumed (B2C) and stored to consumed (S2C)."""
+    """Holds latencies of an interval: born to consumed (B2C) and stored to consumed (S2C)."""
 
     born: LatencyHistogram
     stored: LatencyHistogram
@@ -51,7 +56,7 @@ class _Interval:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """Over all queues: offsets that the group went past, and how many of just these came here."""
+    """Counts, over all queues, offsets that the group passed, and how many of them came here."""
 
     committed: int
     received: int
@@ -62,7 +67,7 @@ class _Comparison:
 
 
 class ConsumerBench:
-    """One run. For the loop's thread."""
+    """Runs the benchmark once. For the loop's thread."""
 
     def __init__(
         self,
@@ -86,7 +91,7 @@ class ConsumerBench:
         self._stop: asyncio.Event | None = None
 
     async def run(self, screen: BenchScreen) -> BenchResult:
-        """Consume until the limit, leave the group, compare with what it committed.
+        """Consume until the limit, leave the group, and compare with what the group committed.
 
         Raises CometMQError.
         """
@@ -161,7 +166,7 @@ class ConsumerBench:
         )
 
     def _report(self, screen: BenchScreen) -> None:
-        """A line about the time since the one before."""
+        """Print a line about the time since the last one."""
         interval = self._interval
         seconds = self._clock.monotonic() - interval.started_s
         line = (
@@ -195,11 +200,11 @@ class ConsumerBench:
 
     @property
     def _rate(self) -> float:
-        """From the first delivery to the last; waiting for messages does not count."""
+        """Messages per second between the first delivery and the last."""
         return self._received / self._elapsed_s if self._elapsed_s else 0.0
 
     def _result(self, comparison: _Comparison | None, failure: str | None = None) -> BenchResult:
-        """`comparison` is None when it could not be made, for the reason `failure`."""
+        """Make the result; `comparison` is None if there is none, for the reason `failure`."""
         limits = self._settings.limits
         filtered = self._settings.tags != "*"
         complete = comparison is not None and (filtered or comparison.complete(self._received))
@@ -273,10 +278,10 @@ class ConsumerBench:
         before: Mapping[MessageQueue, QueueOffsets],
         after: Mapping[MessageQueue, QueueOffsets],
     ) -> _Comparison:
-        """What the group committed during the run, and how much of that came here.
+        """Count what the group committed during the run, and how much of that came here.
 
-        A queue without an earlier commit begins where `consume_from` says; for the last offset that
-        is the first one that came, since nobody can say where the queue ended at that moment.
+        A queue without an earlier commit begins where `consume_from` says. For the last offset that
+        is the first offset that came, because nobody can say where the queue ended at that moment.
         """
         committed = received = 0
         for queue, offsets in after.items():
@@ -297,7 +302,7 @@ class ConsumerBench:
 async def _offsets(
     admin: OffsetsAdmin, settings: ConsumerSettings
 ) -> dict[MessageQueue, QueueOffsets]:
-    """By queue; empty when the topic does not exist."""
+    """Return the offsets by queue, none when the topic does not exist."""
     try:
         offsets = await admin.topic_offsets(settings.topic, settings.group)
     except RouteNotFoundError:

@@ -1,4 +1,6 @@
-"""What `cometmq bench producer` does (Java: org.apache.rocketmq.example.benchmark.Producer)."""
+"""Does the work of `cometmq bench producer` (Java:
+org.apache.rocketmq.example.benchmark.Producer).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
 GROUP: Final = "benchmark_producer"
-# After a failed send, as Java's benchmark waits: a broker that is away comes back in seconds.
+# Pause after a failed send, as in Java's benchmark: a broker that is away comes back in seconds.
 PAUSE_AFTER_FAILURE_S: Final = 3.0
 # Name servers hear of a topic that was just created within milliseconds.
 ROUTE_DEADLINE_S: Final = 5.0
@@ -32,7 +34,10 @@ _NEVER_COMPRESS: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """`concurrency` sends are under way at once; with `asynchronous` they end in callbacks."""
+    """Holds the settings. `concurrency` sends are under way at once.
+
+    With `asynchronous` they end in callbacks.
+    """
 
     namesrv: str
     topic: str
@@ -50,7 +55,7 @@ class ProducerSettings:
 
 
 class ProducerBench:
-    """One run. For the loop's thread."""
+    """Runs the benchmark once. For the loop's thread."""
 
     def __init__(
         self,
@@ -126,7 +131,7 @@ class ProducerBench:
     # Sending
 
     async def _send_and_wait(self, producer: Producer, stop: asyncio.Event) -> None:
-        """One of the workers, as a thread of Java's benchmark."""
+        """Send one message after the other, as a thread of Java's benchmark does."""
         now_s = self._clock.monotonic
         while not stop.is_set() and self._take():
             message = self._make()
@@ -134,7 +139,7 @@ class ProducerBench:
             try:
                 await producer.send(message)
             except IllegalArgumentError:
-                raise  # so would every other message fail
+                raise  # every other message would fail, too
             except CometMQError as error:
                 self._count_failure(error)
                 await _pause(stop)
@@ -171,7 +176,7 @@ class ProducerBench:
             raise refused[0]
 
     def _take(self) -> bool:
-        """Whether one more message is to be sent."""
+        """Say whether one more message is to be sent, and count it."""
         if self._quantity_left is None:
             return True
         if self._quantity_left == 0:
@@ -206,7 +211,7 @@ class ProducerBench:
         )
 
     def _report(self, screen: BenchScreen) -> None:
-        """A line about the time since the one before."""
+        """Print a line about the time since the last one."""
         interval = self._interval
         seconds = self._clock.monotonic() - self._interval_started_s
         line = (
@@ -239,7 +244,7 @@ class ProducerBench:
         )
 
     def _result(self, stored_count: int | None, failure: str | None = None) -> BenchResult:
-        """`stored_count` is None when it is unknown, for the reason `failure`."""
+        """Make the result. `stored_count` is None when it is unknown, for the reason `failure`."""
         acknowledged = self._total.count
         holds = acknowledged == stored_count and not self._failed
         notes = [failure] if failure else []
@@ -281,7 +286,7 @@ class ProducerBench:
 def message_maker(
     settings: ProducerSettings, clock: Clock, randomness: Randomness
 ) -> Callable[[], Message]:
-    """Makes the messages, all with the same random body, as Java's benchmark does."""
+    """Return a function that makes messages with one random body, as Java's benchmark does."""
     letters = string.ascii_letters + string.digits
     body = "".join(randomness.choices(letters, k=settings.message_size_bytes)).encode()
     properties = filling_properties(settings.property_size_bytes, randomness)
@@ -301,7 +306,7 @@ def message_maker(
 def filling_properties(
     size_bytes: int, randomness: Randomness = SYSTEM_RANDOMNESS
 ) -> dict[str, str]:
-    """Properties whose names and values just exceed `size_bytes`; none for 0."""
+    """Return properties whose names and values together just exceed `size_bytes`; none for 0."""
     properties: dict[str, str] = {}
     filled = 0
     value = randomness.randrange(100)

@@ -1,7 +1,7 @@
-"""`cometmq pipeline NAME --config pipeline.toml`: bulk work on Spark.
+"""Defines `cometmq pipeline NAME --config pipeline.toml`: bulk work on Spark.
 
-Exit status: 0 all is well, 1 the report names something to look at, or it ended before it was done,
-2 it could not be begun, 130 and 143 it was stopped.
+The exit status is 0 if all is well; 1 if the report names something to look at, or the pipeline
+ended before it was done; 2 if it could not begin; 130 or 143 if it was stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options and steps that the commands for servers have in common."""
+"""Provides the options and steps that the commands for servers have in common."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`cometmq store check|dump|stats|repair|explain`: tools for a store directory whose broker is down.
+"""Defines `cometmq store check|dump|stats|repair|explain`, tools for a store whose broker is down.
 
-They work on stores of the Java broker too; `explain` also works while the broker runs. Exit status:
-0 all is well, 1 something is damaged, 2 the directory cannot be used.
+They work on stores of the Java broker, too; `explain` also works while the broker runs. The exit
+status is 0 if all is well, 1 if something is damaged, 2 if the directory cannot be used.
 """
 
 from __future__ import annotations

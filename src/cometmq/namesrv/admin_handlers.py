@@ -1,4 +1,4 @@
-"""What operators ask: lists, permissions, topics, key-value and own configuration.
+"""Answers operators' requests: lists, permissions, topics, key-value and own configuration.
 
 Java: DefaultRequestProcessor.
 """
@@ -30,12 +30,12 @@ from cometmq.runtime.state_writer import StateWriter
 
 log = structlog.get_logger(__name__)
 
-# Of a value, which may be a page.
+# How many letters of a value are logged; a value may be as long as a page.
 _LOGGED_LETTERS: Final = 200
 
 
 class AdminHandlers:
-    """The codes that change or show the whole name server."""
+    """Serves the codes that change or show the whole name server."""
 
     def __init__(
         self,

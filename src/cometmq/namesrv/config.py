@@ -1,4 +1,4 @@
-"""A name server's configuration under RocketMQ's keys (Java: NamesrvConfig, NettyServerConfig)."""
+"""Defines a name server's settings by RocketMQ's keys (Java: NamesrvConfig, NettyServerConfig)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _home(name: str) -> Path:
 
 @dataclass
 class NamesrvConfig:
-    """The settings of a name server. Durations are in milliseconds unless the key says seconds."""
+    """Holds the settings of a name server. Durations are in ms unless the key says seconds."""
 
     listen_port: int = field(default=DEFAULT_PORT, metadata={"min": 0, "max": 65535})
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Java does; set it to listen on one address

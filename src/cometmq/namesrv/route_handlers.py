@@ -1,7 +1,7 @@
-"""What clients and brokers ask all the time: routes, registrations, heartbeats.
+"""Answers what clients and brokers ask all the time: routes, registrations, heartbeats.
 
-Java: ClientRequestProcessor, DefaultRequestProcessor. What RouteTable reports of a change is logged
-here, one line each; heartbeats that change nothing leave none.
+Java: ClientRequestProcessor, DefaultRequestProcessor. Each change that RouteTable reports is logged
+here in one line; heartbeats that change nothing are not logged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def success(body: bytes = b"") -> RemotingCommand:
 
 
 class RouteHandlers:
-    """Codes 103 to 105, 217, 322, 901 and 904."""
+    """Serves codes 103 to 105, 217, 322, 901 and 904."""
 
     def __init__(
         self,
@@ -136,12 +136,12 @@ class RouteHandlers:
         return response(ResponseCode.SUCCESS, header=answer, body=self._order_topics())
 
     def _check_place(self, connection: Connection, registration: Registration) -> None:
-        """Raise unless nobody else is alive in the place that a registration takes.
+        """Raise if another broker is alive in the place that a registration takes.
 
-        Java lets any sender take the routes of a living broker. Here the broker has to go first: by
-        its own request, when its connection closes, or when it was silent for too long. A broker that
-        was elected master of its group, of which its state version tells, need not wait for the old
-        master if an administrator's address vouches for it.
+        Java lets any sender take the routes of a living broker. Here that broker has to go first:
+        by its own request, when its connection closes, or when it was silent for too long. A broker
+        that was elected master of its group shows that by its state version. It need not wait for
+        the old master if an administrator's address vouches for it.
         """
         name, broker_id = registration.broker_name, registration.broker_id
         for live in self._table.holders(name, broker_id, registration.address):
@@ -163,7 +163,7 @@ class RouteHandlers:
             )
 
     def _speaks_for(self, live: LiveBroker, connection: Connection) -> bool:
-        """Whether the peer may speak for a broker: as its host does, or as an administrator."""
+        """Say whether the peer may speak for a broker, from its host or as an administrator."""
         link = live.link
         return (
             link is connection

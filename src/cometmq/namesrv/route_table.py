@@ -97,7 +97,7 @@ class LiveBroker:
 
 
 class RouteTable:
-    """The table that the module describes. For one thread.
+    """Keeps the table that the module describes. For one thread.
 
     Every method reads the flags of `config` anew.
     """
@@ -437,7 +437,7 @@ class RouteTable:
                 del self._mappings[topic]
 
     def _queues_of(self, topic: str) -> dict[str, QueueData]:
-        """Of a topic, that is new if it is not known, by broker."""
+        """Return the queues of a topic by broker; make the topic if it is not known."""
         queues = self._topics.get(topic)
         if queues is None:
             queues = self._topics[topic] = {}

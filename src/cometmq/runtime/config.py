@@ -1,13 +1,10 @@
-"""RocketMQ's properties files and the typed config classes that they fill.
+"""Reads RocketMQ's properties files and fills typed config classes from them.
 
 A config class is a plain mutable dataclass: fields in snake case, each with a default, of type
 `bool`, `int`, `float`, `str`, `Path` or an `Enum`, or one of these `| None`. Its key in a file is
 the field's name in camel case (`flush_disk_type` is `flushDiskType`), or `metadata["key"]` where
 that rule does not give RocketMQ's key (`brokerIP1`). `metadata["min"]` and `metadata["max"]` bound
 a number. Nothing of this module is needed to write such a class, so every room can have one.
-
-Java: MixAll.properties2Object and object2Properties, Configuration. Where Java ignores a number that
-does not parse, ConfigError is raised here.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ _LINE_END: Final = re.compile(r"\r\n?|\n")
 
 
 def load_properties(path: str | Path) -> dict[str, str]:
-    """The entries of a properties file. Raises ConfigError naming the file and the remedy.
+    """Return the entries of a properties file. Raises ConfigError that names file and remedy.
 
     UTF-8 is tried before ISO-8859-1, which is what Java reads: files in ASCII with `\\uXXXX`
     escapes mean the same either way.
@@ -49,7 +46,7 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 
 def line_numbers(path: str | Path) -> dict[str, int]:
-    """In which line of a properties file each key stands; nothing if it cannot be read any more."""
+    """Return the line in which each key of a properties file stands, none if it is unreadable."""
     import javaproperties
 
     lines, line = {}, 1
@@ -72,8 +69,8 @@ def _read(path: Path) -> str:
 
 
 def change_properties(path: str | Path, changes: Mapping[str, str]) -> str:
-    """The text of a properties file with new values for `changes`; comments and all other lines
-    stay. Raises OSError.
+    """Return the text of a properties file with new values for `changes`; comments and all other
+    lines stay as they are. Raises OSError.
     """
     import javaproperties
 
@@ -85,7 +82,7 @@ def change_properties(path: str | Path, changes: Mapping[str, str]) -> str:
 
 
 def parse_properties(text: str, source: str) -> dict[str, str]:
-    """The entries of a text in properties form; `source` names it in a ConfigError."""
+    """Return the entries of a text in properties form; `source` names the text in a ConfigError."""
     # Imported here because it draws in an XML and an HTTP library, which a start without a file
     # should not wait for.
     import javaproperties
@@ -97,9 +94,9 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
 
 
 def _unfolded(text: str) -> str:
-    """The text with every continued line joined to the next one.
+    """Join every continued line of the text to the next one.
 
-    javaproperties would do it too, but takes the square of their number.
+    javaproperties would do that too, but in a time that grows with the square of their number.
     """
     if "\\" not in text:
         return text
@@ -120,12 +117,13 @@ def _unfolded(text: str) -> str:
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """`key=value` lines sorted by key, as Java prints and stores them."""
+    """Return `key=value` lines sorted by key, as Java prints and stores them."""
     return "".join(f"{_escape(key)}={_escape(properties[key])}\n" for key in sorted(properties))
 
 
 def _escape(text: str) -> str:
-    # Only what would not survive reading: Java's readers of this text split at the first `=`.
+    # Only characters that would not survive reading: Java's readers of this text split at the first
+    # `=`.
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -133,7 +131,7 @@ def _escape(text: str) -> str:
 
 
 class Mistake(NamedTuple):
-    """What is wrong with the entry of a key; `text` names the key, the value and the rule."""
+    """Says what is wrong with the entry of a key; `text` names the key, the value and the rule."""
 
     key: str
     text: str
@@ -142,9 +140,9 @@ class Mistake(NamedTuple):
 def from_properties(
     cls: type[T], properties: Mapping[str, str], source: str = "the properties"
 ) -> T:
-    """A config of class `cls` with the values of its keys in `properties`; other keys are ignored.
+    """Make a config of class `cls` with the values of its keys in `properties`; ignore other keys.
 
-    Raises ConfigError naming `source`, the key, the value and the rule that it breaks.
+    Raises ConfigError that names `source`, the key, the value and the rule that it breaks.
     """
     config, mistakes = new_config(cls, properties)
     if config is None:
@@ -153,7 +151,7 @@ def from_properties(
 
 
 def new_config(cls: type[T], properties: Mapping[str, str]) -> tuple[T | None, list[Mistake]]:
-    """As `from_properties`, with every mistake in place of an error."""
+    """Make a config as `from_properties` does, but return every mistake instead of raising."""
     values, mistakes = _values(cls, properties)
     if mistakes:
         return None, mistakes
@@ -165,7 +163,7 @@ def new_config(cls: type[T], properties: Mapping[str, str]) -> tuple[T | None, l
 
 
 def to_properties(config: object) -> dict[str, str]:
-    """The texts of a config's fields by key; fields that are None are left out."""
+    """Return the texts of a config's fields by key; leave out fields that are None."""
     texts = {}
     for key, setting in _settings(type(config)).items():
         value = getattr(config, setting.name)
@@ -175,21 +173,21 @@ def to_properties(config: object) -> dict[str, str]:
 
 
 def keys_of(cls: type) -> Iterable[str]:
-    """The keys that a config class has."""
+    """Return the keys that a config class has."""
     return _settings(cls).keys()
 
 
 def unknown_keys(properties: Mapping[str, str], *classes: type) -> list[str]:
-    """The keys that none of the config classes has, sorted."""
+    """Return the keys that none of the config classes has, sorted."""
     known = {key for cls in classes for key in keys_of(cls)}
     return sorted(set(properties) - known)
 
 
 class Configuration:
-    """Config objects with the keys that they do not know: all that a process was given.
+    """Holds config objects and the keys that they do not know: all that a process was given.
 
-    Unknown keys are kept and shown, so that a file of Java's passes through unharmed.
-    For the thread that owns the config objects.
+    Unknown keys are kept and shown, so that a file of a Java server passes through unharmed. For
+    the thread that owns the config objects.
     """
 
     def __init__(
@@ -204,14 +202,14 @@ class Configuration:
         self._extra = {key: (given or {})[key] for key in unknown}
 
     def properties(self) -> dict[str, str]:
-        """Every key in force, the known ones with their current value."""
+        """Return every key in force, the known ones with their current values."""
         merged = dict(self._extra)
         for config in self._configs:
             merged.update(to_properties(config))
         return merged
 
     def text(self) -> str:
-        """What `-p` prints and GET_BROKER_CONFIG or GET_NAMESRV_CONFIG answer."""
+        """Return what `-p` prints and GET_BROKER_CONFIG or GET_NAMESRV_CONFIG answer."""
         return format_properties(self.properties())
 
     def update(self, changes: Mapping[str, str], source: str | None = None) -> dict[str, str]:
@@ -233,7 +231,7 @@ class Configuration:
 def effective_properties(
     configs: Iterable[object], given: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Every key in force: those of the config objects and the unknown ones among `given`."""
+    """Return every key in force: those of the config objects and the unknown ones among `given`."""
     return Configuration(configs, given).properties()
 
 
@@ -259,7 +257,7 @@ def _settings(cls: type) -> dict[str, _Setting]:
 
 
 def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[Mistake]]:
-    """By field, the values of the class's keys, and what is wrong with those that have none."""
+    """Return by field the values of the class's keys, and what is wrong with the others."""
     values: dict[str, Any] = {}
     mistakes = []
     for key, setting in _settings(cls).items():
@@ -276,7 +274,7 @@ def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], l
 
 
 def _new_values(config: object, changes: Mapping[str, str], source: str) -> dict[str, Any]:
-    """By field, what `changes` would set in `config` that is not so already."""
+    """Return what `changes` would set in `config` that differs now. Raises ConfigError."""
     given, mistakes = _values(type(config), changes)
     if mistakes:
         raise ConfigError(f"{source}: {'; '.join(text for _, text in mistakes)}")
@@ -288,7 +286,7 @@ def _new_values(config: object, changes: Mapping[str, str], source: str) -> dict
 
 
 def _converter(value_type: Any, metadata: Mapping[str, Any]) -> Callable[[str], Any]:
-    """A function from text to value whose ValueError carries the rule."""
+    """Return a function from text to value whose ValueError carries the rule."""
     if value_type is bool:
         return _to_bool
     if value_type is int or value_type is float:
@@ -311,7 +309,7 @@ def _to_bool(text: str) -> bool:
 
 def _to_path(text: str) -> Path:
     if not text:
-        # To Path it would be the present directory.
+        # To Path an empty text would be the present directory.
         raise ValueError("a path, it is empty")
     return Path(text)
 

@@ -1,7 +1,7 @@
-"""The way in: a message becomes a record of the commit log and a unit of its consume queue.
+"""Store a message: as a record of the commit log and a unit of its consume queue.
 
-Both in one call, so whoever reads the queue next sees the message (Java does the second part a
-millisecond later, in another thread). Java: CommitLog.asyncPutMessage, MessageExtEncoder.
+Both are written in one call, so the next reader of the queue sees the message (Java writes the unit
+a millisecond later, in another thread). Java: CommitLog.asyncPutMessage, MessageExtEncoder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cometmq.store.refusals import PageCacheWatch, RefusalCause, Refusals
 
 # Java allows this much beside the body for the other fields of a record.
 _BEYOND_BODY: Final = 64 * 1024
-# Flags that change a record's layout or its queue's; a client may have set any of them.
+# Flags that change a record's layout, or whether it is queued; a client may have set any of them.
 _FLAGS_FOR_CARE: Final = TRANSACTION_MASK | HOSTS_V6
 
 Arrival = Callable[[str, int, int, int, int, bytes], None]
@@ -38,14 +38,14 @@ Arrival = Callable[[str, int, int, int, int, bytes], None]
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall time, ms since the epoch."""
+        """Return the wall time, in ms since the epoch."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never jumps."""
+        """Return the seconds of a clock that never jumps."""
 
 
 class BatchEntry(Protocol):
-    """A sub-message; `cometmq.protocol.batch.BatchEntry` is one."""
+    """Describes a message of a batch; `cometmq.protocol.batch.BatchEntry` is one."""
 
     @property
     def flag(self) -> int: ...
@@ -56,9 +56,9 @@ class BatchEntry(Protocol):
 
 
 class Appender:
-    """Appends to one commit log. For the thread that owns the store.
+    """Appends messages to one commit log. For the thread that owns the store.
 
-    While `refusals` has a cause in force, it is raised instead of appending.
+    While `refusals` has a cause in force, the error of that cause is raised instead of appending.
     """
 
     __slots__ = (
@@ -118,12 +118,12 @@ class Appender:
         prepared_transaction_offset: int = 0,
         now_ms: int = 0,
     ) -> tuple[int, int]:
-        """Store one message; returns its queue offset and its commit-log offset.
+        """Store one message; return its queue offset and its commit-log offset.
 
-        `born_host` is packed (8 or 20 bytes); `now_ms` spares reading the clock when the caller
-        just did. Raises MessageIllegalError for a message that breaks a limit, StoreFullError when
-        the next file cannot be made, StoreError when the store takes no messages; nothing is then
-        stored.
+        `born_host` is packed (8 or 20 bytes). A caller that has just read the clock passes
+        `now_ms`, so that it is not read again. Raises MessageIllegalError for a message that breaks
+        a limit, StoreFullError when the next file cannot be made, StoreError when the store takes
+        no messages; nothing is stored then.
         """
         log = self._log
         body_length = len(body)
@@ -186,8 +186,8 @@ class Appender:
     ) -> tuple[int, list[int]]:
         """Store messages with consecutive queue offsets, in one file, one record after the other.
 
-        Returns the first queue offset and the commit-log offsets. All are stored or none; raises
-        as `append` does.
+        Returns the first queue offset and the commit-log offsets. Stores all messages or none;
+        raises the errors of `append`.
         """
         if sys_flag & TRANSACTION_MASK:
             self._refuse_message("a batch cannot be part of a transaction")
@@ -229,8 +229,10 @@ class Appender:
         sys_flag: int,
         reconsume_times: int,
     ) -> None:
-        """Store a message that is a copy of the record at commit-log offset `origin`, which a note
-        in front of it says. Both are stored or none, in one file; raises as `append` does.
+        """Store a message that is a copy of the record at commit-log offset `origin`, and a note in
+        front of it that says so.
+
+        Stores both or none, in one file; raises the errors of `append`.
         """
         store_host = self._store_host
         size = note_size(1, store_host) + queue.record_overhead + len(body) + len(properties)
@@ -269,9 +271,7 @@ class Appender:
         raise MessageIllegalError(reason)
 
     def _make_room(self, queue: ConsumeQueue, unit_count: int, size: int) -> None:
-        """Room in both files before either is written: a full disk then leaves no record without
-        its unit.
-        """
+        """Make room in both files first: a full disk then leaves no record without its unit."""
         began = self._clock.monotonic()
         try:
             if unit_count:
@@ -302,7 +302,9 @@ class Appender:
         prepared_transaction_offset: int,
         now_ms: int,
     ) -> tuple[int, int]:
-        """All that is not the common case: limits, new files, transactions, IPv6 hosts and flags."""
+        """Append a message that is not the common case: near a limit, with a new file, a
+        transaction, an IPv6 host or flags.
+        """
         self._check(len(body), len(properties))
         log = self._log
         wider = len(born_host) + len(self._store_host) - 2 * V4_HOST_SIZE

@@ -1,5 +1,4 @@
-"""The checkpoint: up to which store timestamp each part of the store is on disk (Java:
-StoreCheckpoint).
+"""Keep the checkpoint: the store time up to which each part is on disk (Java: StoreCheckpoint).
 
 The file has 4096 bytes, of which these are used:
 
@@ -81,7 +80,5 @@ class Checkpoint:
 
     @property
     def min_timestamp(self) -> int:
-        """Store timestamp, ms: all older messages are in the flushed log and flushed consume
-        queues.
-        """
+        """Store timestamp in ms: older messages are on disk in the log and in consume queues."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS)

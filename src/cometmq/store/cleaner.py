@@ -1,12 +1,15 @@
-"""Deleting what retention lets go (Java: CleanCommitLogService, CleanConsumeQueueService).
+"""Delete files that retention no longer keeps (Java: CleanCommitLogService,
+CleanConsumeQueueService).
 
-A file leaves the list of files in the store's thread and the disk in another one; whoever holds a
-view of it reads on, because the view keeps the mapping and the mapping the bytes. So no file hangs
-because it is in use, and Java's forced release (destroyMapedFileIntervalForcibly) has no
-counterpart. A file that the disk does not let go is tried again every redeleteHangedFileInterval.
+A file leaves the list of files in the store's thread, and the disk in another thread. A reader that
+holds a view of the file reads on, because the view keeps the mapping and the mapping keeps the
+bytes. So no file hangs because it is in use, and Java's forced release
+(destroyMapedFileIntervalForcibly) has no counterpart. A file that the disk does not let go is tried
+again every redeleteHangedFileInterval.
 
-What still waits in a file (delayed messages, transactions without a verdict) is copied to the end of
-the log first, by those who know of it; the file goes once the copies are on disk.
+Messages that still wait in a file (delayed messages, transactions without a verdict) are copied to
+the end of the log first, by the services that know of them. The file is deleted once the copies are
+on disk.
 """
 
 from __future__ import annotations
@@ -37,13 +40,13 @@ _MANUAL_RUNS: Final = 20
 # Records copied out of one file in one run. On a full disk that holds little but waiting messages,
 # copying makes no room, and must not take all of the disk's time.
 _COPIES_PER_FILE: Final = 200_000
-# The thread that owns the store gets a chance to do something else after so many queues.
+# The thread that owns the store gets a chance to do something else after this many queues.
 _QUEUES_AT_ONCE: Final = 100
 _CODE_UNAVAILABLE: Final = 14
 
 
 class Work(NamedTuple):
-    """Something that blocks and may be done in any thread, `pause_ms` after what came before."""
+    """Names work that blocks and may be done in any thread, `pause_ms` after the work before it."""
 
     do: Callable[[], object]
     pause_ms: int = 0
@@ -57,7 +60,7 @@ def plan_for(
     *,
     manual: bool = False,
 ) -> Plan:
-    """`plan` for files of a commit log, with what their disk tells. Blocks; for any thread."""
+    """Call `plan` for a commit log's files and the state of their disk. Blocks; for any thread."""
     return plan(
         now_ms,
         [LogFile(file.base, file.size, disk.modified_ms(file.path)) for file in files],
@@ -71,12 +74,14 @@ def plan_for(
 
 
 class Cleaner:
-    """Cleans one store. `on_trimmed` are called with the log's new first offset when it has moved:
-    the place for whoever keeps something about its records. For the store's thread.
+    """Cleans one store. For the store's thread.
 
-    `on_expiring` are called before a file goes, with the offset of its end: each copies some of the
-    records that it still needs from below that offset, and returns how many, 0 when it needs none.
-    If one raises StoreError, the file stays for this run.
+    The functions in `on_trimmed` are called with the log's new first offset when it has moved. They
+    are for services that keep something about the log's records.
+
+    Those in `on_expiring` are called before a file is deleted, with the offset of its end. Each
+    copies some of the records below that offset that it still needs, and returns how many, 0 when
+    it needs none. If one raises StoreError, the file stays for this run.
     """
 
     def __init__(
@@ -101,8 +106,9 @@ class Cleaner:
         self._retry_at_s = 0.0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
         self.on_expiring: list[Callable[[int], int]] = []
-        # Nobody needs what lies in front of the first offset, once the log is on disk up to the
-        # second: what was copied from there, and what says of the rest that it is done.
+        # Pairs of offsets. Once the log is on disk up to the second one, nobody needs the records
+        # in front of the first one: the log then has copies of those that wait, and the records by
+        # which the others are done.
         self._settled: deque[tuple[int, int]] = deque()
 
     @property
@@ -120,7 +126,7 @@ class Cleaner:
         self._manual_runs = _MANUAL_RUNS
 
     def explain(self) -> Plan:
-        """What a run would do now, and what becomes of every file. Blocks; for any thread."""
+        """Return what a run would do now, and each file's fate. Blocks; for any thread."""
         return self._plan(everything=True)
 
     def run(self) -> Generator[Work, None, None]:
@@ -134,13 +140,14 @@ class Cleaner:
             if not self._hanging:
                 yield from self._delete_first(file, found[0])
         if self._hanging:
-            # A restart would find the file, and must find what belongs to its messages.
+            # A restart would find the hanging file again, so what belongs to its messages must
+            # stay, too.
             return
         if self._trimmed_to != self._log.min_offset:
             yield from self._trim(self._log.min_offset)
 
     def run_now(self) -> None:
-        """One run in this thread, without pauses."""
+        """Do one run in this thread, without pauses."""
         for work in self.run():
             work.do()
 
@@ -181,11 +188,11 @@ class Cleaner:
     def _delete_first(self, file: LogFile, found: Plan) -> Iterator[Work]:
         files = self._log.files
         end = file.base + file.size
-        # Its records may not have come to it yet, or not to their queues (transient store pool);
-        # and should the disk not let it go, a crash must not leave it half written.
+        # With the transient store pool the file or the queues may not have its records yet. And if
+        # the disk does not let the file go, a crash must not leave it half written.
         if files.min_offset != file.base or end > min(self._log.dispatched_end, files.flushed):
             return
-        # Whoever deleted by hand meanwhile was faster, and the newest stays.
+        # Somebody may have deleted the file by hand meanwhile; and the newest file stays.
         if len(files.files) < 2 or not self._is_settled(end):
             return
         path = files.detach_first()
@@ -206,7 +213,7 @@ class Cleaner:
         yield Work(lambda: self._delete(path), pause)
 
     def _settle(self, removals: Sequence[LogFile]) -> Iterator[Work]:
-        """See that nobody needs the records of these files."""
+        """Have those records of the files copied that somebody still needs."""
         while self._settled and self._settled[0][0] <= self._log.min_offset:
             self._settled.popleft()
         for file in removals if self.on_expiring else ():
@@ -227,7 +234,7 @@ class Cleaner:
         return any(below >= end and needed <= flushed for below, needed in self._settled)
 
     def _copy_what_waits(self, end: int) -> Iterator[Work]:
-        """Raises StoreError when the store takes no copies."""
+        """Copy all that waits below `end`. Raises StoreError when the store takes no copies."""
         total = 0
         for copy_some in self.on_expiring:
             while count := self._admitted(lambda copy_some=copy_some: copy_some(end)):  # type: ignore[misc]  # mypy infers no lambda with a default
@@ -239,7 +246,7 @@ class Cleaner:
             log.info("what waits in a file that goes is copied", below=end)
 
     def _admitted(self, copy_some: Callable[[], int]) -> int:
-        """Call it although the disk counts as full: these copies make room."""
+        """Call `copy_some` even if the disk counts as full: these copies make room."""
         full = self._refusals.error(RefusalCause.DISK_FULL)
         if full is None:
             return copy_some()
@@ -252,7 +259,8 @@ class Cleaner:
     def _delete(self, path: Path) -> None:
         try:
             self._disk.remove(path)
-            # In this order on disk too: a missing file in the middle would stop the next start.
+            # Files leave the disk in this order too: a missing file in the middle would stop the
+            # next start.
             self._disk.sync_directory(path.parent)
         except StoreError as error:
             log.warning("a file cannot be deleted, it is tried again later", reason=str(error))
@@ -264,7 +272,7 @@ class Cleaner:
             log.debug("deleted", path=str(path))
 
     def _retry_hanging(self) -> Iterator[Work]:
-        """Until these are gone nothing behind them goes: files go oldest first."""
+        """Try again to delete files that hang. Until they are gone no newer file is deleted."""
         if not self._hanging or self._clock.monotonic() < self._retry_at_s:
             return
         tried, self._hanging = self._hanging, deque()
@@ -272,7 +280,7 @@ class Cleaner:
             yield Work(lambda path=path: self._delete(path))  # type: ignore[misc]  # mypy infers no lambda with a default
 
     def _trim(self, log_min_offset: int) -> Iterator[Work]:
-        """Drop from consume queues, and whatever else listens, what the log does not hold now."""
+        """Drop from consume queues, and have `on_trimmed` drop, what the log no longer holds."""
         self._trimmed_to = log_min_offset
         for number, queue in enumerate(self._queues, 1):
             yield from self._trim_queue(queue, log_min_offset)
@@ -298,14 +306,14 @@ class Cleaner:
                 queue.release()
 
     def _is_there(self, queue: ConsumeQueue) -> bool:
-        """Its topic may be deleted between two pieces of work."""
+        """Say whether the queue is there: its topic may be deleted between two pieces of work."""
         return self._queues.find(queue.topic, queue.queue_id) is queue
 
     def remove_queues_without_messages(self, retained_topics: set[str]) -> list[tuple[str, int]]:
-        """Remove the queues whose messages have all left the log, and return topic and queue id.
+        """Remove the queues whose messages all left the log; return their topics and queue ids.
 
-        Those of `retained_topics` stay: removed, they would begin at offset 0 again, and a group
-        that has consumed up to 500 would not see the next 500 messages.
+        Queues of `retained_topics` stay. If they were removed, they would begin at offset 0 again,
+        and a group that has consumed up to 500 would not see the next 500 messages.
         """
         removed = []
         for queue in self._queues:

@@ -1,6 +1,6 @@
-"""Settings of the store, under RocketMQ's names (Java: MessageStoreConfig).
+"""Define the settings of the store, under RocketMQ's names (Java: MessageStoreConfig).
 
-A class as `cometmq.runtime.config` fills them from a properties file.
+`cometmq.runtime.config` fills the class from a properties file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cometmq.errors import ConfigError
 
 PAGE_SIZE: Final = 4096
 CONSUME_QUEUE_UNIT_SIZE: Final = 20
-# The longest unit of the extension and the mark that ends a file.
+# Room for the longest unit of the extension and the mark that ends a file.
 MIN_QUEUE_EXT_FILE_SIZE: Final = 32767 + 4
 _INT32_MAX: Final = 2**31 - 1
 
@@ -54,10 +54,10 @@ LIVE_KEYS: Final = frozenset(
 
 @dataclass(kw_only=True)
 class StoreConfig:
-    """Sizes in bytes, intervals in ms, as RocketMQ documents the keys of the same name.
+    """Holds sizes in bytes and intervals in ms, as RocketMQ documents the keys of the same name.
 
-    Raises ConfigError when a value cannot be used. What may change under an open store is said by
-    `LIVE_KEYS`; everything else is looked at once.
+    Raises ConfigError when a value cannot be used. `LIVE_KEYS` names the settings that may change
+    under an open store; all others are read once.
     """
 
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
@@ -149,7 +149,7 @@ class StoreConfig:
             if not low <= value <= high:
                 raise ConfigError(f"{key}={value}: must be from {low} to {high}")
         _ = self.delete_hours
-        # Java rounds the file up to whole units when it reads the key; so does every user of it.
+        # Round the file up to whole units, as Java does when it reads the key.
         units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE)
         self.mapped_file_size_consume_queue = units * CONSUME_QUEUE_UNIT_SIZE
 
@@ -187,12 +187,12 @@ class StoreConfig:
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """Delay of level 1, 2, … Raises ConfigError when `messageDelayLevel` does not parse."""
+        """Delays in ms, by level. Raises ConfigError if `messageDelayLevel` does not parse."""
         return tuple(_delay_ms(text) for text in self.message_delay_level.split())
 
     @property
     def delete_hours(self) -> frozenset[int]:
-        """The hours of `deleteWhen`. Raises ConfigError when one is none."""
+        """The hours of `deleteWhen`. Raises ConfigError when an entry is no hour."""
         texts = [text.strip() for text in self.delete_when.split(";") if text.strip()]
         if not all(re.fullmatch(r"\d{1,2}", text) and int(text) < 24 for text in texts):
             raise ConfigError(
@@ -202,7 +202,9 @@ class StoreConfig:
 
     @property
     def uses_transient_pool(self) -> bool:
-        """Sync flush acknowledges what is on disk, so there the pool would only add a copy."""
+        """Whether appends go to the pool. With sync flush they do not: a message is on disk before
+        it is acknowledged, so the pool would only add a copy.
+        """
         return self.transient_store_pool_enable and self.flush_disk_type == "ASYNC_FLUSH"
 
 

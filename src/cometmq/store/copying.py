@@ -1,9 +1,9 @@
-"""Many records stored once more, each in the topic that its properties name, behind a delivery note.
+"""Store many records once more, each in the topic that its properties name, behind a delivery note.
 
-What delivers delayed messages does this a hundred thousand times when as many fall due in one second,
-so nothing is decoded: of a record the fixed fields are patched, body, checksum and properties are
-copied as they lie. Only what every message is like is done here; in front of any other the work stops,
-and the caller does that one with care (`Appender.append`).
+When a hundred thousand delayed messages fall due in one second, all of them are copied here, so
+nothing is decoded. The fixed fields of a record are patched; body, checksum and properties are
+copied as they lie. Only ordinary records are copied here. In front of any other record the work
+stops, and the caller copies that one with care (`Appender.append`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from cometmq.store.files.disk import NO_MAPPING
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.queues.consume_queue import ConsumeQueue
 
-# The fixed fields as they are read and written here: checksum, flag, born time with its host, and
-# retries stay bytes; the original's queue, host and prepared offset are passed over.
+# The fixed fields as they are read and written here. Checksum, flag, born time with its host, and
+# retries stay bytes. The original's queue, host and prepared offset are skipped.
 _ORIGINAL: Final = record_struct(
     "size", "magic", ("body_crc",), ("flag",), "physical_offset", "sys_flag",
     ("born_timestamp", "born_host"), "store_timestamp", ("reconsume_times",), "body_length",
@@ -43,14 +43,14 @@ _QUEUE_MARK: Final = b"\x02" + p.REAL_QUEUE_ID.encode() + b"\x01"
 _TAGS_MARK: Final = b"\x02" + p.TAGS.encode() + b"\x01"
 _TAGS_FIRST: Final = _TAGS_MARK[1:]
 _SEPARATOR: Final = b"\x02"
-# Flags that change a record's layout or its queue's.
+# Flags that change a record's layout, or whether it is queued.
 _FLAGS_FOR_CARE: Final = TRANSACTION_MASK | HOSTS_V6
-# Longer ones are no number of a queue.
+# A longer number is no queue id.
 _MAX_QUEUE_DIGITS: Final = 9
 
 
 class RecordCopier:
-    """For the thread that owns the store. `queue_of` gives the queue to append to."""
+    """Copies records. `queue_of` returns the queue to append to. For the store's thread."""
 
     __slots__ = (
         "_appender",
@@ -87,11 +87,11 @@ class RecordCopier:
         self, places: Sequence[tuple[int, int]], suffix: bytes = b""
     ) -> int:
         """Store the records at `places` (commit-log offset, size) in the topics and queues that
-        their REAL_TOPIC and REAL_QID name; returns how many were, from the first on.
+        their REAL_TOPIC and REAL_QID name; return how many were stored, from the first on.
 
         A note in front of the copies names the records. `suffix` is put behind the properties of
-        each copy; a %d in it stands for the record's own store timestamp. Less than all are stored
-        when the next one is out of the ordinary, for whatever reason: nothing is raised here.
+        each copy; a %d in it stands for the record's own store timestamp. The work stops in front
+        of a record that is out of the ordinary, for whatever reason: nothing is raised here.
         """
         if not places or not self._v4 or self._appender.refusals.current is not None:
             return 0
@@ -146,7 +146,7 @@ class RecordCopier:
             if own_end + new_size > limit or length > MAX_PROPERTIES_LENGTH:
                 break
             if not count:
-                # Others see it together with the first copy, when the end of the log moves.
+                # Readers see the note together with the first copy, when the end of the log moves.
                 target[note_place - target_base : own_end - target_base] = encode_note(
                     [place for place, _ in places],
                     physical_offset=note_place,
@@ -178,7 +178,7 @@ class RecordCopier:
         return count
 
     def _route(self, properties: bytes, routes: dict[bytes, ConsumeQueue]) -> ConsumeQueue | None:
-        """Where a record is meant for, None if that needs a closer look."""
+        """Return the queue that a record is meant for; None if that needs a closer look."""
         at = properties.rfind(_TOPIC_MARK)
         text = properties.decode("utf-8", "replace")
         topic = find_property(text, p.REAL_TOPIC)
@@ -196,7 +196,8 @@ class RecordCopier:
             queue = self._queue_of(topic, int(queue_id))
         except MessageIllegalError:
             return None
-        # Mostly these two stand last, so what they say is what few other records say.
+        # These two properties mostly stand last. Then the text from there on is the same for all
+        # records of one queue.
         key = properties[at:]
         if _QUEUE_MARK in key:
             routes[key] = queue
@@ -208,7 +209,7 @@ def _closed(properties: bytes) -> bytes:
 
 
 def _tags_code(properties: bytes, codes: dict[bytes, int]) -> int | None:
-    """The hash of a record's tags, 0 without any; None if that needs a closer look."""
+    """Return the hash of a record's tags, 0 without any; None if that needs a closer look."""
     at = properties.rfind(_TAGS_MARK)
     if at >= 0:
         at += len(_TAGS_MARK)

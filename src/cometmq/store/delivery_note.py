@@ -1,4 +1,4 @@
-"""Delivery notes: which waiting records the records behind a note are copies of.
+"""Encode and read delivery notes: which waiting records the records behind a note are copies of.
 
 A note is a record of the log that no consumer sees. It has the flag of a transaction that was rolled
 back, so no broker, ours or Java's, puts it into a consume queue or the index:
@@ -8,9 +8,10 @@ back, so no broker, ours or Java's, puts it into a consume queue or the index:
     prepared transaction offset   -1: no other record has a negative number there, and clients set none
     body                          commit-log offsets of waiting records, int64 each
 
-The records behind it, up to the next note, may be copies of these waiting records, in their order. The
-note is written first, so it may name more than were copied before a kill or a refusal: readers compare
-each record with the one that it may be a copy of (`cometmq.broker.delays.state`).
+The records behind a note, up to the next note, may be copies of these waiting records, in their
+order. The note is written first, so it may name more records than were copied before a kill or a
+refusal. So readers compare each record with the one that it may be a copy of
+(`cometmq.broker.delays.state`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PLACE_SIZE: Final = 8
 
 
 def note_size(count: int, store_host: bytes) -> int:
-    """Bytes that a note about `count` copies takes."""
+    """Return how many bytes a note about `count` copies takes."""
     return record_size(_PLACE_SIZE * count, len(_TOPIC), 0, store_host, store_host)
 
 

@@ -1,4 +1,4 @@
-"""The way out: what a pull finds at a queue offset (Java: DefaultMessageStore.getMessage)."""
+"""Find what a pull gets at a queue offset (Java: DefaultMessageStore.getMessage)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
 from cometmq.store.queues.queue_mender import QueueMender, Verdict
 
 _HEAD: Final = record_struct("size_and_magic", "queue_id", "queue_offset", "physical_offset")
-# So typed that compiled code compares numbers of its own, not Python's; so it costs two thirds.
+# With this type compiled code compares native numbers, not Python's, in two thirds of the time.
 _UnpackHead = Callable[[memoryview, int], tuple[int, int, int, int]]
 MAX_PULL_BYTES: Final = 128 * 1024 * 1024
 _MIN_PULL_BYTES: Final = 100
-# However many messages a pull asks for: one that selects a rare tag comes back for the next part.
+# A pull looks at this many units at most, however many messages it asks for. A pull that selects a
+# rare tag comes back for the next part.
 _MAX_SCAN_UNITS: Final = 10_000
 
 
 class GetStatus(Enum):
-    """Values are Java's GetMessageStatus; the response's remark carries them."""
+    """Says how a get ended.
+
+    The values are Java's GetMessageStatus; the response's remark carries them.
+    """
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -39,8 +43,9 @@ class GetStatus(Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """`slices` are the records in queue order, those that lie side by side as one view.
+    """Holds what was found.
 
+    `slices` are the records in queue order; records that lie side by side are one view.
     `suggest_slave` says that the reader is further behind than memory reaches.
     """
 
@@ -55,7 +60,9 @@ class GetResult:
 
 
 class MessageGetter:
-    """Reads queues of one log. Transfer limits differ for what memory probably holds and what not:
+    """Reads queues of one log.
+
+    The limits of a transfer differ for messages that memory probably holds and for others:
     `memory_bytes` is how far behind the log's end the page cache is taken to reach.
     """
 
@@ -97,13 +104,13 @@ class MessageGetter:
         matches_ext: Callable[[ExtUnit], bool | None] | None = None,
         matches_record: Callable[[memoryview], bool | None] | None = None,
     ) -> GetResult:
-        """Messages from queue offset `offset` on that pass all filters.
+        """Return the messages from queue offset `offset` on that pass all filters.
 
         `matches` sees the tags code, `matches_ext` the unit of the queue's extension if there is
         one, `matches_record` the whole record. The first message comes whatever its size. A filter
-        that gives None has no work left to look at the message: the scan ends before it, and where
-        that was the first one `next_begin_offset` is `offset`.
-        Raises StoreBusyError while a damaged unit is being repaired that stands there.
+        returns None if it has no work left to look at a message. Then the scan ends before that
+        message; if it was the first one, `next_begin_offset` is `offset`. Raises StoreBusyError
+        while a damaged unit at that place is being repaired.
         """
         if queue is None:
             # Java, too, makes no difference between a queue without messages and one without files.
@@ -136,7 +143,7 @@ class MessageGetter:
         matches: Callable[[int], bool | None] | None,
         matches_record: Callable[[memoryview], bool | None] | None,
     ) -> bool:
-        """Fill `result`; True when it begins with a damaged unit, that must be dealt with first."""
+        """Fill `result`; return True if a damaged unit in front must be dealt with first."""
         log = self._log
         wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
         scan_count = max(-(-wanted // UNIT_SIZE), 1)
@@ -150,7 +157,8 @@ class MessageGetter:
         slices = result.slices
         queue_id, magic = queue.queue_id, queue.magic
         unpack_head: _UnpackHead = _HEAD.unpack_from
-        # Messages have left the log so far: what points in front of it is not worth a look.
+        # While `leaving`, all messages so far have left the log, so a unit that points in front of
+        # the log is not worth a look.
         leaving = damaged = False
         count = total = 0
         # The readable part of the file at hand, and in it the run of records not yet cut out.

@@ -1,4 +1,4 @@
-"""Whether a directory is a store that this process may use, found out without changing anything."""
+"""Find out whether a directory is a store that this process may use, without changing anything."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ _MAGICS: Final = (0, MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 def check_usable(config: StoreConfig, disk: Disk) -> None:
     """Raise unless a broker can run on the directory, which need not exist yet.
 
-    StoreUnusableError for another layout, another user's store and a file system that is read-only,
-    StoreFullError for one without room.
+    Raises StoreUnusableError for another layout, another user's store and a read-only file system,
+    StoreFullError for a file system without room.
     """
     for path in (config.store_path_root_dir, config.commit_log_path):
         check_access(path, disk, write=True)
     for path in (config.commit_log_path, config.checkpoint_path):
         owner = disk.owner(path)
         if owner is not None and owner != disk.user():
-            # Root may write anywhere; but then the owner could not write what root has made.
+            # Root may write anywhere, but then the owner could not write the files that root has
+            # made.
             raise StoreUnusableError(
                 f"{path} belongs to the user {owner}: run as that user, or give the store to "
                 f"{disk.user()}: chown -R {disk.user()} {_owned_place(config, path)}"
@@ -54,8 +55,9 @@ def check_usable(config: StoreConfig, disk: Disk) -> None:
 
 
 def _owned_place(config: StoreConfig, path: Path) -> Path:
-    """The directory that an owner is to be given, of which `path` is a part: never more than the
-    store.
+    """Return the directory to give to an owner, of which `path` is a part.
+
+    It is never more than the store.
     """
     root = config.store_path_root_dir
     return root if path.is_relative_to(root) and root != Path(root.anchor) else path
@@ -71,7 +73,7 @@ def check_sizes(config: StoreConfig, disk: Disk) -> None:
     sizes = [disk.size(directory / name) or 0 for name in names]
     if not sizes or any(size == expected for size in sizes):
         return
-    # Of a single file less may be there: a crash can come while it is being made.
+    # A single file may be shorter: a crash can come while it is being made.
     crashed = disk.size(config.abort_path) is not None
     if len(sizes) == 1 and sizes[0] < expected and (crashed or sizes[0] == 0):
         return
@@ -83,10 +85,10 @@ def check_sizes(config: StoreConfig, disk: Disk) -> None:
 
 
 def check_content(config: StoreConfig, disk: Disk) -> None:
-    """Raise StoreUnusableError if the commit log holds something, but no record: files of something
-    else, all of which a start would cut off as the tail of a crash.
+    """Raise StoreUnusableError if the commit log holds something, but no record.
 
-    A crash cannot leave that: the first sector of a new file is zeros or a record's.
+    Then the files belong to something else, and a start would cut off all of them as the tail of a
+    crash. A crash cannot leave that: the first sector of a new file is zeros or a record's.
     """
     directory = config.commit_log_path
     names = [name for name in disk.names(directory) if is_file_name(name)]

@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Recovery:
-    """What recovery did. `reason` says what stands at `end` if that is not the log's plain end."""
+    """Says what recovery did. `reason` says what is at `end` if not the log's plain end."""
 
     clean: bool
     start: int

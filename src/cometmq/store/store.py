@@ -1,9 +1,10 @@
-"""The facade: one store directory, opened, written, read and closed (Java: DefaultMessageStore).
+"""Open, write, read and close one store directory (Java: DefaultMessageStore).
 
 A store belongs to one thread (a broker's loop). From other threads only `flush_*`, `prepare_next`,
 the index and the positions may be used.
 
-Longer than 500 lines: it opens and closes all parts of a store in one order, which is read in one go.
+Longer than 500 lines: it opens and closes all parts of a store in one order, which is best read in
+one go.
 """
 
 from __future__ import annotations
@@ -58,28 +59,30 @@ log = structlog.get_logger(__name__)
 
 __all__ = ["Boundary", "MessageStore"]
 
-# How long a stop waits for the index; what is missing then the next start adds.
+# How long a stop waits for the index; the next start adds what is missing then.
 _INDEX_AT_CLOSE_S: Final = 5.0
 # How many lost messages a search by time looks past for one that has a time.
 _LOST_IN_A_ROW: Final = 1024
 
 
 class Boundary(Enum):
-    """Which offset a time between two messages means (Java: BoundaryType)."""
+    """Says which offset a time between two messages means (Java: BoundaryType)."""
 
     LOWER = "lower"
     UPPER = "upper"
 
 
 class MessageStore:
-    """`append`, `append_batch` and `append_copy` are those of `Appender`, `append_copies` is that of
-    `RecordCopier`, without a call in between.
+    """Keeps one store directory. `append`, `append_batch` and `append_copy` are those of
+    `Appender`, `append_copies` is that of `RecordCopier`, without a call in between.
 
-    `store_host` is packed (`cometmq.protocol.ids.pack_host`): what records and message ids name as
-    their broker. `clock` gives store timestamps, `wall` (without it `clock`) the time that the file
-    system uses, by which the age of a file is told. `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)`
-    is called for each message that has become readable, before `append` returns.
-    `bit_map_of(topic, properties)` gives what the extension of consume queues keeps as bit map.
+    `store_host` is packed (`cometmq.protocol.ids.pack_host`): records and message ids name it as
+    their broker. `clock` gives store timestamps. `wall` (without it `clock`) gives the time that
+    the file system uses, from which the age of a file is computed.
+
+    `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)` is called
+    for each message that has become readable, before `append` returns.
+    `bit_map_of(topic, properties)` returns what the extension of consume queues keeps as bit map.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class MessageStore:
         self._dispatcher = Dispatcher(
             self.queues.get, config.delay_levels_ms, fill_gaps=True, on_arrival=on_arrival
         )
-        # None while what is appended gets its units at once.
+        # None as long as appended messages get their units at once.
         self._filler: QueueFiller | None = None
         self._replica: ReplicaLog | None = None
         self._pending_queues: dict[tuple[str, int], PendingQueue] = {}
@@ -221,8 +224,8 @@ class MessageStore:
         self.index.open(clean=recovery.clean, known=self._ledger.index)
         changed = self._ledger.follow_log(self.commit_log.min_offset, recovery.end)
         known = self.index.known_files()
-        # Before the first append: what the ledger says of dropped files and of a longer log must
-        # not be taken for what comes now.
+        # Saved before the first append: what the ledger says of dropped files and of a longer log
+        # must not be applied to what is appended now.
         if changed or not recovery.clean or known != self._ledger.index:
             self._ledger.take(self.queues, known)
             self._ledger.save()
@@ -263,7 +266,7 @@ class MessageStore:
             self._ledger.take(self.queues, self.index.known_files())
             self._ledger.save()
         except StoreError as error:
-            # What was noted before holds on, of fewer messages.
+            # The former note still holds, of fewer messages.
             log.warning("the state of the queues is not noted", reason=str(error))
 
     def _let_go(self) -> None:
@@ -282,14 +285,14 @@ class MessageStore:
         )
 
     def settings_changed(self) -> None:
-        """Look again at the values of LIVE_KEYS that are kept elsewhere than in `config`."""
+        """Read again the values of LIVE_KEYS that are kept elsewhere than in `config`."""
         self._getter.configure(self.config)
         self.cleaner.say_surprises()
 
     # -- queues --
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue to append to, created when there is none; valid until its topic is deleted.
+        """Return the queue to append to, made if missing; valid until its topic is deleted.
 
         Raises MessageIllegalError for a topic that cannot be a directory's name, and StoreBusyError
         while the topic is being deleted.
@@ -308,14 +311,14 @@ class MessageStore:
         return pending
 
     def topics(self) -> dict[str, list[int]]:
-        """Queue ids by topic, of all queues that exist."""
+        """Return the queue ids by topic, of all queues that exist."""
         found: dict[str, list[int]] = {}
         for queue in self.queues:
             found.setdefault(queue.topic, []).append(queue.queue_id)
         return {topic: sorted(ids) for topic, ids in found.items()}
 
     def delete_topic(self, topic: str) -> list[int]:
-        """`delete_topics` of one topic; returns the ids of its queues."""
+        """Delete one topic as `delete_topics` does; return the ids of its queues."""
         return self.delete_topics([topic])[topic]
 
     def delete_topics(self, topics: Iterable[str]) -> dict[str, list[int]]:
@@ -365,7 +368,7 @@ class MessageStore:
         matches_ext: Callable[[ExtUnit], bool | None] | None = None,
         matches_record: Callable[[memoryview], bool | None] | None = None,
     ) -> GetResult:
-        """What a pull at `offset` brings; see MessageGetter.get."""
+        """Return what a pull at `offset` gets; see MessageGetter.get."""
         return self._getter.get(
             self.queues.find(topic, queue_id),
             offset,
@@ -377,39 +380,40 @@ class MessageStore:
         )
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the first message still there; 0 for an unknown queue."""
+        """Return the queue offset of the first message still there; 0 for an unknown queue."""
         queue = self.queues.find(topic, queue_id)
         return queue.min_offset if queue else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset that the next message will get; 0 for an unknown queue."""
+        """Return the queue offset that the next message will get; 0 for an unknown queue."""
         queue = self.queues.find(topic, queue_id)
         return queue.next_offset if queue else 0
 
     def queue_end(self, topic: str, queue_id: int) -> int | None:
-        """`max_offset` of a queue that exists, else None."""
+        """Return `max_offset` of a queue that exists, else None."""
         queue = self.queues.find(topic, queue_id)
         return queue.next_offset if queue else None
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store timestamp, ms, of one message; -1 when it is not there."""
+        """Return the store timestamp, ms, of one message; -1 when it is not there."""
         queue = self.queues.find(topic, queue_id)
         return self._timestamp_at(queue, offset) if queue else -1
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a message is there and young enough for the page cache to hold it."""
+        """Say whether a message is there and young enough for the page cache to hold it."""
         queue = self.queues.find(topic, queue_id)
         unit = queue.unit(offset) if queue else None
         return unit is not None and self.commit_log.end - unit.physical_offset <= self._memory_bytes
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """Store timestamp, ms, of the queue's first message; -1 when it has none."""
+        """Return the store timestamp, ms, of the queue's first message; -1 when it has none."""
         return self.store_timestamp(topic, queue_id, self.min_offset(topic, queue_id))
 
     def stored_since(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """How many messages of a queue were stored at `timestamp_ms` or later.
+        """Return how many messages of a queue were stored at `timestamp_ms` or later.
 
-        Looks from the end in growing steps, so it costs what is young and not what is old.
+        Looks from the end in growing steps, so the cost grows with the young messages, not the old
+        ones.
         """
         queue = self.queues.find(topic, queue_id)
         if queue is None:
@@ -431,8 +435,10 @@ class MessageStore:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
-        """LOWER: the first message stored at `timestamp_ms` or later, else the next offset.
-        UPPER: the last message stored at `timestamp_ms` or earlier, 0 when all are later.
+        """Return the queue offset that belongs to a store time.
+
+        LOWER: the first message stored at `timestamp_ms` or later, else the next offset. UPPER: the
+        last message stored at `timestamp_ms` or earlier, 0 when all are later.
         """
         queue = self.queues.find(topic, queue_id)
         if queue is None or queue.next_offset == queue.min_offset:
@@ -444,7 +450,10 @@ class MessageStore:
         return behind - 1 if behind > queue.min_offset else 0
 
     def _timestamp_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Store timestamp of a message; of a lost one that of the message in front of it."""
+        """Return the store timestamp of a message.
+
+        For a lost message this is the timestamp of the message in front of it.
+        """
         unit = self.mender.unit(queue, queue_offset)
         for _ in range(_LOST_IN_A_ROW):
             if unit != NO_MESSAGE or queue_offset <= queue.min_offset:
@@ -456,14 +465,15 @@ class MessageStore:
         return self.commit_log.store_timestamp_at(unit.physical_offset)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """The record that begins at a commit-log offset; None when none can begin there."""
+        """Return the record that begins at a commit-log offset; None when none can begin there."""
         return self.commit_log.record_at(physical_offset)
 
     def stored_record(self, physical_offset: int) -> StoredRecord | None:
         """Return the record that begins at a commit-log offset, decoded.
 
-        None when none does: it has left the log, is damaged, or there is another one in its place.
-        Bytes inside of a body may look like a record; `message_at` is for offsets made up by others.
+        Returns None when none does: the record has left the log, is damaged, or another one stands
+        in its place. Bytes inside of a body may look like a record; `message_at` is for offsets
+        made up by others.
         """
         data = self.commit_log.record_at(physical_offset)
         if data is None:
@@ -475,9 +485,10 @@ class MessageStore:
         return record if record.physical_offset == physical_offset else None
 
     def message_at(self, physical_offset: int) -> memoryview | None:
-        """The record of the message at a commit-log offset that anyone may have made up.
+        """Return the record of the message at a commit-log offset that anyone may have made up.
 
-        None unless an intact record begins there that its consume queue, if it is there, knows.
+        Returns None unless an intact record begins there and its consume queue, if there is one,
+        knows it.
         """
         log = self.commit_log
         record = read_record(log.files, physical_offset, end=log.readable_end, check_crc=True)
@@ -505,9 +516,10 @@ class MessageStore:
     # -- the transient store pool (see transient_pool.py) --
 
     def commit(self, least_pages: int = 0) -> None:
-        """Copy appended records from the pool's buffers to the log, if so many pages wait.
+        """Copy records from the pool's buffers to the log, if at least `least_pages` pages wait.
 
-        Blocks; for any thread. Without a pool there is nothing to do. Fails as `flush_commit_log`.
+        Blocks; for any thread. Without a pool there is nothing to do. Fails as `flush_commit_log`
+        does.
         """
         if self._pool is None:
             return
@@ -521,18 +533,19 @@ class MessageStore:
             raise
 
     def publish(self, limit: int = 1 << 30) -> bool:
-        """Make up to `limit` committed records readable; whether more wait. For the store's thread.
+        """Make up to `limit` committed records readable; return whether more wait.
 
-        Raises StoreFullError when a queue has no room; a later call goes on.
+        For the store's thread. Raises StoreFullError when a queue has no room; a later call goes
+        on.
         """
         return self._filler is not None and self._filler.fill(limit)
 
     def append_replicated(self, offset: int, data: bytes | memoryview) -> None:
-        """Append the records of a master's log that these bytes complete (see `ReplicaLog`), and put
-        them into their queues. For a slave, which appends nothing else.
+        """Append the records of a master's log that these bytes complete (see `ReplicaLog`), and
+        put them into their queues. For a slave, which appends nothing else.
 
-        Raises StoreFullError, too, when the bytes are in the log, but a queue has no room: `publish`
-        goes on.
+        Raises StoreFullError also when the bytes are in the log but a queue has no room: then
+        `publish` continues.
         """
         if self.refusals.current is not None:
             self.refusals.refuse()
@@ -549,8 +562,8 @@ class MessageStore:
 
     @property
     def replicated_end(self) -> int:
-        """The offset in the master's log from which on a slave lacks bytes. Behind the end of the
-        slave's own log when the last record has come in part.
+        """The offset in the master's log from which on a slave lacks bytes. It lies behind the end
+        of the slave's own log when only a part of the last record has come.
         """
         return self._replica.end if self._replica is not None else self.commit_log.end
 
@@ -571,12 +584,12 @@ class MessageStore:
         return self.refusals.current
 
     def flush_commit_log(self, least_pages: int = 0) -> int:
-        """Sync the log if so many pages wait (0: any byte); returns the flushed offset. Blocks.
+        """Sync the log if `least_pages` pages wait (0: any byte); return the flushed offset.
 
-        A failure is final: the store refuses messages from then on, each further call raises it,
-        and the next start recovers. The kernel forgets the pages that it could not write, so a
-        second fdatasync would succeed without them. Only StoreStarvedError passes: the sync was not
-        begun.
+        Blocks. A failure is final: the store refuses messages from then on, each further call
+        raises it, and the next start recovers. The kernel forgets the pages that it could not
+        write, so a second fdatasync would succeed without them. Only StoreStarvedError passes: the
+        sync was not begun.
         """
         self._raise_failure()
         watch = self._appender.page_cache_watch
@@ -598,23 +611,27 @@ class MessageStore:
 
     @property
     def longest_append_ms(self) -> int:
-        """The longest that an append had to wait since the store was made."""
+        """The longest that an append had to wait since the store was made, in ms."""
         return self._appender.page_cache_watch.longest_append_ms
 
     def take_slow_appends(self) -> dict[int, int]:
-        """How many appends had to wait for how many ms since this was last asked."""
+        """Return how many appends had to wait for how many ms since the last call."""
         watch = self._appender.page_cache_watch
         taken, watch.slow_appends = watch.slow_appends, {}
         return taken
 
     def watch_page_cache(self) -> None:
-        """Refuse messages while a flush is blocked, admit them again afterwards; for the store's
-        thread, a few times per osPageCacheBusyTimeOutMills.
+        """Refuse messages while a flush is blocked, and admit them again afterwards.
+
+        For the store's thread, a few times per osPageCacheBusyTimeOutMills.
         """
         self._appender.page_cache_watch.look()
 
     def flush_consume_queues(self, least_pages: int = 0) -> None:
-        """Sync consume queues; with 0 all of them and the checkpoint. Blocks; fails as above."""
+        """Sync consume queues; with 0 all of them and the checkpoint.
+
+        Blocks; fails as `flush_commit_log`.
+        """
         self._raise_failure()
         try:
             self._flusher.flush_consume_queues(least_pages)
@@ -630,7 +647,7 @@ class MessageStore:
         self._flusher.flush_checkpoint()
 
     def flush_all(self) -> None:
-        """Sync log, queues and checkpoint. Blocks; fails as above."""
+        """Sync log, queues and checkpoint. Blocks; fails as `flush_commit_log`."""
         self.flush_commit_log()
         self.flush_consume_queues()
 

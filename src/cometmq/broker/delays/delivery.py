@@ -1,12 +1,13 @@
-"""From a message that waits in an internal topic to the record that consumers see.
+"""Turn a message that waits in an internal topic into the record that consumers see.
 
 Java: ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
 
-The new record is the old one in its real topic: body, properties string, born data and counters as
-they lie. A delivery note in front of it names the waiting record (see `cometmq.store.delivery_note`):
-which waiting messages were delivered can so be told from the log alone, whatever a kill left of the
-files that record progress (see `broker/delays/state.py`). A copy that waits again names the record that it was
-made from in its field `preparedTransactionOffset`, as a committed transaction names its half message.
+The new record is the old one in its real topic: body, properties string, born data and counters are
+unchanged. A delivery note in front of the new record names the waiting record (see
+`cometmq.store.delivery_note`). So the log alone tells which waiting messages were delivered,
+whatever a kill left of the files that record progress (see `broker/delays/state.py`). A copy that
+waits again names the record that it was made from in its field `preparedTransactionOffset`, as a
+committed transaction names its half message.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ _find_real_topic: Final = property_finder(p.REAL_TOPIC)
 _find_real_queue_id: Final = property_finder(p.REAL_QUEUE_ID)
 _find_tags: Final = property_finder(p.TAGS)
 _SEPARATOR: Final = b"\x02"
-# A note names so many records. It takes room for all of them, also when few are copied.
+# How many records one note may name. The note takes room for all records that were to be copied,
+# even if only few of them are copied then.
 _NAMED_AT_ONCE: Final = 32
 
 
 class UndeliverableError(CometMQError):
-    """A waiting message that no repetition will deliver; the text says why."""
+    """Says that no retry will deliver a waiting message; the text says why."""
 
 
 class WaitingMessage(NamedTuple):
-    """A waiting record, cut into what its delivery needs; `text` are its properties."""
+    """Holds what a delivery needs of a waiting record; `text` are the decoded properties."""
 
     physical_offset: int
     body: memoryview | bytes
@@ -59,9 +61,9 @@ class Delivery:
         self.delivered_count = 0
 
     def read(self, physical_offset: int, size: int) -> WaitingMessage:
-        """The waiting message that a unit of a consume queue points at.
+        """Return the waiting message that a unit of a consume queue points at.
 
-        Raises UndeliverableError if it is not there.
+        Raises UndeliverableError if the log does not have it.
         """
         record = self._store.commit_log.read(physical_offset, size)
         if record is None:
@@ -72,11 +74,11 @@ class Delivery:
             raise UndeliverableError(f"the record at {physical_offset}: {error}") from error
 
     def deliver_many(self, places: Sequence[tuple[int, int]], suffix: bytes = b"") -> int:
-        """Deliver the waiting messages at `places` (commit-log offset, size); returns how many.
+        """Deliver the waiting messages at `places` (commit-log offset, size); return how many were.
 
-        Ends in front of one that is out of the ordinary, perhaps because the store takes none now:
-        `read` and `deliver` do that one, or say what is wrong with it. `suffix` is that of
-        `RecordCopier.append_copies`.
+        Stops in front of a message that is out of the ordinary, or when the store takes no messages
+        now: `read` and `deliver` deliver that message, or say what is wrong with it. `suffix` is
+        that of `RecordCopier.append_copies`.
         """
         count = done = 0
         while done == count and count < len(places):
@@ -86,9 +88,10 @@ class Delivery:
         return count
 
     def deliver(self, waiting: WaitingMessage, more_properties: bytes = b"") -> None:
-        """Append the message to its real topic; `more_properties` are left out if too long.
+        """Append the message to its real topic.
 
-        Raises UndeliverableError, or the store's errors; then nothing is stored.
+        If the properties get too long, `more_properties` are left out. Raises UndeliverableError,
+        or the store's errors; nothing is stored then.
         """
         topic = _find_real_topic(waiting.text)
         queue_id = _find_real_queue_id(waiting.text)
@@ -126,10 +129,10 @@ class Delivery:
         *,
         needed: bool,
     ) -> int:
-        """Append the message to a waiting topic's `queue`; returns its queue offset there.
+        """Append the message to `queue`, where it waits again; return its queue offset there.
 
-        `more_properties` are left out if too long, unless they are `needed`: StoreError is raised
-        then. Raises as the store does; nothing is then stored.
+        If the properties get too long, `more_properties` are left out, or StoreError is raised if
+        they are `needed`. Raises the store's errors; nothing is stored then.
         """
         properties = _with(waiting.properties, more_properties)
         if properties is None:
@@ -155,7 +158,7 @@ class Delivery:
 
 
 def _with(properties: bytes, more: bytes) -> bytes | None:
-    """Both, None if that is too long."""
+    """Return `properties` with `more` behind them; None if that is too long."""
     closed = properties if properties.endswith(_SEPARATOR) else properties + _SEPARATOR
     if len(closed) + len(more) > MAX_PROPERTIES_LENGTH:
         return None
@@ -163,7 +166,7 @@ def _with(properties: bytes, more: bytes) -> bytes | None:
 
 
 def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
-    """As `decode_record` for a record that the store holds, without copying its body."""
+    """Cut a record that the store holds, as `decode_record` does but without copying its body."""
     if len(record) < MIN_RECORD_SIZE:
         raise ProtocolError(f"it is no record: {len(record)} bytes")
     (

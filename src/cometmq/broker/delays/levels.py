@@ -1,11 +1,11 @@
-"""Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX, queue level - 1.
+"""Keep messages with a delay level: they wait in SCHEDULE_TOPIC_XXXX, queue level - 1.
 
 Java: ScheduleMessageService, HookUtils.transformDelayLevelMessage.
 
-All messages of a queue wait equally long, so they fall due in its order and only its head is ever
-looked at. The tags code of a unit is the time of delivery: store timestamp + delay.
+All messages of a queue wait equally long. So they fall due in the order of the queue, and only its
+head need be looked at. The tags code of a unit is the time of delivery: store timestamp + delay.
 
-No time is read here: callers say what time it is, so that a test can.
+No clock is read here: callers pass the time, so that a test can choose it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from cometmq.store.store import MessageStore
 log = structlog.get_logger(__name__)
 
 NEVER_MS: Final = 2**63 - 1
-# A write that failed is repeated after this.
+# A failed write is repeated after this time.
 RETRY_MS: Final = 1_000
 
 
 class DelayLevels:
-    """The queues of all levels and how far each is delivered.
+    """Keeps the queues of all levels, and how far each one is delivered.
 
     `delays_ms` are the delays of level 1, 2, …; `on_due(due_ms)` is called when a message was put
-    that will be the next one due of its level. For the loop's thread only.
+    that will be the next one of its level to fall due. For the loop's thread only.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class DelayLevels:
         self._on_due = on_due
         self._offsets = [0] * len(delays_ms)
         self._heads = [NEVER_MS] * len(delays_ms)
-        # Of levels that the table no longer has; they come back with it.
+        # Offsets of levels that the configuration no longer has. They are kept in case it has them
+        # again.
         self._other_offsets: dict[int, int] = {}
 
     @property
@@ -58,14 +59,16 @@ class DelayLevels:
         return len(self._delays_ms)
 
     def put(self, message: IncomingMessage, level: int, now_ms: int) -> tuple[int, int]:
-        """Store `message` to be delivered later; a level above the highest one becomes that.
+        """Store `message` to be delivered later.
 
-        Returns queue offset and commit-log offset of the waiting record; raises as the store does.
+        A level above the highest one counts as the highest. Returns the queue offset and the
+        commit-log offset of the waiting record. Raises the store's errors.
         """
         level = min(level, self.max_level)
         message.properties[p.DELAY_TIME_LEVEL] = str(level)
         message.move_to(names.SCHEDULE_TOPIC, level - 1)
-        # The store's clock never goes back. The tags code must be what recovery makes of the record.
+        # The tags code must be the one that recovery computes from the record's store timestamp,
+        # and that never goes back.
         stored_ms = max(now_ms, self._store.commit_log.last_store_timestamp)
         delay_ms = self._delays_ms[level - 1]
         placed = message.append_to(self._store, tags_code=stored_ms + delay_ms, now_ms=stored_ms)
@@ -75,11 +78,11 @@ class DelayLevels:
         return placed
 
     def next_due_ms(self) -> int:
-        """When to call `deliver_due` next; NEVER_MS while nothing waits."""
+        """Return when to call `deliver_due` next; NEVER_MS while nothing waits."""
         return min(self._heads)
 
     def deliver_due(self, now_ms: int, limit: int) -> int:
-        """Deliver up to `limit` messages that are due at `now_ms`; returns how many were done."""
+        """Deliver up to `limit` messages that are due at `now_ms`; return how many were done."""
         heads = self._heads
         for index, delay_ms in enumerate(self._delays_ms):
             # Nothing waits longer than its delay, even if the clock was set back meanwhile.
@@ -94,11 +97,11 @@ class DelayLevels:
         return count
 
     def pending(self) -> dict[int, int]:
-        """How many messages wait, by level."""
+        """Return how many messages wait, by level."""
         return {level: max(0, end - self._offsets[level - 1]) for level, end in self.ends().items()}
 
     def ends(self) -> dict[int, int]:
-        """The queue offset of the next message, by level."""
+        """Return the queue offset that the next message will get, by level."""
         return {index + 1: self._queue(index).next_offset for index in range(self.max_level)}
 
     # -- before a file of the log goes --
@@ -110,11 +113,12 @@ class DelayLevels:
         now_ms: int,
         take_over: Callable[[WaitingMessage, int], None],
     ) -> int:
-        """Let up to `limit` messages that wait in front of the commit-log offset `end_place` wait
-        elsewhere: `take_over` stores a copy that is delivered at a time, in ms. Returns how many.
+        """Move up to `limit` messages that wait in front of the commit-log offset `end_place`;
+        return how many there were.
 
-        A copy in the queue of its level would fall due before what lies in front of it. Raises as
-        the store does.
+        `take_over` stores a copy of a message, to be delivered at the given time in ms. The copy
+        does not go into the queue of its level, because it would fall due before the messages in
+        front of it. Raises the store's errors.
         """
         count = 0
         for index in range(self.max_level):
@@ -148,12 +152,12 @@ class DelayLevels:
     # -- progress --
 
     def offsets(self) -> dict[int, int]:
-        """The next queue offset to deliver by level, of all levels that were ever used."""
+        """Return the next queue offset to deliver, of all levels that were ever used."""
         used = {index + 1: offset for index, offset in enumerate(self._offsets) if offset}
         return self._other_offsets | used
 
     def open(self, offsets: Mapping[int, int], now_ms: int) -> None:
-        """Go on from `offsets` (as `offsets()` gave them), within what the queues hold."""
+        """Continue from `offsets` (as `offsets()` returned them), within what the queues hold."""
         self._other_offsets = {
             level: offset for level, offset in offsets.items() if not 1 <= level <= self.max_level
         }
@@ -188,12 +192,16 @@ class DelayLevels:
             self._heads[index] = min(unit.tags_code, now_ms + self._delays_ms[index])
 
     def _deliver_level(self, index: int, now_ms: int, limit: int) -> int:
-        """Deliver from a level whose head is due, until one is not."""
+        """Deliver messages of a level whose head is due, until one is not due.
+
+        Returns how many were done.
+        """
         offset = self._offsets[index]
         due: list[tuple[int, int]] = []
         units = self._store.mender.units(self._queue(index), offset, limit)
         for physical_offset, size, due_ms in units or ():
-            # The head is due, or nobody would be here; see its own rule in `deliver_due`.
+            # The head counts as due even if its tags code says otherwise: see the rule in
+            # `deliver_due`.
             if due and due_ms > now_ms:
                 break
             due.append((physical_offset, size))
@@ -213,7 +221,7 @@ class DelayLevels:
         return count
 
     def _deliver(self, index: int, physical_offset: int, size: int, now_ms: int) -> bool:
-        """Deliver one message; False when it is to be tried again."""
+        """Deliver one message; return False if it must be tried again."""
         try:
             self._delivery.deliver(self._delivery.read(physical_offset, size))
         except (UndeliverableError, MessageIllegalError) as error:

@@ -1,6 +1,6 @@
-"""All messages that wait, without a loop: delay levels, timers, and what is known of them.
+"""Keep all delayed messages, those with a delay level and timed ones, without a loop.
 
-Callers say what time it is; `broker/delays/service.py` is the one that asks a clock.
+Callers pass the time; `broker/delays/service.py` reads the clock.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ log = structlog.get_logger(__name__)
 
 
 class DelayedMessages:
-    """The waiting messages of one open store.
+    """Keeps the waiting messages of one open store.
 
-    `on_due(due_ms)` is called when a message was put that may be the next one due. For the loop's
-    thread only.
+    `on_due(due_ms)` is called when a message was put that may be the next one to fall due. For the
+    loop's thread only.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class DelayedMessages:
         return self._delivery.delivered_count
 
     def open(self, state: DelayState | None, now_ms: int, java_timer_check: bytes = b"") -> None:
-        """Find out what is delivered: from `state`, as `capture` gave it once, and from the log.
+        """Find out what is delivered: from `state`, as `capture` returned it, and from the log.
 
-        `java_timer_check` is the file config/timercheck, for a store that a Java broker had last.
-        Once, before anything is put.
+        `java_timer_check` is the content of config/timercheck, for a store that a Java broker had
+        last. Call this once, before anything is put.
         """
         state = state or DelayState()
         offsets = dict(state.offset_table)
@@ -82,21 +82,22 @@ class DelayedMessages:
         )
 
     def run(self, now_ms: int, limit: int) -> int:
-        """Deliver up to `limit` messages of each kind; 0 when nothing is left to do at this time."""
+        """Deliver up to `limit` messages of each kind; return 0 if nothing is left to do now."""
         count = self.levels.deliver_due(now_ms, limit)
         return count + self.timers.run(now_ms, limit)
 
     def roll(self, end_place: int, now_ms: int, limit: int, saved: DelayState) -> int:
-        """Copy up to `limit` of each kind that wait in front of the commit-log offset `end_place` to
-        the end of the log; 0 when none waits there any more. `saved` is the state that is on disk.
-        Raises as the store does.
+        """Copy messages that wait in front of the commit-log offset `end_place` to the end of the
+        log, up to `limit` of each kind; return 0 when none waits there any more.
+
+        `saved` is the state that is on disk. Raises the store's errors.
         """
         count = self.levels.roll(end_place, limit, now_ms, self.timers.take_over)
         progress = TimerProgress(saved.timer_segments)
         return count + self.timers.roll(end_place, limit, progress, saved.commit_log_offset or 0)
 
     def next_due_ms(self) -> int:
-        """When to call `run` next; NEVER_MS while nothing waits."""
+        """Return when to call `run` next; NEVER_MS while nothing waits."""
         return min(self.levels.next_due_ms(), self.timers.next_due_ms())
 
     @property
@@ -105,7 +106,10 @@ class DelayedMessages:
         return self.timers.pending + sum(self.levels.pending().values())
 
     def capture(self, version: DataVersion) -> DelayState:
-        """What is delivered as of now. To be kept only once the log is on disk as far as it says."""
+        """Return the progress as of now.
+
+        Write it down only once the log is on disk up to its `commit_log_offset`.
+        """
         return DelayState(
             data_version=version,
             offset_table=self.levels.offsets(),

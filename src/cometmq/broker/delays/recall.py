@@ -1,6 +1,6 @@
-"""Recalling timed messages before they are delivered: code 370.
+"""Recall timed messages before they are delivered: code 370.
 
-Java: RecallMessageProcessor. The sender of a timed message is given a handle, see
+Java: RecallMessageProcessor. The sender of a timed message gets a handle, see
 `protocol.recall_handle`.
 """
 
@@ -32,7 +32,7 @@ _BODY: Final = b"0"
 
 
 def recall_handle(message: IncomingMessage, broker_name: str) -> str | None:
-    """The handle of a message that was just put; None if it cannot be recalled."""
+    """Return the handle of a message that was just put; None if the message cannot be recalled."""
     slot = message.properties.get(p.TIMER_OUT_MS)
     topic = message.properties.get(p.REAL_TOPIC)
     if message.topic != names.TIMER_TOPIC or slot is None or topic is None:
@@ -40,12 +40,12 @@ def recall_handle(message: IncomingMessage, broker_name: str) -> str | None:
     if names.is_retry_topic(topic):
         return None
     unique_id = message.properties[p.UNIQ_CLIENT_MESSAGE_ID]
-    # A time that is rounded to the slot again when it comes back.
+    # When the handle comes back, this time is rounded to the same slot again.
     return RecallHandle(topic, broker_name, int(slot) + 1, unique_id).encode()
 
 
 class RecallHandler:
-    """For the loop's thread only."""
+    """Serves recalls. For the loop's thread only."""
 
     def __init__(
         self, config: BrokerConfig, clock: Clock, topics: TopicManager, put: MessagePut
@@ -61,7 +61,7 @@ class RecallHandler:
     def recall(
         self, connection: Connection, call: Request[RecallMessageRequestHeader]
     ) -> RemotingCommand:
-        """Store that a message is not to be delivered; success also if there is no such message."""
+        """Store an order not to deliver a message; succeed even if there is no such message."""
         header = call.header
         self._check_service(header.topic)
         handle = _decoded(header.recall_handle)

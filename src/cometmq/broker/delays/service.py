@@ -1,7 +1,7 @@
-"""Delivering what waits, on one timer of the loop, and keeping track of it on disk.
+"""Deliver delayed messages, on one timer of the loop, and write the progress to disk.
 
-Java: ScheduleMessageService, TimerMessageStore, which have a thread for each level and eight for the
-timer. The rules are in `messages.py`, which knows no loop.
+Java: ScheduleMessageService, TimerMessageStore, which have a thread for each level and eight for
+the timer. The rules are in `messages.py`, which knows no loop.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ from cometmq.runtime.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
 
-# So long the loop delivers before it serves others, so that a hundred thousand messages that are due
-# at once delay nobody's send for long, nor are they delayed by it. Looked at after each batch: about
-# a millisecond of work.
+# The loop delivers for this long before it serves others. So a hundred thousand messages that are
+# due at once do not delay sends for long, nor do sends delay them. The time is checked after each
+# batch, which is about a millisecond of work.
 _SLICE_S: Final = 0.01
 _BATCH: Final = 256
-# While anything waits, the time is looked at so often: the system's clock may be set.
+# While any message waits, the clock is read this often, because somebody may set it.
 _LONGEST_SLEEP_MS: Final = 1_000
 
 
 class Delays(Service):
-    """Opened before anything is put. For the loop's thread only."""
+    """Delivers the delayed messages of a broker. Must be open before anything is put.
+
+    For the loop's thread only.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -57,14 +60,14 @@ class Delays(Service):
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = NEVER_MS
         self._version = DataVersion()
-        # Not written before the log is on disk as far as it reaches.
+        # Written only once the log is on disk up to its commit-log offset.
         self._unsaved: DelayState | None = None
         self._saved = DelayState()
         self._on_disk = DelayState()
 
     async def open(self) -> None:
         """Find out what is delivered already. Raises ConfigError for an unreadable state file."""
-        # In a thread: it may look through much of the log.
+        # In a thread, because recovery may read much of the log.
         await asyncio.get_running_loop().run_in_executor(None, self._recover)
         parts = self._parts
         RecallHandler(parts.config, parts.clock, parts.topics, self.put).register(parts.handlers)
@@ -87,7 +90,7 @@ class Delays(Service):
         self._tasks.every(interval_s, self._save, "save-delay-offsets")
 
     def roll(self, end_place: int) -> int:
-        """Copy some of what waits in front of a commit-log offset; see `Cleaner.on_expiring`."""
+        """Copy some messages waiting in front of a commit-log offset; see `Cleaner.on_expiring`."""
         return self.messages.roll(end_place, self._clock.now_ms(), _BATCH, self._on_disk)
 
     def close(self) -> None:
@@ -123,7 +126,7 @@ class Delays(Service):
     # -- the timer --
 
     def _due_earlier(self, due_ms: int) -> None:
-        """A message was put that is due at `due_ms`."""
+        """Set the timer earlier if need be, because a message was put that is due at `due_ms`."""
         if self._running and due_ms < self._armed_for_ms:
             self._arm(due_ms - self._clock.now_ms())
 
@@ -154,13 +157,13 @@ class Delays(Service):
             return
         due_ms = self.messages.next_due_ms()
         if due_ms != NEVER_MS:
-            # What is due and was not done has failed, and is tried again.
+            # A message that is due but not delivered has failed. It is tried again.
             self._arm(due_ms - now_ms if due_ms > now_ms else _LONGEST_SLEEP_MS)
 
     # -- the state file --
 
     def _save(self) -> None:
-        """Write down what the log on disk covers; called again it writes what follows."""
+        """Write the captured progress once the log on disk covers it, and capture what follows."""
         unsaved = self._unsaved
         if unsaved is not None:
             assert unsaved.commit_log_offset is not None
@@ -177,14 +180,15 @@ class Delays(Service):
         self._on_disk = state
 
     def _capture(self) -> None:
-        """Take note of the progress, if it says more than what is saved."""
+        """Capture the progress, if it says more than what is saved."""
         state = self.messages.capture(msgspec.structs.replace(self._version))
         saved = self._saved
         same = (
             state.offset_table == saved.offset_table
             and state.timer_segments == saved.timer_segments
         )
-        # While something waits, the log up to here need not be looked through again.
+        # While a message waits, a saved commit-log offset further on spares the next start a part
+        # of the log.
         if same and (
             not self.messages.pending or state.commit_log_offset == saved.commit_log_offset
         ):

@@ -1,4 +1,4 @@
-"""What is known of delayed deliveries after a restart: the state file, and the log behind it.
+"""Find out after a restart what is delivered, from the state file and from the log behind it.
 
 The file is RocketMQ's delayOffset.json with entries of our own:
 
@@ -7,12 +7,12 @@ The file is RocketMQ's delayOffset.json with entries of our own:
     timerSegments    which timed messages are done (see `timer_progress.py`)
     timerFloor       no timed message below this queue offset waits
 
-It is written when the log is on disk up to `commitLogOffset`, so it never claims a delivery that a
-power failure took back. What was delivered later is in the log: delivery notes name the waiting
-records that the records behind them are copies of (`cometmq.store.delivery_note`). Copies that wait
-again name theirs in a field of their own, and so did all copies of brokers before these notes. A Java
-broker drops our entries when it writes the file; what it did meanwhile is then taken from
-`offsetTable` and from its own file config/timercheck.
+The file is written when the log is on disk up to `commitLogOffset`, so it never claims a delivery
+that a power failure took back. The log tells what was delivered later: delivery notes name the
+waiting records of which the records behind the note are copies (`cometmq.store.delivery_note`). A
+copy that waits again names its original in a field of its own; so did all copies that brokers made
+before there were such notes. A Java broker drops our entries when it writes the file. What the Java
+broker delivered is then taken from `offsetTable` and from its own file config/timercheck.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from cometmq.store.store import MessageStore
 log = structlog.get_logger(__name__)
 
 _WAITING_TOPICS: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
-# Java's config/timercheck, 4096 bytes: slots before this time were delivered, position in its timer
-# log, the queue offset up to which it has read the timer queue, the same of its master; then a data
-# version: state version, timestamp, counter.
+# Java's config/timercheck has 4096 bytes: the time before which all slots are delivered, the
+# position in its timer log, the queue offset up to which it has read the timer queue, the same
+# offset of its master; then a data version: state version, timestamp, counter.
 _TIMER_CHECK: Final = struct.Struct(">qqqqqqq")
 assert _TIMER_CHECK.size == 56
 TIMER_CHECK_SIZE: Final = 4096
 
 
 class DelayState(DelayOffsetSerializeWrapper):
-    """The file. Without `commit_log_offset` a Java broker wrote it."""
+    """Holds the contents of the file. A Java broker's file has no `commit_log_offset`."""
 
     commit_log_offset: Int64 | None = None
     timer_segments: tuple[Segment, ...] = ()
@@ -59,7 +59,7 @@ class DelayState(DelayOffsetSerializeWrapper):
 
 
 def decode_timer_check(data: bytes) -> TimerProgress | None:
-    """What a Java broker's file config/timercheck says to be done; None if it is none."""
+    """Return what a Java broker's config/timercheck says is done; None if `data` is too short."""
     if len(data) < _TIMER_CHECK.size:
         return None
     next_slot, _position, read_to = _TIMER_CHECK.unpack_from(data)[:3]
@@ -67,10 +67,10 @@ def decode_timer_check(data: bytes) -> TimerProgress | None:
 
 
 def encode_timer_check(state: DelayState, precision_ms: int) -> bytes:
-    """The beginning of config/timercheck for a Java broker that opens the store next.
+    """Encode the beginning of config/timercheck for a Java broker that opens the store next.
 
-    It reads the timer queue from the first message that waits, and has no word for those behind it
-    that are done: what is due by then comes twice.
+    That broker reads the timer queue from the first message that waits. The file cannot say which
+    messages behind it are done, so those that are due by then are delivered twice.
     """
     last = min(state.timer_segments, key=lambda segment: segment.slot, default=Segment())
     next_slot = last.slot + (precision_ms if last.offset == WHOLE_SLOT else 0)
@@ -87,7 +87,7 @@ def encode_timer_check(state: DelayState, precision_ms: int) -> bytes:
 
 
 class Replay:
-    """Brings offsets and progress up to what the log says. Use once, before anything is delivered."""
+    """Brings offsets and progress up to date with the log. Use it once, before deliveries."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Replay:
         self.timer_floor = 0
 
     def run(self, start: int, timer_floor: int) -> None:
-        """Go through the log from `start`, or from the first message that may still wait."""
+        """Go through the log from `start`, but not before the first message that may still wait."""
         self.timer_floor = timer_floor
         first_waiting = self._first_waiting(timer_floor)
         if first_waiting is None:
@@ -113,7 +113,7 @@ class Replay:
         start = max(start, first_waiting)
         arrivals = self._timer_arrivals(start, timer_floor)
         arrival = next(arrivals, None)
-        # A record that names offset 0 looks like one that names none.
+        # A record that names offset 0 as its origin looks like one that names none.
         mark_of_first = self._mark_of_first()
         named: deque[int] = deque()
         for offset, _, origin in LogFollower(self._store.commit_log, start):
@@ -133,7 +133,7 @@ class Replay:
             self._progress.arrived(slot, queue_offset)
 
     def _first_waiting(self, timer_floor: int) -> int | None:
-        """Commit-log offset of the first waiting record that may not be delivered yet."""
+        """Return the commit-log offset of the first record that may still wait, else None."""
         queues = [
             (queue, self._level_offsets.get(queue.queue_id + 1, 0))
             for queue in self._store.queues
@@ -147,7 +147,7 @@ class Replay:
         return min((unit.physical_offset for unit in units if unit is not None), default=None)
 
     def _timer_arrivals(self, start: int, floor: int) -> Iterator[tuple[int, int, int]]:
-        """Commit-log offset, slot and queue offset of the timed messages from `start` on."""
+        """Yield commit-log offset, slot and queue offset of the timed messages from `start` on."""
         queue = self._store.queues.find(names.TIMER_TOPIC, 0)
         if queue is None:
             return
@@ -166,16 +166,16 @@ class Replay:
                 yield physical_offset, abs(slot), queue_offset
 
     def _is_copy_of_one(self, offset: int, named: deque[int]) -> bool:
-        """Whether the record at `offset` was made from one of those that the last note names.
+        """Say whether the record at `offset` was made from one of the records in `named`.
 
-        Those in front of that one are forgotten: their copies are damaged. All are when it was made
-        from none of them: no more copies follow.
+        Those in front of that one are dropped from `named`: their copies are damaged. If the record
+        was made from none of them, `named` is emptied: no more copies follow.
         """
         copy = self._store.stored_record(offset)
         while copy is not None and named:
             waiting = self._waiting_record(named.popleft())
             if waiting is None:
-                # It has left the disk, so its copy can only be told by the order.
+                # The waiting record has left the disk. Only the order tells that this is its copy.
                 return True
             if _is_copy(copy, waiting):
                 self._delivered(copy, waiting)
@@ -184,7 +184,7 @@ class Replay:
 
     def _delivered(self, copy: StoredRecord, waiting: StoredRecord) -> None:
         self.delivered_count += 1
-        # A copy in the timer topic was made before a file of the log went, see `roll`.
+        # A copy in the timer topic was made before a file of the log was deleted, see `roll`.
         if waiting.topic == copy.topic:
             self.timer_floor = max(self.timer_floor, waiting.queue_offset + 1)
         elif waiting.topic == names.SCHEDULE_TOPIC:
@@ -197,7 +197,7 @@ class Replay:
                 self._progress.advance(slot, waiting.queue_offset)
 
     def _mark_of_first(self) -> bytes | None:
-        """What is in every record that was made from a waiting one at offset 0, if there is one."""
+        """Return a text in all copies of the waiting record at offset 0; None if there is none."""
         first = self._waiting_record(0)
         unique_id = find_property(first.properties, p.UNIQ_CLIENT_MESSAGE_ID) if first else None
         return unique_id.encode() if unique_id else None
@@ -211,14 +211,16 @@ class Replay:
 
 
 def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:
-    """Whether all that a copy takes over agrees, to which it may have added properties.
+    """Say whether `copy` has all that a copy of `waiting` takes over; it may have more properties.
 
-    What a client sends does not agree: it knows neither REAL_TOPIC nor TIMER_OUT_MS before the broker
-    has set them, and with the properties of a delayed message it is itself delayed.
+    A record that a client sent does not agree: the client knows neither REAL_TOPIC nor TIMER_OUT_MS
+    before the broker has set them, and a message with the properties of a delayed message is itself
+    delayed.
     """
     if copy.topic == names.TIMER_TOPIC:
-        # Marks tell which copies wait again. What names offset 0 may also be the same message put
-        # twice, which has as many properties as the first one; a copy has more.
+        # The named origin tells which copies wait again. A record that names offset 0 may also be
+        # the same message put twice. Then it has as many properties as the first one; a copy has
+        # more.
         is_meant = copy.prepared_transaction_offset == waiting.physical_offset and (
             waiting.physical_offset > 0 or len(copy.properties) > len(waiting.properties)
         )
@@ -240,7 +242,7 @@ def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:
 
 
 def _units(queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int, int, int]]:
-    """Queue offset, commit-log offset, size and tags code of the messages from `offset` on."""
+    """Yield (queue offset, log offset, size, tags code) of the messages from `offset` on."""
     while offset < queue.next_offset:
         units = queue.units(offset, queue.units_per_file)
         if units is None:

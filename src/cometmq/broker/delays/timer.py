@@ -1,15 +1,15 @@
-"""Messages for a moment of the sender's choice: they wait in rmq_sys_wheel_timer, queue 0.
+"""Keep messages for a time of the sender's choice: they wait in rmq_sys_wheel_timer, queue 0.
 
 Java: TimerMessageStore, HookUtils.transformTimerMessage. `docs/decisions/0011-timers-without-a-wheel.md` says why
 there is neither a wheel nor a timer log.
 
-A message is due in a slot: TIMER_OUT_MS, the wanted time rounded down to the precision, or one
-precision earlier when it is a multiple of it. A slot is delivered one precision after its time, so
-that no message is early and none much later than the precision. A record with TIMER_DEL_UNIQKEY
-recalls the message of that topic and unique id in the same slot.
+A message is due in a slot, TIMER_OUT_MS: the wanted time rounded down to a multiple of the
+precision, or one precision earlier if the wanted time is such a multiple. A slot is delivered one
+precision after its time, so that no message is early and none much later than the precision. A
+record with TIMER_DEL_UNIQKEY recalls the message of that topic and unique id in the same slot.
 
 The tags code of a unit is the slot, negative for a recall (a Java broker puts the hash of the tags
-there and does not read it). No time is read here: callers say what time it is.
+there and does not read it). No clock is read here: callers pass the time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
-# Units looked at between two turns of the loop.
+# Units that a scan looks at between two turns of the loop.
 SCAN_UNITS: Final = 2048
-# Units that the floor may be moved over at once.
+# How many units the floor may be moved over at once.
 _FLOOR_UNITS: Final = 16_384
 _MAX_SLOT_DIGITS: Final = 18
 
-# Of a delivered message: when its record was stored, and when it was delivered.
+# Added to a delivered message: when its record was stored, and when it was delivered.
 _SUFFIX: Final = b"TIMER_ENQUEUE_MS\x01%%d\x02TIMER_DEQUEUE_MS\x01%d\x02"
 
 _find_out_ms: Final = property_finder(p.TIMER_OUT_MS)
@@ -50,12 +50,14 @@ _find_real_topic: Final = property_finder(p.REAL_TOPIC)
 
 
 def recall_key(topic: str, unique_id: str) -> str:
-    """What a recall names its message by (Java: TimerMessageStore.buildDeleteKey)."""
+    """Return the key by which a recall names its message (Java:
+    TimerMessageStore.buildDeleteKey).
+    """
     return f"{topic}+{unique_id}"
 
 
 class _Slot:
-    """A slot being delivered: `messages` from `position` on are still to be done."""
+    """Keeps a slot that is being delivered: `messages` from `position` on are still to be done."""
 
     __slots__ = ("messages", "position", "recalled", "recalls", "slot")
 
@@ -70,7 +72,7 @@ class _Slot:
 
 
 class TimerQueue:
-    """All timed messages of a broker. `on_due(due_ms)` is called when one was put.
+    """Keeps all timed messages of a broker. `on_due(due_ms)` is called when one was put.
 
     For the loop's thread only.
     """
@@ -93,15 +95,15 @@ class TimerQueue:
         self._max_loaded = max_loaded
         self._current: _Slot | None = None
         self._retry_at_ms = 0
-        # What waits in front of this queue offset was copied: see `roll`.
+        # Messages that waited in front of this queue offset were copied: see `roll`.
         self._rolled_to = 0
         self.progress = TimerProgress()
         self.window = self._new_window()
-        # How many messages wait; recalls are not counted, what they recall is until its time.
+        # How many messages wait. Recalls do not count; a recalled message counts until its time.
         self.pending = 0
 
     def floor(self, *, exact: bool = False) -> int:
-        """No message below this queue offset waits; `exact` takes its time to find the first."""
+        """Return a queue offset below which no message waits, with `exact` the highest one."""
         end = self._queue().next_offset
         if not self.pending:
             return end
@@ -110,16 +112,17 @@ class TimerQueue:
     # -- putting --
 
     def slot_of(self, deliver_ms: int) -> int:
-        """The slot of a message wanted at `deliver_ms`."""
+        """Return the slot of a message that is wanted at `deliver_ms`."""
         return (deliver_ms - 1) // self._precision_ms * self._precision_ms
 
     def put(self, message: IncomingMessage, deliver_ms: int, now_ms: int) -> tuple[int, int]:
-        """Store `message` to be delivered at `deliver_ms`, or a recall of the message due then.
+        """Store `message` to be delivered at `deliver_ms`, or a recall of a message due then.
 
-        Returns queue offset and commit-log offset of the waiting record; raises as the store does.
+        Returns the queue offset and the commit-log offset of the waiting record. Raises the store's
+        errors.
         """
         if not self.pending and self._current is None:
-            # Nobody moved the window while it was empty; now that costs nothing.
+            # Nothing moved the window while it was empty; moving it now costs nothing.
             self.window.move(now_ms)
         slot = self.slot_of(deliver_ms)
         recall = p.TIMER_DEL_UNIQKEY in message.properties
@@ -127,7 +130,8 @@ class TimerQueue:
         message.move_to(names.TIMER_TOPIC, 0)
         placed = message.append_to(self._store, tags_code=-slot if recall else slot, now_ms=now_ms)
         if self._current is not None and slot <= self._current.slot:
-            # Only after the clock was set back: what came is due before the rest, or recalls it.
+            # Possible only after the clock was set back: the new message is due before the rest of
+            # the slot, or recalls a part of it.
             self._give_back(self._current)
         self.progress.arrived(slot, placed[0])
         self.window.add(slot, placed[0], recall=recall)
@@ -138,7 +142,7 @@ class TimerQueue:
     # -- delivering --
 
     def next_due_ms(self) -> int:
-        """When to call `run` next; NEVER_MS while nothing waits."""
+        """Return when to call `run` next; NEVER_MS while nothing waits."""
         if self._current is not None:
             return self._retry_at_ms
         if self.window.scanning:
@@ -149,7 +153,7 @@ class TimerQueue:
         return self.window.known_to if self.pending else NEVER_MS
 
     def run(self, now_ms: int, limit: int) -> int:
-        """Deliver up to `limit` messages due at `now_ms` and look a little further ahead.
+        """Deliver up to `limit` messages that are due at `now_ms`, and scan a little further ahead.
 
         Returns how many were done; 0 when there is nothing more to do at this time.
         """
@@ -183,7 +187,7 @@ class TimerQueue:
         return self._current
 
     def _give_back(self, slot: _Slot) -> None:
-        """The clock was set back while `slot` was delivered: the rest waits as before."""
+        """Stop delivering `slot`: the messages that are left of it wait as before."""
         for offset in slot.messages[slot.position :]:
             self.window.add(slot.slot, offset, recall=False)
         for offset in slot.recalls:
@@ -209,7 +213,7 @@ class TimerQueue:
         return count or 1
 
     def _deliver_many(self, slot: _Slot, offsets: list[int], now_ms: int) -> int:
-        """Deliver the messages up to one that is recalled, or otherwise needs a closer look."""
+        """Deliver messages up to one that is recalled or needs a closer look; return how many."""
         places: list[tuple[int, int]] = []
         for place in self._places(offsets):
             if slot.recalled and self._is_recalled_at(place, slot.recalled):
@@ -218,7 +222,7 @@ class TimerQueue:
         return self._delivery.deliver_many(places, _SUFFIX % now_ms)
 
     def _places(self, offsets: list[int]) -> list[tuple[int, int]]:
-        """Where the messages at these queue offsets lie, or at the first ones of them."""
+        """Return (log offset, size) of messages at these queue offsets, or of the first ones."""
         queue = self._queue()
         if offsets[-1] - offsets[0] == len(offsets) - 1:
             units = self._store.mender.units(queue, offsets[0], len(offsets))
@@ -235,10 +239,10 @@ class TimerQueue:
         try:
             return _is_recalled(self._delivery.read(*place), recalled)
         except UndeliverableError:
-            return True  # a closer look will tell
+            return True  # `_deliver` takes a closer look
 
     def _deliver(self, slot: _Slot, offset: int, now_ms: int) -> bool:
-        """Deliver one message unless it is recalled; False when it is to be tried again."""
+        """Deliver one message unless it is recalled; return False if it must be tried again."""
         try:
             waiting = self._read(offset)
             if slot.recalled and _is_recalled(waiting, slot.recalled):
@@ -257,16 +261,16 @@ class TimerQueue:
     # -- before a file of the log goes --
 
     def roll(self, end_place: int, limit: int, saved: TimerProgress, saved_to: int) -> int:
-        """Copy what waits in front of the commit-log offset `end_place` to the end of the queue; looks
-        at up to `limit` units and returns how many there were, 0 when nothing is left there.
+        """Copy messages waiting in front of the commit-log offset `end_place` to the queue's end.
 
-        Java: TimerMessageStore does so with every message each timerRollWindowSlot. Raises as the
-        store does. The copies are made in the order of the queue, and each names what it is a copy
-        of: the last one says that nothing in front of its original waits.
+        Looks at up to `limit` units and returns at how many, 0 when nothing is left there. Raises
+        the store's errors. Java: TimerMessageStore copies every message each timerRollWindowSlot.
+        The copies are made in the order of the queue, and each names its original. So the last copy
+        says that nothing in front of its original waits.
 
-        `saved` is the progress that is on disk, about what lies below the commit-log offset
-        `saved_to`. No record tells what became of a message that was recalled, so a recall is
-        needed for as long as only the memory knows that its time is over.
+        `saved` is the progress that is on disk; it covers records below the commit-log offset
+        `saved_to`. No record tells what became of a message that was recalled. So a recall is
+        needed as long as only the memory knows that its time is over.
         """
         if self._current is not None:
             self._give_back(self._current)
@@ -296,7 +300,7 @@ class TimerQueue:
         self._append_again(waiting, code, b"TIMER_ROLL_TIMES\x01%d\x02" % rolled, needed=False)
 
     def take_over(self, waiting: WaitingMessage, due_ms: int) -> None:
-        """Let a message of a delay level wait here, until `due_ms`. Raises as the store does."""
+        """Let a message of a delay level wait here until `due_ms`. Raises the store's errors."""
         slot = self.slot_of(due_ms)
         self._append_again(waiting, slot, b"TIMER_OUT_MS\x01%d\x02" % slot, needed=True)
         self.pending += 1
@@ -315,7 +319,7 @@ class TimerQueue:
     # -- opening --
 
     def open(self, progress: TimerProgress, floor: int, now_ms: int) -> None:
-        """Go on from `progress`; no message below queue offset `floor` waits."""
+        """Continue from `progress`; no message below queue offset `floor` waits."""
         self.progress = progress
         self.window = self._new_window()
         self.window.floor = self._rolled_to = floor
@@ -325,7 +329,7 @@ class TimerQueue:
             self.pending += self.window.scan(SCAN_UNITS)
 
     def code_of_record(self, physical_offset: int, size: int) -> int:
-        """The tags code that belongs to a record of the timer topic; 0 if it is none."""
+        """Return the tags code for a record of the timer topic; 0 if the record has no slot."""
         try:
             waiting = self._delivery.read(physical_offset, size)
         except UndeliverableError:

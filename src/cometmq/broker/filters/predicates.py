@@ -1,18 +1,19 @@
-"""Predicates that select messages by a name: what is left of the class-filter mode.
+"""Select messages by functions that subscriptions name: what is left of the class-filter mode.
 
-Java's brokers of old had filter servers, which compiled classes that consumers uploaded. Here the
+Old Java brokers had filter servers, which compiled classes that consumers uploaded. Here the
 operator names functions of modules that lie on the broker's own path:
 
     filterPredicateModules=paid=shop.filters:is_paid,com.shop.Vip=shop.filters:is_vip
 
-A consumer subscribes to a topic with one of the names (`paid`), a Java consumer with the class filter
-of that name (`com.shop.Vip`); source that a client uploads is refused. A function gets a MessageExt
-and tells whether the message is wanted.
+A consumer subscribes to a topic with one of the names (`paid`); a Java consumer uses the class
+filter of that name (`com.shop.Vip`). The broker refuses source that a client uploads. A function
+gets a MessageExt and returns whether the message is wanted.
 
-It runs on the broker's loop, so it must be quick and must not wait for anything. What it raises has
-the message delivered, since a message too many can be refused by its listener and one too few cannot
-be got back. If it takes longer than `filterPredicateTimeLimit` ms for several messages on end, it
-rests for a while, and its pulls are refused meanwhile; one that never returns cannot be stopped.
+The functions run on the broker's loop, so they must be quick and must not wait for anything. If a
+function raises, the message is delivered: a listener can refuse a message too many, but nobody can
+get back a message too few. A function that takes longer than `filterPredicateTimeLimit` ms for
+several messages on end rests for a while, and its pulls are refused meanwhile. A function that
+never returns cannot be stopped.
 """
 
 from __future__ import annotations
@@ -45,16 +46,17 @@ log = structlog.get_logger(__name__)
 
 Predicate = Callable[[MessageExt], object]
 
-# A predicate gets bodies uncompressed; one that is larger has its message delivered.
+# A predicate gets bodies uncompressed. A message with a larger body is delivered without asking.
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-# So many messages on end that took too long: one may have met with the garbage collector.
+# A predicate rests after this many messages on end that took too long. A single one may have been
+# slow because of the garbage collector.
 _OVERRUNS_TO_REST: Final = 3
 _REST_S: Final = 60.0
 _LOG_PERIOD_S: Final = 60.0
 
 
 class FilterPredicate:
-    """One function by its name, with counts of what it did. For the loop's thread only.
+    """Runs one named function and counts what it did. For the loop's thread only.
 
     `calls`, `selected`, `errors` and `overruns` count messages.
     """
@@ -73,7 +75,7 @@ class FilterPredicate:
         self._logged_at = -_LOG_PERIOD_S
 
     def selects(self, record: memoryview) -> bool:
-        """Whether the message of a record is wanted. Raises nothing."""
+        """Say whether the message of a record is wanted. Raises nothing."""
         self.calls += 1
         begun_at = time.monotonic()
         try:
@@ -137,9 +139,9 @@ class FilterPredicate:
 
 
 class FilterPredicates:
-    """The predicates of a broker's configuration, imported when it is made.
+    """Holds the predicates that the configuration names, and imports them when it is made.
 
-    Raises ConfigError for an entry that is none, or that names no function.
+    Raises ConfigError for an entry that has the wrong form, names no function, or repeats a name.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -157,7 +159,7 @@ class FilterPredicates:
         return bool(self._by_name)
 
     def find(self, name: str) -> FilterPredicate:
-        """Refuses a name that the configuration does not have."""
+        """Return the predicate of this name. Raises Refused if there is none."""
         predicate = self._by_name.get(name)
         if predicate is None:
             known = ", ".join(sorted(self._by_name)) or "none"
@@ -169,7 +171,7 @@ class FilterPredicates:
         return predicate
 
     def counts(self) -> dict[str, str]:
-        """What each predicate did, for the broker's run-time information."""
+        """Return what each predicate did, for the broker's run-time information."""
         return {
             f"filterPredicate_{predicate.name}_{what}": str(getattr(predicate, what))
             for predicate in self._by_name.values()
@@ -177,7 +179,7 @@ class FilterPredicates:
         }
 
     def message_filter(self, subscription: SubscriptionData) -> MessageFilter:
-        """What a pull with that subscription gets."""
+        """Return the filter for a pull with that subscription. Raises Refused."""
         predicate = self.find(subscription.sub_string)
         predicate.check_rested()
         return MessageFilter(matches_whole=predicate.selects)
@@ -187,7 +189,7 @@ class FilterPredicates:
         handlers.register(requests.REGISTER_FILTER_SERVER, self.refuse_server)
 
     def refuse_class(self, _connection: Connection, _call: Request[NoHeader]) -> RemotingCommand:
-        """Code 302 brings a class for the broker to compile and run."""
+        """Refuse code 302, which brings a class for the broker to compile and run."""
         raise Refused(
             ResponseCode.NO_PERMISSION,
             "a broker runs no source that clients upload; have its operator name a function of a "
@@ -196,7 +198,7 @@ class FilterPredicates:
         )
 
     def refuse_server(self, _connection: Connection, _call: Request[NoHeader]) -> RemotingCommand:
-        """Code 301 comes from a filter server, which would pull everything and pass on a part."""
+        """Refuse code 301 of a filter server, which would pull everything and pass on a part."""
         raise Refused(
             ResponseCode.NO_PERMISSION,
             "filter servers are not served; the broker filters by functions of its own, named in "
@@ -205,7 +207,7 @@ class FilterPredicates:
 
 
 def by_class(subscription: SubscriptionData) -> bool:
-    """Whether the subscription names a predicate, as our consumers or as Java's say it."""
+    """Say whether the subscription names a predicate, in the way of our consumers or of Java's."""
     return subscription.class_filter_mode or subscription.expression_type == EXPRESSION_CLASS
 
 

@@ -1,4 +1,4 @@
-"""Selection by properties in the broker: heartbeats in, code 46, consumerFilter.json out.
+"""Serve selection by properties: take in heartbeats, answer code 46, write consumerFilter.json.
 
 Java: ClientManageProcessor.checkClientConfig, DefaultConsumerIdsChangeListener.
 """
@@ -65,12 +65,13 @@ class PropertyFilters:
         )
 
     def watch(self, clients: ClientManager, release: Callable[[str], None]) -> None:
-        """Take in what heartbeats state, and that groups end.
+        """Take in the subscriptions of heartbeats, and the end of groups.
 
-        `release` answers the pulls that wait on a topic: some wait with an expression that is old.
+        `release` answers the pulls that wait on a topic, because some wait with an old expression.
         """
         self.manager.on_replaced.append(release)
-        # At once: a crash must not bring the older expression back with bit maps of the newer one.
+        # Save at once: after a crash the old expression must not be used with bit maps of the new
+        # one.
         self.manager.on_replaced.append(lambda _topic: self._save_soon())
         clients.on_subscriptions.append(self.manager.register)
         clients.on_members_changed.append(self._members_changed)
@@ -82,18 +83,19 @@ class PropertyFilters:
         tasks.every(_SAVE_PERIOD_S, self.save, "save-consumer-filters")
 
     def save(self) -> None:
-        """Write the file if anything changed; what has been dead for too long goes."""
+        """Write the file if anything changed, without the data that has been dead for too long."""
         if self.manager.changed:
             self._save_soon()
 
     def _save_soon(self) -> None:
-        """Write the file at the end of this turn, once for all that one heartbeat replaced."""
+        """Write the file at the end of this turn, once for all that a heartbeat replaced."""
         self.manager.changed = False
-        # Encoded at the end of the turn, for its values change; laid out in the writer's thread.
+        # The table is encoded at the end of the turn, because its values change later. The writer's
+        # thread lays the text out.
         self._state.soon(self._file, lambda: _laid_out(msgspec.json.encode(self.manager.table())))
 
     def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
-        """Would this broker serve the subscription? FilterExpressionError carries code 23."""
+        """Say if this broker would serve the subscription. FilterExpressionError has code 23."""
         subscription = requests.CHECK_CLIENT_CONFIG.body.decode(call.body).subscription_data
         check_subscription(subscription)
         if by_class(subscription):
@@ -109,7 +111,7 @@ class PropertyFilters:
 
 
 def check_property_filter(config: BrokerConfig, expression_type: str) -> None:
-    """Refuse expressions while the broker is not set up for them."""
+    """Raise Refused unless the broker is configured to evaluate expressions."""
     if not config.enable_property_filter:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,

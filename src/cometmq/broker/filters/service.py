@@ -6,7 +6,7 @@ from cometmq.broker.parts import Parts, Service
 
 
 class Filters(Service):
-    """The filters are parts, because the store wants their bit maps while it recovers."""
+    """Serves the filters. They are parts: the store needs their bit maps while it recovers."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""Heartbeats and group membership: codes 34, 35, 38 and, towards consumers, 40.
+"""Serve heartbeats and group membership: codes 34, 35, 38 and, towards consumers, 40.
 
 Java: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener.
 """
@@ -41,12 +41,13 @@ log = structlog.get_logger(__name__)
 
 _SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 _SUB_CHANGE = "IS_SUB_CHANGE"
-# Members of a group that are told of a change before the request that made it is answered.
+# A group of at most this many members is told of a change before the request that made the change
+# is answered.
 _TOLD_AT_ONCE: Final = 8
 
 
 class ClientHandlers:
-    """For the loop's thread only."""
+    """Serves heartbeats and questions about members. For the loop's thread only."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class ClientHandlers:
         self._clients = clients
         self._groups = groups
         self._topics = topics
-        # Groups whose members are to be told that they changed, in the order in which they did.
+        # Groups whose members must be told of a change, in the order of the changes.
         self._changed: dict[str, None] = {}
         self._telling: Iterator[None] | None = None
         clients.on_members_changed.append(self.notify_members)
@@ -72,14 +73,14 @@ class ClientHandlers:
         handlers.register(requests.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
 
     def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
-        """Take in every group of the client; unknown consumer groups are made if allowed.
+        """Take in every group of the client; make unknown consumer groups if that is allowed.
 
-        A client in many groups is taken in in slices, and others are served in between. Nothing waits
-        for the disk: no message depends on groups and retry topics that are made here, and the next
-        heartbeat makes them again.
+        A client in many groups is taken in in slices, and others are served in between. The answer
+        does not wait for the disk: no message depends on groups and retry topics that are made
+        here, and the next heartbeat makes them again.
 
-        A client that says a fingerprint may leave its subscriptions out of the next heartbeat, if the
-        answer says that they have not changed (Java: heartBeatV2).
+        A client that sends a fingerprint may leave its subscriptions out of the next heartbeat, if
+        the answer says that they have not changed (Java: heartBeatV2).
         """
         data = requests.HEART_BEAT.body.decode(call.body)
         check_heartbeat(data)
@@ -108,15 +109,16 @@ class ClientHandlers:
     def _take_in(
         self, member: Member, data: HeartbeatData, answer: RemotingCommand
     ) -> Iterator[None]:
-        """Register the client with its groups, a step for each; note in `answer` what has changed."""
+        """Register the client with its groups in steps; say in `answer` what has changed."""
         for consumer in data.consumer_data_set:
             for subscription in consumer.subscription_data_set:
                 if subscription.expression_type == EXPRESSION_SQL92:
-                    # Takes the longest of all. What is wrong with it is said when it is registered.
+                    # Compiling takes longest, so it is a step of its own. A fault in the expression
+                    # is reported when the filter is registered.
                     with contextlib.suppress(FilterExpressionError):
                         compile_sql(subscription.sub_string)
                     yield
-            if member.connection.closed:  # nobody would take it out again
+            if member.connection.closed:  # nothing would remove it again
                 return
             if self._prepare_group(consumer):
                 if self._subscriptions_changed(data, consumer.group_name):
@@ -135,7 +137,10 @@ class ClientHandlers:
             yield
 
     def _prepare_group(self, consumer: ConsumerData) -> bool:
-        """Make group and retry topic if need be; False when the group may not be used."""
+        """Make the group and its retry topic if need be.
+
+        Returns False if the group may not be used.
+        """
         group = self._groups.find(consumer.group_name)
         if group is None:
             log.warning("heartbeat of an unknown group ignored", group=consumer.group_name)
@@ -147,10 +152,10 @@ class ClientHandlers:
         return True
 
     def _subscriptions_changed(self, data: HeartbeatData, name: str) -> bool:
-        """Whether the client is to say its subscriptions again: its group said others last.
+        """Say whether the client must send its subscriptions again because its group sent others.
 
-        Java takes a heartbeat without subscriptions for good even if it knows none, as after its
-        own start, and the client's pulls then fail until it has a reason to say them again.
+        Java accepts a heartbeat without subscriptions even if it knows none, as after its own
+        start. The client's pulls then fail until the client has another reason to send them.
         """
         group = self._clients.consumer_group(name)
         if data.without_sub and (group is None or not group.subscriptions):
@@ -172,7 +177,7 @@ class ClientHandlers:
     def consumer_list(
         self, _connection: Connection, call: Request[GetConsumerListByGroupRequestHeader]
     ) -> RemotingCommand:
-        """The client ids of a group's live members."""
+        """Return the client ids of a group's live members."""
         header = call.header
         ids = self._clients.consumer_ids(header.consumer_group)
         if not ids:
@@ -186,9 +191,10 @@ class ClientHandlers:
     def notify_members(self, group: str, members: list[Member]) -> None:
         """Tell a group's members to rebalance (code 40, one way).
 
-        A small group is told at once, before the request that changed it is answered, as by Java's
-        broker. A large one is told soon after this turn of the loop, and of the changes that come until
-        then together: when many members come or go, each would else be told of every other.
+        A small group is told at once, before the request that changed it is answered, as Java's
+        broker does it. A large group is told soon after this turn of the loop, once for all changes
+        that come until then. Otherwise, when many members come or go, each would be told of every
+        other.
         """
         config = self._groups.get(group)
         if not self._config.notify_consumer_ids_changed_enable or (
@@ -223,7 +229,7 @@ class ClientHandlers:
                             NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
                         )
                     )
-                except ConnectionLostError:  # its own removal is under way
+                except ConnectionLostError:  # the member's removal is under way
                     log.debug("member not notified", group=group, client_id=member.client_id)
                 yield
 

@@ -1,7 +1,7 @@
-"""What operators ask of a group's members by way of the broker: codes 222, 223, 307 and 309.
+"""Pass requests of operators on to members of a group: codes 222, 223, 307 and 309.
 
-Java: Broker2Client, AdminBrokerProcessor. A broker knows its clients by their connections, so only it
-can ask them.
+Java: Broker2Client, AdminBrokerProcessor. Only the broker to which a client is connected can ask
+the client.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from cometmq.remoting.dispatch import Handlers
 
 log = structlog.get_logger(__name__)
 
-# How long a client may take; a listener that is handed a message runs within it.
+# How long a client may take to answer, including the run of a listener that gets a message.
 CALL_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0
 
 
 class ClientRelay:
-    """For the loop's thread only."""
+    """Passes requests on to group members. For the loop's thread only."""
 
     def __init__(self, parts: Parts, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
         self._call_timeout_s = call_timeout_s
@@ -67,10 +67,11 @@ class ClientRelay:
     def reset_offsets(
         self, _connection: Connection, call: Request[ResetOffsetRequestHeader]
     ) -> RemotingCommand:
-        """Have a group go on elsewhere: by a time, or in one queue at an offset.
+        """Move a group's offsets to those of a time, or in one queue to a given offset.
 
-        With useServerSideResetOffset (Java 5's default) the broker stores the offsets and tells the
-        next pull of each queue; else it tells the members, who have to be online, with code 220.
+        With useServerSideResetOffset (Java 5's default) the broker stores the offsets and answers
+        the next pull of each queue with the new one. Otherwise it tells the members, which must be
+        online, with code 220.
         """
         header = call.header
         topic = self._topics.get(header.topic)
@@ -109,7 +110,8 @@ class ClientRelay:
         for queue, offset in offsets.items():
             if not self._offsets.reset(header.group, header.topic, queue.queue_id, offset):
                 raise Refused(ResponseCode.SYSTEM_ERROR, too_many(self._offsets))
-        # Java lets a waiting pull wait; here its consumer goes on at once.
+        # In Java a waiting pull waits on. Here it is answered, so that its consumer goes on at
+        # once.
         self._release_topic(header.topic)
         return offsets
 
@@ -123,7 +125,7 @@ class ClientRelay:
             return self._offset_at(header.topic, queue_id, header.timestamp)
         low = self._store.min_offset(header.topic, queue_id)
         high = self._store.max_offset(header.topic, queue_id)
-        # Java takes high + 1 too, which skips the next message.
+        # Java accepts high + 1 too, which skips the next message.
         if not max(low, 0) <= header.offset <= high:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -166,12 +168,12 @@ class ClientRelay:
             command = requests.RESET_CONSUMER_CLIENT_OFFSET.command(told, body)
             try:
                 member.connection.send_oneway(command)
-            except CometMQError as error:  # its removal is under way
+            except CometMQError as error:  # the member's removal is under way
                 log.warning("member not told", client_id=member.client_id, reason=str(error))
         return offsets
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """A negative time stands for the end."""
+        """Return the offset of a queue at a store time; a negative time stands for the end."""
         if timestamp_ms < 0:
             return max(0, self._store.max_offset(topic, queue_id))
         return max(0, self._store.offset_by_time(topic, queue_id, timestamp_ms))
@@ -184,7 +186,10 @@ class ClientRelay:
     async def consumer_status(
         self, _connection: Connection, call: Request[GetConsumerStatusRequestHeader]
     ) -> RemotingCommand:
-        """The offsets of a topic as each member, or the one named by its id, knows them."""
+        """Return the offsets of a topic as each member knows them.
+
+        If the request names a client id, only that member is asked.
+        """
         header = call.header
         group = self._clients.consumer_group(header.group)
         members = list(group.members.values()) if group is not None else []
@@ -210,7 +215,7 @@ class ClientRelay:
     async def running_info(
         self, _connection: Connection, call: Request[GetConsumerRunningInfoRequestHeader]
     ) -> RemotingCommand:
-        """What one member says of itself."""
+        """Return what one member says of itself."""
         header = call.header
         return await self._relay(
             call.code, ext_of(call), b"", header.consumer_group, header.client_id
@@ -275,7 +280,7 @@ class ClientRelay:
 async def _status(
     member: Member, question: GetConsumerStatusRequestHeader
 ) -> dict[MessageQueue, int] | None:
-    """None from a member that does not answer, or not with offsets; the others count."""
+    """Ask a member for its offsets; return None if it fails, so that other answers count."""
     command = requests.GET_CONSUMER_STATUS_FROM_CLIENT.command(question)
     try:
         answer = await member.connection.call(command, STATUS_TIMEOUT_S)

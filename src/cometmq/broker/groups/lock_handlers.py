@@ -1,4 +1,4 @@
-"""Queue locks of orderly consumers: codes 41 and 42 (Java: AdminBrokerProcessor)."""
+"""Serve the queue locks of orderly consumers: codes 41 and 42 (Java: AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cometmq.remoting.dispatch import Handlers
 
 
 class LockHandlers:
-    """For the loop's thread only."""
+    """Serves locks and unlocks. For the loop's thread only."""
 
     def __init__(self, locks: QueueLocks) -> None:
         self._locks = locks
@@ -28,7 +28,7 @@ class LockHandlers:
         handlers.register(requests.UNLOCK_BATCH_MQ, self.unlock)
 
     def lock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
-        """Answers with those of the named queues that the client holds from now on."""
+        """Answer with those of the named queues that the client holds from now on."""
         body = requests.LOCK_BATCH_MQ.body.decode(call.body)
         check_locks(body)
         queues = (bean.queue() for bean in body.mq_set)

@@ -1,4 +1,4 @@
-"""Offsets of groups and queues: codes 14, 15, 29, 30, 31 and 32.
+"""Serve the offsets of groups and queues: codes 14, 15, 29, 30, 31 and 32.
 
 Java: ConsumerManageProcessor, AdminBrokerProcessor.
 """
@@ -28,7 +28,7 @@ from cometmq.store.store import Boundary, MessageStore
 
 
 class OffsetHandlers:
-    """For the loop's thread only."""
+    """Serves requests about offsets. For the loop's thread only."""
 
     def __init__(
         self,
@@ -53,7 +53,10 @@ class OffsetHandlers:
     def query(
         self, _connection: Connection, call: Request[QueryConsumerOffsetRequestHeader]
     ) -> RemotingCommand:
-        """A group's stored offset; a group new to a young queue begins at its start."""
+        """Return a group's stored offset.
+
+        A group without one begins at 0 if the queue's first message is still in memory.
+        """
         header = call.header
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
@@ -97,7 +100,10 @@ class OffsetHandlers:
         return response(ResponseCode.SUCCESS)
 
     def _check_place(self, topic: str, queue_id: int, offset: int) -> None:
-        """Java stores any offset of any queue; a group that went on from there would miss messages."""
+        """Refuse an unknown queue, and an offset outside the queue.
+
+        Java stores any offset of any queue; a group that went on from there would miss messages.
+        """
         end = self._store.queue_end(topic, queue_id)
         if end is None:
             if not self._topics.has_queue(topic, queue_id):
@@ -128,7 +134,10 @@ class OffsetHandlers:
     def search(
         self, _connection: Connection, call: Request[SearchOffsetRequestHeader]
     ) -> RemotingCommand:
-        """The offset at a store time; the boundary says which end of equal times is meant."""
+        """Return the offset at a store time.
+
+        The boundary says which end of equal times is meant.
+        """
         header = call.header
         upper = (header.boundary_type or "").lower() == Boundary.UPPER.value
         return _offset(
@@ -143,7 +152,7 @@ class OffsetHandlers:
     def earliest_store_time(
         self, _connection: Connection, call: Request[GetEarliestMsgStoretimeRequestHeader]
     ) -> RemotingCommand:
-        """When the oldest message of a queue was stored, ms; -1 for an empty queue."""
+        """Return when the oldest message of a queue was stored, in ms; -1 for an empty queue."""
         header = call.header
         timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
         return response(
@@ -159,7 +168,7 @@ class OffsetHandlers:
 
 
 def too_many(offsets: ConsumerOffsetManager) -> str:
-    """The remark for an offset of a queue of which the group has none yet."""
+    """Return the remark that refuses a group's first offset in a queue: too many are stored."""
     return (
         f"{offsets.count} consumer offsets are stored, the limit is maxConsumerOffsets="
         f"{offsets.max_count}; raise it and restart the broker"

@@ -17,8 +17,10 @@ _SCAN_PERIOD_S: Final = 10.0
 
 
 class Groups(Service):
-    """`save_offsets` has changed offsets written to their file; `groups_written` returns when the
-    disk has all groups as they are.
+    """Serves consumer groups.
+
+    `save_offsets` has changed offsets written to their file; `groups_written` returns when the disk
+    has all groups as they are.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The broker's configuration, shown and changed while it runs: codes 26 and 25.
+"""Show and change the broker's configuration while it runs: codes 26 and 25.
 
-Java: AdminBrokerProcessor, Configuration. Java takes any key, whether or not anything reads it again;
-here a key that would change nothing before a restart is refused with that reason.
+Java: AdminBrokerProcessor, Configuration. Java accepts any key, whether or not anything reads it
+again. Here a key that would change nothing before a restart is refused with that reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cometmq.store import config as store_config
 
 log = structlog.get_logger(__name__)
 
-# Keys of BrokerConfig that are looked at each time they matter.
+# Keys of BrokerConfig that are read each time they matter, so that a change takes effect at once.
 LIVE_KEYS: Final = frozenset(
     {
         "autoCreateSubscriptionGroup",
@@ -71,7 +71,7 @@ _BLACK_LIST: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlack
 
 
 class GivenConfig(NamedTuple):
-    """The entries of the configuration file, and its path; None without one."""
+    """Holds the entries of the configuration file and its path, None without a file."""
 
     properties: Mapping[str, str]
     file: Path | None
@@ -81,7 +81,7 @@ NOTHING_GIVEN: Final = GivenConfig({}, None)
 
 
 class ConfigHandlers:
-    """For the loop's thread only."""
+    """Serves requests about the configuration. For the loop's thread only."""
 
     def __init__(self, parts: Parts, given: GivenConfig) -> None:
         self._state = parts.state
@@ -101,7 +101,7 @@ class ConfigHandlers:
         handlers.register(requests.GET_BROKER_CONFIG, self.show)
 
     def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
-        """Every key in force, as properties text."""
+        """Return every key in force, as properties text."""
         return response(
             ResponseCode.SUCCESS,
             ext={"version": encode_body(self._version).decode()},
@@ -109,9 +109,9 @@ class ConfigHandlers:
         )
 
     async def update(self, connection: Connection, request: Request[NoHeader]) -> RemotingCommand:
-        """Change all keys that the body names, or none and say why; then write the file.
+        """Change all keys that the body names, or refuse and change none; then write the file.
 
-        Of the file only the lines of changed keys change; Java writes all keys and no comments.
+        In the file only the lines of changed keys change; Java writes all keys and no comments.
         """
         source = f"the update from {connection.peer}"
         changes = decode_update(request.body, source)
@@ -144,7 +144,7 @@ class ConfigHandlers:
             raise ConfigError(f"{source}: this broker knows no {', '.join(unknown)}")
         for config in configs:
             current = to_properties(config)
-            # The values of a class may have to fit together, so they are tried together.
+            # The values of a class may have to fit together, so they are checked together.
             wanted = to_properties(from_properties(type(config), {**current, **changes}, source))
             fixed = sorted(key for key in wanted if wanted[key] != current.get(key))
             if fixed := [key for key in fixed if key not in _ALL_LIVE]:
@@ -159,7 +159,7 @@ class ConfigHandlers:
                 log.warning("no configuration file was given, the change ends with this broker")
             return
         path = self._file.path
-        # Until the file is written, what is to be changed in it is more than the last change.
+        # The file may lack earlier changes too, if these could not be written.
         unsaved = self._unsaved = {**self._unsaved, **changed}
         try:
             await self._state.save(self._file, lambda: _changed_text(path, self._unsaved))
@@ -173,5 +173,5 @@ class ConfigHandlers:
 
 
 def _changed_text(path: Path, changed: Mapping[str, str]) -> Iterator[str]:
-    # Read where it is written, beside the loop.
+    # The file is read in the thread that writes it, beside the loop.
     yield change_properties(path, changed)

@@ -1,9 +1,9 @@
-"""What operators ask about topics, groups and their clients: codes 202, 203, 204, 208, 300, 343, 345
-and 351 (Java: AdminBrokerProcessor).
+"""Answer operators' questions about topics, groups and their clients: codes 202, 203, 204, 208,
+300, 343, 345 and 351 (Java: AdminBrokerProcessor).
 
-A group may consume fifty thousand topics, so what is told of many queues is put together in slices of a
-few milliseconds with the loop's other work between them, and an answer that no client would take for its
-length is refused as soon as it is that long.
+A group may consume fifty thousand topics. So an answer about many queues is put together in slices
+of a few milliseconds, and the loop does other work in between. An answer that is too long for a
+client is refused as soon as it gets too long.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
-# What is young enough to count for a topic's rate, as in Java.
+# Only messages stored within this time count for a topic's rate, as in Java.
 _RATE_SPAN_MS: Final = 60_000
 _TOPIC_SEPARATOR: Final = ";"
 _LANGUAGES: Final = frozenset(code.name for code in LanguageCode)
 
 
 class InspectionHandlers:
-    """For the loop's thread only."""
+    """Serves questions about topics, groups and clients. For the loop's thread only."""
 
     def __init__(self, parts: Parts, traffic: Traffic) -> None:
         self._config = parts.config
@@ -91,7 +91,7 @@ class InspectionHandlers:
     async def topic_stats(
         self, _connection: Connection, call: Request[GetTopicStatsInfoRequestHeader]
     ) -> RemotingCommand:
-        """Both ends of each queue, and how many messages a second came in the last minute."""
+        """Return both ends of each queue, and the messages per second of the last minute."""
         header = call.header
         topic = self._topic(header.topic, f"topic[{header.topic}] not exist")
         since_ms = self._clock.now_ms() - _RATE_SPAN_MS
@@ -110,7 +110,7 @@ class InspectionHandlers:
     def topic_config(
         self, _connection: Connection, call: Request[GetTopicConfigRequestHeader]
     ) -> RemotingCommand:
-        """A topic as it is set up here; there are no static topics, whose queues would follow."""
+        """Return a topic's configuration. There are no static topics, unlike in Java."""
         header = call.header
         topic = self._topic(header.topic, f"No topic in this broker. topic: {header.topic}")
         return response(ResponseCode.SUCCESS, body=encode_body(topic))
@@ -118,7 +118,7 @@ class InspectionHandlers:
     def groups_of_topic(
         self, _connection: Connection, call: Request[QueryTopicConsumeByWhoRequestHeader]
     ) -> RemotingCommand:
-        """The groups that subscribe to a topic now or have an offset in it."""
+        """Return the groups that subscribe to a topic now or have an offset in it."""
         header = call.header
         groups = self._clients.groups_of(header.topic) | self._offsets.groups_of(header.topic)
         return response(ResponseCode.SUCCESS, body=encode_body(GroupList(list(groups))))
@@ -128,7 +128,7 @@ class InspectionHandlers:
     def consumer_connections(
         self, _connection: Connection, call: Request[GetConsumerConnectionListRequestHeader]
     ) -> RemotingCommand:
-        """The members of a consumer group, and what it subscribes to."""
+        """Return the members of a consumer group, and what the group subscribes to."""
         header = call.header
         group = self._clients.consumer_group(header.consumer_group)
         if group is None:
@@ -148,7 +148,7 @@ class InspectionHandlers:
     def producer_connections(
         self, _connection: Connection, call: Request[GetProducerConnectionListRequestHeader]
     ) -> RemotingCommand:
-        """The members of a producer group."""
+        """Return the members of a producer group."""
         header = call.header
         members = self._clients.producers(header.producer_group)
         if not members:
@@ -162,7 +162,7 @@ class InspectionHandlers:
     def topics_of_group(
         self, _connection: Connection, call: Request[QueryTopicsByConsumerRequestHeader]
     ) -> RemotingCommand:
-        """The topics in which a group has an offset."""
+        """Return the topics in which a group has an offset."""
         header = call.header
         topics = list(self._offsets.topics_of(header.group))
         return response(ResponseCode.SUCCESS, body=encode_body(TopicList(self._address, topics)))
@@ -170,7 +170,7 @@ class InspectionHandlers:
     def subscription(
         self, _connection: Connection, call: Request[QuerySubscriptionByConsumerRequestHeader]
     ) -> RemotingCommand:
-        """What a group that is online selects of a topic."""
+        """Return what a group that is online selects of a topic."""
         header = call.header
         group = self._clients.consumer_group(header.group)
         data = group.subscriptions.get(header.topic) if group is not None else None
@@ -180,7 +180,7 @@ class InspectionHandlers:
     async def consume_stats(
         self, _connection: Connection, call: Request[GetConsumeStatsRequestHeader]
     ) -> RemotingCommand:
-        """How far a group is in each queue of its topics, and how much it takes a second."""
+        """Return how far a group is in each queue of its topics, and its messages per second."""
         header = call.header
         group = header.consumer_group
         answer = self._answer("name a topic")
@@ -204,7 +204,7 @@ class InspectionHandlers:
             topics = [header.topic]
         else:
             topics = list(self._offsets.topics_of(header.consumer_group))
-        # An online group is told of what it subscribes to, not of what it once did.
+        # For an online group only the topics that it subscribes to now are shown, not earlier ones.
         online = self._clients.consumer_group(header.consumer_group)
         if online is not None and online.subscriptions:
             topics = [topic for topic in topics if topic in online.subscriptions]

@@ -1,4 +1,4 @@
-"""Telling name servers about this broker: codes 103 and 104.
+"""Register the broker with name servers, and unregister it: codes 103 and 104.
 
 Java: BrokerOuterAPI, BrokerController.registerBrokerAll.
 """
@@ -33,22 +33,22 @@ log = structlog.get_logger(__name__)
 _UNREGISTER_TIMEOUT_S = 3.0
 _RETRY_PERIOD_S = 1.0
 _FIRST_REGISTRATION_WAIT_S = 3.0
-# Java's broker waits for up to registerBrokerTimeoutMills, 24 s: clients have given up long before.
+# Java's broker waits for up to registerBrokerTimeoutMills, 24 s. Clients give up long before that.
 _ANNOUNCEMENT_WAIT_S = 1.0
-# Topics of one registration, as Java's splitRegistrationSize: a large table goes in several, and none
-# of them holds up this loop or the name server's.
+# Topics of one registration, as Java's splitRegistrationSize. A large table goes in several
+# registrations, none of which holds up this loop or the name server's.
 MAX_TOPICS_AT_ONCE = 800
 
 
 class Registration:
     """Registers with every name server at `start`, periodically, and at each topic change.
 
-    What is sent periodically does not grow with the table: one of MAX_TOPICS_AT_ONCE topics or fewer is
-    sent as a whole; of a larger one a name server gets the next part if it says that it has this
-    version, and else all of it.
+    The size of a periodic registration does not grow with the table. A table of MAX_TOPICS_AT_ONCE
+    topics or fewer is sent as a whole. Of a larger table a name server gets the next part if it
+    says that it has this version, and otherwise all topics.
 
-    `address` is where clients reach the broker, `ha_address` where slaves do. Name servers are
-    independent: one that does not answer delays no other. For the loop's thread only.
+    `address` is where clients reach the broker, `ha_address` where slaves do. A name server that
+    does not answer delays no other. For the loop's thread only.
     """
 
     def __init__(
@@ -72,20 +72,20 @@ class Registration:
         self._registered: set[str] = set()
         self._coming_back: set[str] = set()
         self._closing = False
-        # Where the part begins that `remind` sends next.
+        # Index of the first topic that `remind` sends next.
         self._next_part = 0
 
     async def start(self) -> None:
-        """Register, then keep it up. A name server that is silent does not hold up the start."""
+        """Register, then repeat it periodically. Wait 3 s at most for silent servers."""
         first = self._tasks.spawn(self.register_all(), "register-first")
         await asyncio.wait([first], timeout=_FIRST_REGISTRATION_WAIT_S)
-        # Java comes back after 10 s whatever the period is.
+        # Java registers again after 10 s, whatever the period is.
         self._tasks.every(
             self._config.registration_period_s(), self.remind, "register", first_s=10.0
         )
 
     async def close(self) -> None:
-        """Tell the name servers that the broker goes."""
+        """Tell the name servers that the broker stops."""
         self._closing = True
         header = UnRegisterBrokerRequestHeader(
             broker_name=self._config.broker_name,
@@ -103,7 +103,7 @@ class Registration:
         await self._register(list(self._topics.all()), self._config.name_servers())
 
     async def remind(self) -> None:
-        """The periodic registration."""
+        """Register once more, of a large table only a part if possible."""
         topics = list(self._topics.all())
         servers = self._config.name_servers()
         if len(topics) <= MAX_TOPICS_AT_ONCE:
@@ -118,7 +118,8 @@ class Registration:
     async def _remind_one(
         self, server: str, topics: list[TopicConfig], part: list[TopicConfig]
     ) -> None:
-        # A part of the present version is taken for all of it, so it must have that already.
+        # A name server that gets a part with the present version believes that it has all of the
+        # version. So it must have that already.
         knows = await self._knows_version(server)
         await self._register(part if knows else topics, [server])
 
@@ -141,11 +142,11 @@ class Registration:
                 timeout_s=self._config.register_broker_timeout_mills / 1000,
             )
             return bool(answer.command.body) and answer.body == version
-        except CometMQError:  # the registration that follows says so
+        except CometMQError:  # the registration that follows logs it
             return False
 
     def topics_changed(self, topics: Iterable[TopicConfig]) -> None:
-        """Send changed topics soon; none named means that the whole table is to be sent."""
+        """Send changed topics soon; if none is named, send the whole table."""
         if self._closing:
             return
         if not self._changed and not self._all_due:
@@ -155,15 +156,15 @@ class Registration:
         self._all_due = self._all_due or not changed
 
     async def announced(self) -> None:
-        """Return when name servers have answered to what `topics_changed` was told so far.
+        """Return when name servers answered all changes that `topics_changed` was told so far.
 
-        One that is silent is waited for a second.
+        Waits at most a second for a silent one.
         """
         if self._announcing is not None:
             await asyncio.wait([self._announcing], timeout=_ANNOUNCEMENT_WAIT_S)
 
     async def _register_changes(self) -> None:
-        # The task starts in the loop's next turn: what changed in this one goes together.
+        # The task starts in the loop's next turn, so that all changes of this turn go together.
         changed, self._changed = self._changed, {}
         all_due, self._all_due = self._all_due, False
         topics = list(self._topics.all() if all_due else changed.values())
@@ -173,7 +174,7 @@ class Registration:
         connection.on_close.append(lambda _: self._come_back(server))
 
     def _come_back(self, server: str) -> None:
-        """A name server that restarts has forgotten us: try until it knows us again."""
+        """Register until a name server knows us again: one that restarts has forgotten us."""
         self._registered.discard(server)
         if not self._closing and server not in self._coming_back:
             self._coming_back.add(server)
@@ -188,16 +189,16 @@ class Registration:
             self._coming_back.discard(server)
 
     async def _register(self, topics: list[TopicConfig], servers: list[str]) -> None:
-        """Send topics, many in several registrations, one after the other."""
+        """Send topics; send many in several registrations, one after the other."""
         if len(topics) <= MAX_TOPICS_AT_ONCE:
             await self._register_part(topics, servers, self._topics.data_version)
             return
         await asyncio.gather(*(self._register_parts(topics, server) for server in servers))
 
     async def _register_parts(self, topics: list[TopicConfig], server: str) -> None:
-        # A name server takes changes only with a version that it does not have. So each part has one
-        # of its own, and the last one the table's, which may have changed meanwhile: every change is
-        # announced by itself.
+        # A name server accepts changes only with a version that it does not have. So each part has
+        # a version of its own, and the last part has the table's. The table may change meanwhile,
+        # but every change is announced by itself.
         for start in range(0, len(topics), MAX_TOPICS_AT_ONCE):
             left = len(topics) - start - MAX_TOPICS_AT_ONCE
             version = self._topics.data_version
@@ -211,11 +212,12 @@ class Registration:
     async def _register_part(
         self, topics: Iterable[TopicConfig], servers: Iterable[str], version: DataVersion
     ) -> bool:
-        """Whether all took it."""
-        if self._closing:  # it would undo what `close` just said
+        """Register with each server; return whether all accepted it."""
+        if self._closing:  # it would undo the unregistration in `close`
             return False
         body = RegisterBrokerBody(
-            # Java's consumers pull with a class filter from filter servers only: this broker is one.
+            # Java's consumers pull with a class filter only from filter servers, so this broker
+            # registers as one.
             [self._address] if self._config.filter_predicate_modules.strip() else [],
             topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
                 data_version=version,
@@ -267,5 +269,5 @@ class Registration:
             await self._client.call(
                 server, requests.UNREGISTER_BROKER.command(header), _UNREGISTER_TIMEOUT_S
             )
-        except CometMQError as error:  # it will notice by the closed connection
+        except CometMQError as error:  # the server will see the closed connection
             log.warning("not unregistered", name_server=server, reason=str(error))

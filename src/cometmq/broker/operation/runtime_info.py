@@ -1,17 +1,19 @@
-"""What a broker tells of itself: code 28 (Java: AdminBrokerProcessor.prepareRuntimeInfo, RunningStats).
+"""Answer code 28: what a broker tells of itself.
 
-Beside Java's keys there are our own: `nextDeletedFile`, `nextDeletionTimeStamp` and
-`nextDeletionReason` say what `cometmq store explain` does of the file that retention takes next,
-`refusing` why no messages are taken now, and `refused_<cause>` count for each cause how many messages
-were refused. `delayPending_<level>` count the messages that wait by level, `timerPending` those that
-wait for a time of their own, `delayDelivered` what was delivered since the start, and
-`transactionsUnresolved` the half messages without a verdict. `consumeQueueUnitsRepaired` counts the
-damaged units that were repaired from the log, `messagesFoundLost` the messages whose records in the log
-are damaged so that readers pass over them; both since the start.
+Java: AdminBrokerProcessor.prepareRuntimeInfo, RunningStats. Besides Java's keys there are our own.
+`nextDeletedFile`, `nextDeletionTimeStamp` and `nextDeletionReason` say what `cometmq store explain`
+does of the file that retention takes next. `refusing` says why no messages are taken now, and
+`refused_<cause>` how many messages were refused for that cause. `delayPending_<level>` counts the
+messages that wait by level, `timerPending` those that wait for a time of their own,
+`delayDelivered` those delivered since the start, and `transactionsUnresolved` the half messages
+without a verdict. `consumeQueueUnitsRepaired` counts the damaged units that were repaired from the
+log, and `messagesFoundLost` the messages that readers pass over because their records in the log
+are damaged; both since the start.
 
-One loop serves all requests, so there are no thread pools and nothing waits in their queues. Tools read
-Java's keys for those all the same: the sizes are 0, the capacities Java's defaults, since tools divide
-by them, and the waiting times say how late the loop was when it last took a sample.
+One loop serves all requests, so there are no thread pools and nothing waits in their queues. Tools
+read Java's keys for those all the same. The sizes are 0. The capacities are Java's defaults,
+because tools divide by them. The waiting times say how late the loop was when it last took a
+sample.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _END_TRANSACTION_CAPACITY: Final = 100_000
 
 
 class RuntimeInfo:
-    """For the loop's thread only."""
+    """Answers requests for run-time information. For the loop's thread only."""
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class RuntimeInfo:
         handlers.register(requests.GET_BROKER_RUNTIME_INFO, self.tell)
 
     async def tell(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
-        """The table of all keys. What the disk has to tell is asked beside the loop."""
+        """Return the table of all keys. A thread beside the loop reads what concerns the disk."""
         loop = asyncio.get_running_loop()
         of_disk = await loop.run_in_executor(None, self._of_disk)
         table = {
@@ -107,7 +109,7 @@ class RuntimeInfo:
             "commitLogMaxOffset": str(log.readable_end),
             "dispatchBehindBytes": str(log.readable_end - log.dispatched_end),
             "earliestMessageTimeStamp": str(log.store_timestamp_at(log.min_offset)),
-            # One thread appends: nobody waits for a lock.
+            # One thread appends, so nobody waits for a lock.
             "pageCacheLockTimeMills": "0",
             "remainTransientStoreBufferNumbs": str(log.free_buffer_count),
             "remainHowManyDataToFlush": _bytes(log.end - store.flushed_offset),
@@ -130,10 +132,10 @@ class RuntimeInfo:
             "putTps": _rates(traffic.put_rates()),
             "getFoundTps": _rates(traffic.found_rates()),
             "getMissTps": _rates(traffic.missed_rates()),
-            # Java: this one alone says 0 of what it does not know yet.
+            # As in Java, only this rate is 0 where it is not known yet.
             "getTotalTps": _rates([(found or 0.0) + (missed or 0.0) for found, missed in both]),
             "getTransferredTps": transferred,
-            # As 4.9 spells it, and its tools with it.
+            # The spelling of Java 4.9, which its tools read.
             "getTransferedTps": transferred,
             "msgPutTotalYesterdayMorning": str(traffic.put_mornings[0]),
             "msgPutTotalTodayMorning": str(traffic.put_mornings[1]),
@@ -145,7 +147,7 @@ class RuntimeInfo:
 
     def _of_puts(self) -> dict[str, str]:
         store, traffic = self._store, self._traffic
-        # Java, too, says 1 before the first message.
+        # As in Java, the count is 1 before the first message.
         count = store.appended_count or 1
         size = store.commit_log.end - self._log_end_at_start
         times = "".join(f"{name}:{number} " for name, number in traffic.put_time_counts())
@@ -199,7 +201,7 @@ class RuntimeInfo:
         return table
 
     def _of_disk(self) -> dict[str, str]:
-        """Blocks; for any thread."""
+        """Return what concerns the disk. Blocks; for any thread."""
         config = self._store.config
         plan = self._store.cleaner.explain()
         space = self._disk.usage(config.store_path_root_dir)
@@ -225,7 +227,7 @@ class RuntimeInfo:
 
 
 def _bytes(count: int) -> str:
-    """As Java's MixAll.humanReadableByteCount says it."""
+    """Format a size as Java's MixAll.humanReadableByteCount does."""
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(_UNITS))
@@ -233,7 +235,7 @@ def _bytes(count: int) -> str:
 
 
 def _rates(rates: Sequence[float | None]) -> str:
-    """As Java does: three numbers with blanks between, those not known yet left out."""
+    """Join three rates with blanks as Java does; a rate that is not known yet is left out."""
     return " ".join("" if rate is None else str(rate) for rate in rates)
 
 

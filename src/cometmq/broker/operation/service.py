@@ -12,7 +12,7 @@ from cometmq.broker.transactions.service import TransactionService
 
 
 class Operation(Service):
-    """`given` says where the settings come from, for requests that read or change them."""
+    """Serves operators. `given` says where the settings come from, for requests on them."""
 
     def __init__(
         self,

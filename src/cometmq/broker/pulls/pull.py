@@ -1,8 +1,9 @@
-"""Handing messages out: codes 11 and 361.
+"""Hand messages out to consumers: codes 11 and 361.
 
 Java: PullMessageProcessor, DefaultPullMessageResultHandler.
 
-Longer than 500 lines: every pull goes through all of it, and a call less for each is worth the length.
+Longer than 500 lines: every pull goes through all of it, and each call that is saved for a pull is
+worth the length.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ from cometmq.store.get import MAX_PULL_BYTES, GetResult, GetStatus
 
 PullRequest = Request[PullMessageRequestHeader]
 
-# What a store status becomes on the wire; PULL_OFFSET_MOVED only when the client asked for more
-# than the beginning, because an empty queue is no error (Java: DefaultPullMessageResultHandler).
+# The response code of each store status. PULL_OFFSET_MOVED only if the client asked for more than
+# the beginning, because an empty queue is no error (Java: DefaultPullMessageResultHandler).
 _CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -67,12 +68,12 @@ _CODES: Final = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-# Of one unit of a consume queue that a filter looked at, in units of WorkBudget.
+# Cost of one unit of a consume queue that a filter looked at, in units of WorkBudget.
 _UNIT_COST: Final = 100
 
 
 class ForbiddenType(IntEnum):
-    """Why a pull is answered with NO_PERMISSION (Java: ForbiddenType)."""
+    """Says why a pull is answered with NO_PERMISSION (Java: ForbiddenType)."""
 
     BROKER = 1
     GROUP = 2
@@ -82,7 +83,7 @@ class ForbiddenType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What one pull selects, with the tests that are under way for it."""
+    """Holds what one pull selects, and the tests that are under way for it."""
 
     wanted: MessageFilter
     matches_ext: MeteredExtMatcher | None
@@ -137,7 +138,10 @@ class PullHandler:
         may_wait: bool,
         scan: _Scan | None = None,
     ) -> RemotingCommand | None:
-        """`scan` is that of a pull that goes on in a later turn of the loop."""
+        """Serve a pull; return None if it is answered already or waits.
+
+        `scan` is given for a pull that goes on in a later turn of the loop.
+        """
         header = request.header
         group, topic = self._check(request.code, header)
         goes_on = scan is not None
@@ -192,7 +196,7 @@ class PullHandler:
             and result.next_begin_offset == header.queue_offset
             and (scan.matches_record is not None or scan.matches_ext is not None)
         ):
-            # Not even one message was looked at to the end.
+            # The budget was spent before even one message was decided.
             self._defer(connection, request, may_wait, scan)
             return None
         if (
@@ -219,7 +223,7 @@ class PullHandler:
     def _moved(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, topic: TopicConfig
     ) -> RemotingCommand | None:
-        """The answer to the first pull of a queue after its offset was reset."""
+        """Return the answer to the first pull of a queue after its offset was reset, else None."""
         offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if offset is None:
             return None
@@ -284,7 +288,10 @@ class PullHandler:
         )
 
     def _answer_late(self, connection: Connection, request: PullRequest, final: bool) -> bool:
-        """Serve a pull whose group was heard of; False when it still is ahead and not `final`."""
+        """Serve a pull after a heartbeat of its group.
+
+        Returns False if the pull is still ahead of its own heartbeat and not `final`.
+        """
         if connection.closed:
             return True
         try:
@@ -295,7 +302,7 @@ class PullHandler:
             connection.let_go(request)
             connection.reply_failure(request, error)
             return True
-        connection.let_go(request)  # or it waits anew, for messages
+        connection.let_go(request)  # a pull that waits for messages now was kept anew
         if answer is not None:
             connection.reply(request, answer)
         return True
@@ -303,7 +310,10 @@ class PullHandler:
     def _defer(
         self, connection: Connection, request: PullRequest, may_wait: bool, scan: _Scan | None
     ) -> None:
-        """Have the pull begin, or go on with `scan`, when filters may work again."""
+        """Serve the pull, or go on with `scan`, when filters have work left.
+
+        Raises Refused if too many pulls wait.
+        """
         if not self._work.defer(
             connection, lambda: self._answer_waiting(connection, request, may_wait, scan)
         ):
@@ -325,7 +335,7 @@ class PullHandler:
         try:
             answer = self._serve(connection, request, may_wait=may_wait, scan=scan)
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
-            # The topic or the group went while the pull waited.
+            # The topic or the group was removed while the pull waited.
             connection.reply_failure(request, error)
             return
         if answer is not None:
@@ -334,7 +344,7 @@ class PullHandler:
     def _check(
         self, code: int, header: PullMessageRequestHeader
     ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
-        """Group and topic of a pull, refused in Java's order."""
+        """Return the group and the topic of a pull, or refuse it in Java's order."""
         if not self._config.broker_permission & PERM_READ:
             raise _forbidden(
                 ForbiddenType.BROKER,
@@ -380,7 +390,7 @@ class PullHandler:
     def _filter(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> MessageFilter:
-        """What the pull selects: stated in the request, or known from the group's heartbeat."""
+        """Return what the pull selects, as the request or the group's heartbeat states it."""
         condition: Condition | None = None
         data: ConsumerFilterData | None = None
         if header.sys_flag & PULL_SUBSCRIPTION:
@@ -392,7 +402,8 @@ class PullHandler:
                     return self._predicates.message_filter(subscription)
                 if not is_tag_type(subscription.expression_type):
                     check_property_filter(self._config, subscription.expression_type)
-                    # Java lets every message through a text that does not parse.
+                    # If the text does not parse, Java delivers every message; here the pull is
+                    # refused.
                     condition = compile_expression(
                         subscription.sub_string, subscription.expression_type
                     )
@@ -419,7 +430,7 @@ class PullHandler:
     def _known_data(
         self, header: PullMessageRequestHeader, subscription: SubscriptionData
     ) -> ConsumerFilterData:
-        """The expression that the group's heartbeat brought."""
+        """Return the expression that the group's heartbeat brought."""
         data = self._filters.get(header.topic, header.consumer_group)
         if data is None:
             raise Refused(
@@ -466,7 +477,7 @@ class PullHandler:
         return subscription
 
     def _suggested_broker(self, result: GetResult, group: SubscriptionGroupConfig) -> int:
-        """The broker id to pull from next: a slave's when the reader is far behind."""
+        """Return the id of the broker to pull from next: a slave's if the reader is far behind."""
         if not self._config.slave_read_enable:
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id

@@ -1,4 +1,4 @@
-"""Serve pulls, and let those that wait go when their time is up."""
+"""Serve pulls, and answer those that wait when their time is up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SWEEP_PERIOD_S: Final = 0.5
 
 
 class Pulls(Service):
-    """`traffic` counts what is pulled."""
+    """Serves pulls. `traffic` counts what they take."""
 
     def __init__(self, parts: Parts, traffic: Traffic) -> None:
         self._parts = parts

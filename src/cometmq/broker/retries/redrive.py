@@ -1,10 +1,10 @@
-"""Sending dead letters once more: by id, by key, or by the time at which they were given up.
+"""Send dead letters once more, selected by id, by key, or by the time at which they were given up.
 
-Java has no counterpart; its console hands dead letters to a consumer one by one. A redrive has an id
-of its caller's choice, and under one id no letter is sent twice, whatever happens in between: what is
-to be done is on disk before the first letter is sent, letters are sent in the order of their queue,
-and each record names the redrive and (in `preparedTransactionOffset`) the letter that it was made
-from. So the log tells how far an interrupted redrive came, and the same call goes on from there.
+Java has no counterpart; its console hands dead letters to a consumer one by one. The caller chooses
+the id of a redrive. Under one id no letter is sent twice, whatever happens in between. What is to
+be done is on disk before the first letter is sent. Letters are sent in the order of their queue.
+Each new record names the redrive and (in `preparedTransactionOffset`) the letter that it was made
+from. So the log tells how far an interrupted redrive came, and the same call continues from there.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ log = structlog.get_logger(__name__)
 
 MAX_REDRIVES: Final = 10_000
 MAX_ID_LENGTH: Final = 120
-# In the selections of all redrives that are remembered: their file is written whole each time.
+# Limit of all selections that are remembered together: their file is always written as a whole.
 MAX_SELECTED_CHARACTERS: Final = 4 * 1024 * 1024
 REDRIVE_ID: Final = "REDRIVE_ID"
 # Units of WorkBudget that a redrive spends between two turns of the loop.
 _WORK_PER_TURN: Final = 5_000_000
-# Of a letter: finding, decoding and perhaps appending it; each byte is checked and copied.
+# Cost of a letter: it is found, decoded and perhaps appended, and each byte is checked and copied.
 _LETTER_COST: Final = 40_000
 _LETTER_BYTE_COST: Final = 4
-# Of a look at the head of a record in the log.
+# Cost of a look at the head of a record in the log.
 _GLANCE_COST: Final = 600
-# While a damaged unit of the dead letters' queue is being repaired.
+# Pause while a damaged unit of the dead letters' queue is being repaired.
 _MENDING_PAUSE_S: Final = 0.02
-# What delays, retries and transactions left in the letter; as sent anew it has none of it.
+# Properties that delays, retries and transactions left in the letter. The new message has none of
+# them.
 _LEFT_OUT: Final = (
     p.DELAY_TIME_LEVEL,
     p.REAL_TOPIC,
@@ -73,9 +74,10 @@ _LEFT_OUT: Final = (
 
 
 class RedriveState(msgspec.Struct, rename="camel"):
-    """One redrive. Letters at queue offsets below `next_offset` are dealt with, those from
-    `end_offset` on came too late for it; the log holds nothing of it from `commit_log_offset` on
-    that is not counted here. `skipped_count` letters of the last run name no topic that exists.
+    """Holds the state of one redrive. Letters at queue offsets below `next_offset` are dealt with;
+    those from `end_offset` on came too late for it. All records that the redrive has put into the
+    log below `commit_log_offset` are counted here. `skipped_count` letters of the last run name no
+    topic that exists.
     """
 
     redrive_id: str
@@ -92,9 +94,9 @@ class RedriveState(msgspec.Struct, rename="camel"):
 
 
 class Redrives:
-    """All redrives of a broker, kept in config/redrives.json. For the loop's thread only.
+    """Keeps all redrives of a broker, in config/redrives.json. For the loop's thread only.
 
-    `flush` has the disk take all of the log. `open` when the store is open.
+    `flush` writes all of the log to the disk. Call `open` when the store is open.
     """
 
     def __init__(
@@ -112,16 +114,17 @@ class Redrives:
         self._flush = flush
         self._file = JsonFile(store.config.store_path_root_dir / "config" / "redrives.json")
         self._states: dict[str, RedriveState] = {}
-        # Of those under way: what they have done, apart from what is on disk until it is true there.
+        # Progress of the redrives under way. It is kept apart from `_states`, which get it only
+        # when the disk has what it says.
         self._running: dict[str, RedriveState] = {}
 
     def open(self) -> None:
-        """Read what is known. Raises ConfigError for an unreadable file."""
+        """Read the known redrives. Raises ConfigError for an unreadable file."""
         found = self._file.read(lambda text: decode_body(text.encode(), dict[str, RedriveState]))
         self._states = found or {}
 
     def get(self, redrive_id: str) -> RedriveState | None:
-        """How far a redrive is; None for an id that is not known."""
+        """Return how far a redrive is; None for an unknown id."""
         return self._running.get(redrive_id) or self._states.get(redrive_id)
 
     def check(
@@ -144,13 +147,15 @@ class Redrives:
         *,
         only_group: bool = False,
     ) -> RedriveState:
-        """Send the selected letters of `group` to the topics they came from, each in its first queue
-        if that is still known; with `only_group` to the group's retry topic, where no other group
-        sees them. Returns when they are on disk.
+        """Send the selected letters of `group` once more; return when they are on disk.
 
-        Called again with the same id it goes on where it was interrupted, and else sends nothing.
-        Raises Refused for an id that is in use for something else, a group without dead letters, or
-        too many redrives; StoreError when the store fails, after which the same call goes on.
+        Each letter goes to the topic that it came from, to its first queue if that is still known.
+        With `only_group` it goes to the group's retry topic, where no other group sees it.
+
+        A call with the same id continues an interrupted redrive, and sends nothing if the redrive
+        has finished. Raises Refused for an id that is in use for something else, a group without
+        dead letters, or too many redrives; StoreError when the store fails, after which the same
+        call continues.
         """
         self.check(redrive_id, group, selection, only_group=only_group)
         state = self._states.get(redrive_id)
@@ -211,7 +216,7 @@ class Redrives:
         return state
 
     def _forget_the_gone(self) -> None:
-        """A redrive whose letters have all left the log can send none of them again."""
+        """Forget redrives whose letters have all left the log: they can send none again."""
         for redrive_id, state in list(self._states.items()):
             queue = self._store.queues.find(names.dlq_topic(state.group), 0)
             gone = queue is None or queue.min_offset >= state.end_offset
@@ -240,7 +245,7 @@ class Redrives:
                 await asyncio.sleep(0)
                 left = _WORK_PER_TURN
         end = self._store.commit_log.end
-        # Only what the disk has is done: after a power failure the rest is sent again.
+        # Only what the disk has counts as done: after a power failure the rest is sent again.
         await self._flush()
         state.commit_log_offset = end
         state.finished = True
@@ -320,7 +325,8 @@ class Redrives:
             left -= _GLANCE_COST
             if origin <= 0:
                 continue
-            # Anybody may send records that name another; each then costs two that are decoded.
+            # Anybody may send records that name an origin. Each one then costs the decoding of two
+            # records.
             left -= 2 * _LETTER_COST
             letter = self._store.stored_record(origin)
             if letter is None or letter.topic != names.dlq_topic(state.group):

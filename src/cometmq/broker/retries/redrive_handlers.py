@@ -1,7 +1,7 @@
-"""The request that sends dead letters again: code 30001 (Java has none).
+"""Serve the request that sends dead letters again: code 30001 (Java has none).
 
-A redrive is a task of the broker, not of the request: it goes on when the one who asked is gone, and
-whoever asks with its id again waits for the same one.
+A redrive is a task of the broker, not of the request: it goes on when the client that asked is
+gone, and a client that asks with the same id waits for the same task.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# Well within the time that clients give an answer.
+# Well within the time that clients wait for an answer.
 _ANSWER_AFTER_S: Final = 1.0
-# What one letter is compared with; the redrive is kept on disk with all of it.
+# Each letter is compared with all of these, and the redrive is kept on disk with all of them.
 MAX_SELECTED: Final = 1_000
 
 
 class RedriveHandlers:
-    """For the loop's thread only; `tasks` end with the broker, and a redrive goes on after it."""
+    """Serves redrives. `tasks` end with the broker; a later request continues a redrive.
+
+    For the loop's thread only.
+    """
 
     def __init__(self, config: BrokerConfig, redrives: Redrives, tasks: TaskOwner) -> None:
         self._config = config
@@ -54,7 +57,7 @@ class RedriveHandlers:
     async def redrive(
         self, connection: Connection, request: Request[RedriveDeadLettersRequestHeader]
     ) -> RemotingCommand:
-        """Begin a redrive, or wait for one that was begun; says how far it is."""
+        """Begin a redrive, or wait for one that was begun; answer how far it is."""
         header = request.header
         if self._config.broker_id != MASTER_ID:
             raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave sends no dead letters")
@@ -96,7 +99,7 @@ class RedriveHandlers:
 
     def _ended(self, redrive_id: str, run: asyncio.Task[RedriveState]) -> None:
         self._runs.pop(redrive_id, None)
-        # Nobody may be waiting for it any more.
+        # Perhaps no request waits for the redrive any more.
         if not run.cancelled() and isinstance(error := run.exception(), StoreError):
             log.warning(
                 "redrive interrupted; the same request goes on with it",

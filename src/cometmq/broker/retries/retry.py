@@ -1,4 +1,4 @@
-"""Messages that a consumer could not handle: code 36, and what is sent to a retry topic.
+"""Deliver again what a consumer could not handle: code 36, and messages sent to a retry topic.
 
 Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ.
 """
@@ -35,15 +35,17 @@ from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
-# Clients before 3.4.9 do not say how often they want a message.
+# Clients before 3.4.9 do not say how often a message may be delivered again.
 _VERSION_WITH_MAX_TIMES: Final = 121
 _FIRST_RETRY_LEVEL: Final = 3
 _DLQ_QUEUES: Final = 1
 
 
 class RetryHandler:
-    """`holds_queue_locks(group)` tells whether members of a group consume in order, with live locks
-    of queues; `limits` how often a group wants a message. For the loop's thread only.
+    """Serves messages that consumers send back, or send to a retry topic.
+
+    `holds_queue_locks(group)` tells whether members of a group consume in order, with live locks of
+    queues; `limits` tells how often a group wants a message. For the loop's thread only.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class RetryHandler:
     def send_back(
         self, connection: Connection, call: Request[ConsumerSendMsgBackRequestHeader]
     ) -> RemotingCommand | None:
-        """Let a group have a message again later, or put it among its dead letters."""
+        """Let a group get a message again later, or put it among the group's dead letters."""
         header = call.header
         group = self._groups.find(header.group)
         if group is None:
@@ -97,10 +99,10 @@ class RetryHandler:
     def redirect(
         self, message: IncomingMessage, max_reconsume_times: int | None, version: int
     ) -> str | None:
-        """Turn a message that is sent to a retry topic into a dead letter if it had its chances.
+        """Turn a message sent to a retry topic into a dead letter if it was delivered often enough.
 
-        Returns the topic of dead letters if the disk does not have it yet; nothing is done then.
-        The topic's group exists: a topic is opened for sending only then.
+        If the disk does not have the topic of dead letters yet, does nothing and returns that
+        topic. The group of the retry topic exists: a topic is opened for sending only then.
         """
         group = self._groups.find(message.topic.removeprefix(names.RETRY_PREFIX))
         if group is None:
@@ -189,7 +191,10 @@ class RetryHandler:
         version: int,
         connection: Connection | None,
     ) -> int:
-        """How often a message is delivered again: consumers' numbers count before the group's."""
+        """Return how often a message is delivered again.
+
+        The consumers' number counts before the group's.
+        """
         if wanted is not None and version >= _VERSION_WITH_MAX_TIMES:
             return self._limits.named(group.group_name, connection, wanted)
         return group.retry_max_times

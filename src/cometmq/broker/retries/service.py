@@ -13,7 +13,7 @@ from cometmq.broker.retries.retry import RetryHandler
 
 
 class Retries(Service):
-    """`holds_queue_locks` says whether members of a group lock queues."""
+    """Serves retries and redrives. `holds_queue_locks` says whether group members lock queues."""
 
     def __init__(
         self, parts: Parts, put: MessagePut, holds_queue_locks: Callable[[str], bool]

@@ -1,9 +1,10 @@
-"""Sends that wait for their topic: until it is made, on disk, and known to name servers.
+"""Hold sends to a new topic until the topic is made, on disk, and known to name servers.
 
-Whoever has the answer to a send finds the topic's route, at whichever name server, and the topic is
-there after a kill. So did Java's broker: it writes and registers a topic before it stores the message
-that the topic was made for. Here that is done for many topics at once and beside the loop, which makes
-topics and stores what waited for a few milliseconds at a time and serves others in between.
+So whoever has the answer to a send finds the topic's route at any name server, and the topic is
+still there after a kill. Java's broker, too, writes and registers a topic before it stores the
+message that the topic was made for. Here that is done for many topics at once and beside the loop.
+The loop makes topics and stores waiting messages for a few milliseconds at a time, and serves
+others in between.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from cometmq.runtime.tasks import TaskOwner
 
 SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHeaderV2]
 
-# What may wait: a disk that hangs must not fill the memory.
+# Limits of what waits: a disk that hangs must not fill the memory.
 MAX_HELD_REQUESTS: Final = 50_000
 MAX_HELD_BYTES: Final = 64 * 1024 * 1024
-# So long the loop works for those who waited before it serves others.
+# The loop works this long for requests that waited, before it serves others.
 _SLICE_S: Final = 0.002
 
 _Held = tuple[Connection, SendRequest]
 
 
 class FirstSends:
-    """Requests in the order in which they came, by topic.
+    """Keeps waiting requests by topic, in the order in which they came.
 
-    `make` makes the topic of a header, or raises why not. `ready` returns when disk and name servers
-    know what was made so far, or raises. Then `send` serves the requests of a topic, one after the
-    other, while `serving` names it. For the loop's thread only.
+    `make` makes the topic of a header, or raises why not. `ready` returns when disk and name
+    servers know all topics made so far, or raises. Then `send` serves the requests of a topic, one
+    after the other, while `serving` names the topic. For the loop's thread only.
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class FirstSends:
         self._send = send
         self._tasks = tasks
         self._topics: dict[str, deque[_Held]] = {}
-        # Topics to be made, and topics whose requests can be served, with why they cannot.
+        # Topics to be made, and topics whose requests can be answered, with the reason if these are
+        # refused.
         self._unmade: deque[str] = deque()
         self._served: deque[tuple[str, Exception | None]] = deque()
         self._working = False
@@ -67,7 +69,7 @@ class FirstSends:
         return topic in self._topics
 
     def hold(self, topic: str, connection: Connection, request: SendRequest) -> None:
-        """Serve it when the turn of its topic has come. Raises Refused when too much waits."""
+        """Serve the request when its topic's turn comes. Raises Refused when too much waits."""
         size = len(request.frame.body)
         if self.count >= MAX_HELD_REQUESTS or self._bytes + size > MAX_HELD_BYTES:
             raise Refused(
@@ -102,7 +104,7 @@ class FirstSends:
             if self._make_topic(topic):
                 made.append(topic)
         if made:
-            # What is written meanwhile goes together.
+            # All topics of this slice are written together.
             self._tasks.spawn(self._wait(made), "first-sends")
         while self._served and loop.time() < until:
             self._serve_one(*self._served[0])
@@ -111,7 +113,7 @@ class FirstSends:
             self._work_soon()
 
     def _make_topic(self, topic: str) -> bool:
-        """Whether there is a topic and a request for it."""
+        """Make the topic for its first request that is allowed to; return False if none is."""
         held = self._topics[topic]
         while held:
             connection, request = held[0]
@@ -136,7 +138,7 @@ class FirstSends:
         self._work_soon()
 
     def _serve_one(self, topic: str, refused: Exception | None) -> None:
-        """The next request of a topic; what comes from now on is served behind those that wait."""
+        """Serve the next request of a topic. Requests that come now wait in line."""
         held = self._topics[topic]
         connection, request = self._take(held)
         self.serving = topic

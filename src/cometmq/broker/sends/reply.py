@@ -1,4 +1,4 @@
-"""Handing replies to the clients that asked: codes 324 and 325, and 326 towards the client.
+"""Hand replies to the clients that asked: codes 324 and 325, and 326 towards the client.
 
 Java: ReplyMessageProcessor, Broker2Client.callClient.
 """
@@ -40,7 +40,7 @@ _PUSH_TIMEOUT_S: Final = 10.0
 
 
 class ReplyHandler:
-    """For the loop's thread only."""
+    """Serves replies. For the loop's thread only."""
 
     def __init__(self, parts: Parts, send: SendHandler) -> None:
         self._config = parts.config
@@ -95,7 +95,7 @@ class ReplyHandler:
         properties: dict[str, str],
         body: bytes,
     ) -> None:
-        """Raises Refused with the reason when the client did not take the reply."""
+        """Push the reply to its client. Raises Refused if the client did not take it."""
         client_id = properties.get(p.REPLY_TO_CLIENT)
         if client_id is None:
             raise _failed(
@@ -146,10 +146,10 @@ class ReplyHandler:
         properties: dict[str, str],
         body: bytes,
     ) -> tuple[str, int] | None:
-        """Offset message id and queue offset of the stored reply, None when it is not stored.
+        """Store the reply; return its offset message id and queue offset, None if it is not stored.
 
-        The reply was pushed or not, and that is what its sender is told: a store that refuses it
-        is only logged, as in Java.
+        The sender is told only whether the reply was pushed. If the store refuses the reply, that
+        is logged and nothing else, as in Java.
         """
         if not self._config.store_reply_message_enable:
             return None

@@ -1,7 +1,7 @@
-"""Taking messages in: codes 10, 310 and 320 (Java: SendMessageProcessor).
+"""Take messages in: codes 10, 310 and 320 (Java: SendMessageProcessor).
 
-This is the broker's hot path: everything that depends on the topic alone is worked out once and
-kept until the topic changes, and the common message costs no dict and no await.
+This is the broker's hot path. Everything that depends on the topic alone is computed once and kept
+until the topic changes. The common message costs no dict and no await.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_
 
 
 class _Target:
-    """A topic that messages may be sent to: its queues, opened when first used."""
+    """Holds a topic that messages may be sent to, and its queues, opened when first used."""
 
     __slots__ = ("is_retry", "name", "queue_limit", "queues", "sys_flag", "write_queue_nums")
 
@@ -64,8 +64,9 @@ class _Target:
         self.queues: list[ConsumeQueue | None] = [None] * self.queue_limit
 
     def queue_for(self, queue_id: int) -> int:
-        """For a negative id one of the queues that are written to, by chance. Raises Refused for a
-        queue that the topic does not have.
+        """Return the queue id to use; for a negative id, that of a random queue that is written to.
+
+        Raises Refused for a queue that the topic does not have.
         """
         if 0 <= queue_id < self.queue_limit:
             return queue_id
@@ -83,12 +84,12 @@ class _Target:
 
 
 class SendHandler:
-    """Serves the sends of one broker. `put_half` stores the half message of a transaction as
-    `MessagePut.put` does others. With `group_commit` answers wait until the disk has the message,
-    unless its sender does not wait. A message for which its topic is made waits until the disk has
-    that, and `announced` returns: `FirstSends`.
+    """Serves the sends of one broker. For the loop's thread only.
 
-    For the loop's thread only.
+    `put_half` stores the half message of a transaction, as `MessagePut.put` stores others. With
+    `group_commit` the answer waits until the disk has the message, unless its sender does not wait.
+    A message whose topic is new waits until the disk has the topic and `announced` has returned:
+    see `FirstSends`.
     """
 
     def __init__(
@@ -125,7 +126,8 @@ class SendHandler:
             msgspec.json.encode(config.region_id),
             self._own_properties[p.TRACE_SWITCH].encode(),
         )
-        # The answer to one message, its places: commit-log offset, queue, queue offset, unique id.
+        # Template of the answer to one message. It is filled with the commit-log offset, queue,
+        # queue offset and unique id.
         self._ext_json = b'%b"msgId":"%b%%016X","queueId":"%%d","queueOffset":"%%d",' % (
             self._own_ext.replace(b"%", b"%%"),
             self._host_hex,
@@ -139,11 +141,11 @@ class SendHandler:
         handlers.register(requests.SEND_BATCH_MESSAGE, self.send)
 
     def topic_changed(self, topic: str) -> None:
-        """Forget what was worked out for `topic`."""
+        """Forget what was computed for `topic`."""
         self._targets.pop(topic, None)
 
     async def queue_for(self, header: SendMessageHeader) -> int:
-        """The queue that a message goes to, after the checks of a send. Raises Refused."""
+        """Return the queue that a message goes to, after the checks of a send. Raises Refused."""
         target = self._targets.get(header.topic)
         if target is None:
             target = self._open_target(header)
@@ -153,7 +155,7 @@ class SendHandler:
     def send(self, connection: Connection, request: SendRequest) -> None:
         """Store one message, or a batch of them, and answer where it lies.
 
-        The answer may wait for the disk, or the message for its topic.
+        The answer may wait for the disk, and the message for its topic.
         """
         header = request.header
         target = self._targets.get(header.topic)
@@ -201,7 +203,7 @@ class SendHandler:
             sys_flag=header.sys_flag | target.sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
-        # What a client gave as id may be anything, so it may have to be escaped.
+        # A client's id may contain any character, so it may have to be escaped.
         quotable = unique_id.encode() if unique_id.isalnum() else _quoted(unique_id)[1:-1]
         if self._group_commit is None:
             answer = self._answer % (
@@ -232,7 +234,7 @@ class SendHandler:
         )
 
     def _stored_properties(self, text: str) -> tuple[bytes, str, int]:
-        """The properties as they are stored, the unique id and the tags code."""
+        """Return the properties as they are stored, the unique id and the tags code."""
         unique_id = _find_unique_id(text)
         tags = _find_tags(text)
         if text and not text.endswith(PROPERTY_SEPARATOR):
@@ -253,9 +255,9 @@ class SendHandler:
         target: _Target,
         queue_id: int,
     ) -> None:
-        """As `send`, for a message that is delayed, retried or half of a transaction."""
+        """Serve, as `send` does, a message that is delayed, retried or half of a transaction."""
         properties = decode_properties(header.properties or "")
-        # What was popped from one topic and is sent to another is not popped there.
+        # A message that was popped from one topic and is sent to another is not popped there.
         properties.pop(p.POP_CK, None)
         unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if unique_id is None:
@@ -301,7 +303,7 @@ class SendHandler:
     def _is_half(self, message: IncomingMessage) -> bool:
         if message.properties.get(p.TRANSACTION_PREPARED, "").lower() != "true":
             return False
-        # A retry by a client before 4.6.1, which leaves the property in.
+        # A client before 4.6.1 leaves the property in the message when it sends it for a retry.
         return not (message.reconsume_times > 0 and delay_level(message.properties) > 0)
 
     def _send_batch(
@@ -360,7 +362,7 @@ class SendHandler:
         )
 
     def _refuse_special(self, text: str) -> None:
-        """A message of a batch has neither delay nor transaction (Java: MessageBatch)."""
+        """Refuse delays and transactions in a message of a batch (Java: MessageBatch)."""
         if "DELAY" in text or "TIMER_D" in text or "TRAN_MSG" in text:
             for name, value in decode_properties(text).items():
                 delayed = name in _DELAY_PROPERTIES or (name == p.DELAY_TIME_LEVEL and value != "0")
@@ -372,7 +374,7 @@ class SendHandler:
                     )
 
     def _open_target(self, header: SendMessageHeader) -> _Target:
-        """Check all that depends on the topic, in Java's order, making the topic if allowed."""
+        """Check all that depends on the topic, in Java's order; make the topic if allowed."""
         name = header.topic
         if fault := names.topic_fault(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
@@ -396,7 +398,8 @@ class SendHandler:
                 f"topic[{name}] not exist, apply first please! It is made on the first send only "
                 f"when autoCreateTopicEnable is true and {header.default_topic} may be inherited",
             )
-        # A topic's own permission only steers routes: senders that have an old one are still served.
+        # A topic's own permission only steers routes: senders that have an old route are still
+        # served.
         if topic.order and not self._config.broker_permission & PERM_WRITE:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -416,7 +419,7 @@ class SendHandler:
         )
 
     def _must_wait(self, header: SendMessageHeader) -> bool:
-        """Whether the topic is not there yet, or others wait for it."""
+        """Say whether the send must wait for its topic, or behind other sends that do."""
         name = header.topic
         if name in self._first_sends:
             return self._first_sends.serving != name
@@ -443,6 +446,6 @@ class SendHandler:
 
 
 def _quoted(text: str) -> bytes:
-    """`text` as a JSON string."""
+    """Return `text` as a JSON string."""
     # Unique ids are hex digits; a client may have put anything else there.
     return b'"%b"' % text.encode() if text.isalnum() else msgspec.json.encode(text)

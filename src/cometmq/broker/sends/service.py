@@ -15,7 +15,10 @@ from cometmq.model.topic import TopicConfig
 
 
 class Sends(Service):
-    """`put_half` stores half messages; `announced` returns when name servers know all topics."""
+    """Serves sends and replies.
+
+    `put_half` stores half messages; `announced` returns when name servers know all topics.
+    """
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""When the store is cleaned, and the requests that ask for it (Java: CleanCommitLogService,
-AdminBrokerProcessor): codes 306, 316 and 329.
+"""Clean the store at intervals and when operators ask for it: codes 306, 316 and 329 (Java:
+CleanCommitLogService, AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class CleaningHandlers:
     def delete_expired_commit_log(
         self, connection: Connection, _: Request[NoHeader]
     ) -> RemotingCommand:
-        """Expired files go in the next runs of the cleaner, whatever the hour."""
+        """Delete expired files in the next runs of the cleaner, whatever the hour."""
         log.info("deletion of expired files was asked for", peer=connection.peer)
         self._store.cleaner.delete_manually()
         return response(ResponseCode.SUCCESS)
@@ -93,7 +93,7 @@ class CleaningHandlers:
     def clean_expired_consume_queue(
         self, connection: Connection, _: Request[NoHeader]
     ) -> RemotingCommand:
-        """Remove queues without messages; those of topics that exist keep their offsets."""
+        """Remove queues without messages; the queues of topics that exist keep their offsets."""
         removed = self._store.cleaner.remove_queues_without_messages(self._retained())
         self._tell(connection, {topic for topic, _ in removed})
         return response(ResponseCode.SUCCESS)
@@ -108,7 +108,7 @@ class CleaningHandlers:
         return response(ResponseCode.SUCCESS)
 
     def _retained(self) -> set[str]:
-        """Topics that exist, and those that the broker itself may need again."""
+        """Return the topics that exist, and those that the broker itself may need again."""
         known = set(self._topics.table.topic_config_table)
         return known | {topic for topic in self._store.topics() if names.is_system_topic(topic)}
 

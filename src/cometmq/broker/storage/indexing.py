@@ -12,8 +12,8 @@ from cometmq.store.store import MessageStore
 
 # The longer the period, the larger the batches and the cheaper a key. Queries do not wait for it.
 _BUILD_PERIOD_S: Final = 0.5
-# A query first brings the index up to date, for at most so long. While a lost index is rebuilt that
-# would take longer than clients wait; an answer from the index as it is serves them better.
+# A query first brings the index up to date, for at most this long. While a lost index is rebuilt,
+# that would take longer than clients wait. An answer from the index as it is serves them better.
 _CATCH_UP_LIMIT_S: Final = 1.0
 
 

@@ -1,4 +1,4 @@
-"""Finding messages by key and by offset: codes 12 and 33 (Java: QueryMessageProcessor)."""
+"""Find messages by key and by offset: codes 12 and 33 (Java: QueryMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cometmq.store.store import MessageStore
 
 # A client that looks for a unique id says so in a field that belongs to no header class.
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-# Of a frame, for what is not records.
+# Room that a frame keeps for all but the records.
 _HEADER_ROOM: Final = 64 * 1024
 
 
@@ -42,7 +42,7 @@ class QueryHandlers:
     async def query(
         self, _connection: Connection, request: Request[QueryMessageRequestHeader]
     ) -> RemotingCommand:
-        """The records of messages that have a key, or one with the same hash, oldest first."""
+        """Return records of messages with a key, or one with the same hash, oldest first."""
         header = request.header
         limit = header.max_num
         if ext_of(request).get(_UNIQUE_KEY_QUERY) == "true":
@@ -50,8 +50,9 @@ class QueryHandlers:
         answer = await self._indexing.query(
             header.topic, header.key, limit, header.begin_timestamp, header.end_timestamp
         )
-        # Java asks the index up to three times when nothing it found can be read, but always the
-        # same; what cannot be read has left the log, and anything else is older.
+        # If Java can read none of the messages that the index found, it asks the index up to three
+        # times, always the same. Messages that cannot be read have left the log, and any others are
+        # older still.
         body = self._records(answer.offsets)
         found = QueryMessageResponseHeader(
             index_last_update_timestamp=answer.last_timestamp,
@@ -66,7 +67,7 @@ class QueryHandlers:
         return response(ResponseCode.SUCCESS, header=found, body=body)
 
     def _records(self, offsets: list[int]) -> bytes:
-        """The records in the order of the log; of too many bytes the newest."""
+        """Return the records in the order of the log; if they are too long, only the newest."""
         records: list[memoryview] = []
         total = 0
         for offset in reversed(offsets):
@@ -81,7 +82,7 @@ class QueryHandlers:
     def view(
         self, _connection: Connection, request: Request[ViewMessageRequestHeader]
     ) -> RemotingCommand:
-        """The record of the message at a commit-log offset."""
+        """Return the record of the message at a commit-log offset."""
         header = request.header
         record = self._store.message_at(header.offset)
         if record is None:

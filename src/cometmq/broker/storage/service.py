@@ -13,10 +13,11 @@ from cometmq.store.cleaner import Work
 
 
 class Storage(Service):
-    """The last to be opened of those that write, and so closed before them: what they write when they
-    close is flushed by them, and by no thread beside them.
+    """Flushes, indexes and cleans the store.
 
-    `rolls` copy what would expire with its commit-log file; see `Cleaner.on_expiring`.
+    Storage is opened after all other services that write, and so closed before them. What they write
+    when they close, they flush themselves, and no thread flushes beside them. `rolls` copy what
+    would expire with its commit-log file; see `Cleaner.on_expiring`.
     """
 
     def __init__(self, parts: Parts, rolls: list[Callable[[int], int]]) -> None:

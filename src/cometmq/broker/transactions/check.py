@@ -1,7 +1,7 @@
 """Decide which producers are asked what became of their transactions (Java:
 TransactionalMessageServiceImpl.check).
 
-Time is passed in; `service.py` asks a clock.
+Callers pass the time; `service.py` reads the clock.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Ask = Callable[[HalfMessage], int]
 
 
 class TransactionChecker:
-    """The rules of a round of checks. For the loop's thread only.
+    """Applies the rules of a round of checks. For the loop's thread only.
 
-    `busy` says that no member of a group takes further questions just now; `ask` puts one.
+    `busy` says whether no member of a group takes further questions just now; `ask` puts a
+    question.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class TransactionChecker:
         self._ask = ask
         self.asked_count = 0
         self.failed_count = 0
-        # Behind the last copy that was replaced by another one in this round.
+        # Queue offset behind the last copy that another copy replaced in this round.
         self._replaced_end = 0
 
     def check(self, first: int, now_ms: int) -> int:
-        """Ask for the transaction, or give it up; returns the bytes sent.
+        """Ask for the verdict of a transaction, or give the transaction up; return the bytes sent.
 
         What the store refuses is repeated in the next round.
         """
@@ -82,7 +83,8 @@ class TransactionChecker:
         try:
             copy = self._transactions.copy(half, check_times=half.check_times + 1)
         except MessageIllegalError as error:
-            # There is no room to count its checks, and no later round will find some.
+            # The properties have no room for the number of checks, and no later round will find
+            # some.
             self._transactions.give_up(half, str(error))
             return 0
         self._replaced_end = max(self._replaced_end, half.record.queue_offset + 1)
@@ -103,9 +105,9 @@ class TransactionChecker:
 
     def catch_up(self, count: int) -> bool:
         """Copy up to `count` messages that were not due but lie in front of one that was, so that
-        the consumed offset passes what was replaced; False when none is left.
+        the consumed offset passes the copies that were replaced; return False when none is left.
 
-        Java does the same with what is within its immunity time.
+        Java does the same with messages within their immunity time.
         """
         end = self._replaced_end
         for _ in range(count):
@@ -120,7 +122,8 @@ class TransactionChecker:
             try:
                 self._transactions.copy(half)
             except StoreError as error:
-                # The offset stays behind it until it is due, and nothing else depends on that.
+                # The consumed offset does not pass this message until it is due. Nothing else
+                # depends on that.
                 log.debug("half message not copied", offset=newest, reason=str(error))
                 return False
         return True

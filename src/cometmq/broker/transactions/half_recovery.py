@@ -1,9 +1,10 @@
-"""Which transactions are unresolved after a start, read from the log alone.
+"""Find out which transactions are unresolved after a start, from the log alone.
 
 Java: TransactionalMessageServiceImpl.check, fillOpRemoveMap. The offsets of CID_RMQ_SYS_TRANS say
-where to begin in the half queue and in the op queue. Op records are written in batches, so what was
-decided in the last seconds before a kill may be in none: what was committed or given up is then found
-by its record, which names its half message; what was rolled back is asked for again.
+where to begin in the half queue and in the op queue. Op records are written in batches, so none may
+name a transaction that ended in the last seconds before a kill. A transaction that was committed or
+given up is then found by its new record, which names its half message. One that was rolled back is
+asked for again.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ _OP_QUEUE_ID: Final = HALF_QUEUE_ID
 
 
 class HalfRecovery:
-    """Fills `table` and `ops` once, before anything is put. `timeout_ms` is transactionTimeOut, and
-    by `ahead_ms` the broker's clock is ahead of the machine's.
+    """Fills `table` and `ops` once, before anything is put.
+
+    `timeout_ms` is transactionTimeOut; `ahead_ms` is by how much the broker's clock is ahead of the
+    machine's.
     """
 
     def __init__(
@@ -93,18 +96,19 @@ class HalfRecovery:
             if known:
                 self._table.resolve(first)
         elif known:
-            # A copy replaces what it is a copy of, whether or not the consumed offset tells.
+            # A copy replaces its original, whether or not the consumed offset has passed the
+            # original.
             self._table.move(first, offset)
         else:
             self._table.add(offset, half.due_ms(self._ahead_ms, self._timeout_ms), first)
 
     def _find_ended(self) -> int:
-        """Resolve what was committed or given up behind the last op record."""
+        """Resolve transactions committed or given up behind the last op record; return how many."""
         oldest = read_half(self._store, self._table.low_offset(0))
         start = max(self._ops.last_position, oldest.record.physical_offset if oldest else 0)
         count = 0
         for glance in LogFollower(self._store.commit_log, start):
-            # The log's first record may be a half message: a commit may well name offset 0.
+            # A commit may name offset 0, because the log's first record may be a half message.
             if glance.origin <= 0 and glance.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
                 continue
             half = self._origin(glance.offset, glance.origin)
@@ -116,7 +120,7 @@ class HalfRecovery:
         return count
 
     def _origin(self, offset: int, origin: int) -> HalfMessage | None:
-        """The half message that the record at `offset` was made from."""
+        """Return the half message that the record at `offset` was made from, else None."""
         half = self._store.stored_record(origin)
         if half is None or half.topic != names.TRANS_HALF_TOPIC:
             return None
@@ -130,7 +134,7 @@ class HalfRecovery:
 
 
 def _records(store: MessageStore, topic: str, queue_id: int, start: int) -> Iterator[StoredRecord]:
-    """The messages of a queue that the log still has, from offset `start` on."""
+    """Yield the messages of a queue that the log still has, from offset `start` on."""
     queue = store.queues.find(topic, queue_id)
     if queue is None:
         return

@@ -25,14 +25,15 @@ from cometmq.remoting.connection import Connection
 
 log = structlog.get_logger(__name__)
 
-# Between two turns of the loop: a few milliseconds of work, and what a peer may get in one write.
+# Limits between two turns of the loop: a few milliseconds of work, and the bytes that a peer may
+# get in one write.
 _CHECKS_PER_TURN: Final = 64
 _BYTES_PER_TURN: Final = 1024 * 1024
 _PUBLISH_PERIOD_S: Final = 1.0
 
 
 class TransactionService(Service):
-    """Knows when transactions are checked and progress is written. `put` stores what is committed.
+    """Has transactions checked, and progress written, at intervals. `put` stores what is committed.
 
     For the loop's thread only.
     """
@@ -68,7 +69,7 @@ class TransactionService(Service):
         return self._checker.asked_count
 
     async def open(self) -> None:
-        """Find out what is unresolved."""
+        """Find out which transactions are unresolved."""
         self._transactions.open()
         self._transactions.register(self._parts.handlers)
 
@@ -85,7 +86,7 @@ class TransactionService(Service):
         )
 
     def roll(self, end_place: int) -> int:
-        """Copy some of what is unresolved in front of a commit-log offset; see `Cleaner.on_expiring`."""
+        """Copy unresolved messages in front of a commit-log offset; see `Cleaner.on_expiring`."""
         return self._transactions.roll(end_place, _CHECKS_PER_TURN)
 
     def close(self) -> None:
@@ -169,7 +170,7 @@ def _question(half: HalfMessage, broker_name: str) -> CheckTransactionStateReque
 
 
 def _record_for_producer(half: HalfMessage) -> bytes:
-    """The half message as a record of the topic and queue that it is meant for."""
+    """Return the half message as a record of the topic and queue that it is meant for."""
     record = half.record
     assert half.real_topic is not None
     assert half.real_queue_id is not None

@@ -1,11 +1,11 @@
-"""Transactional messages: half messages, their end, and what survives of both.
+"""Keep half messages, end their transactions, and record durably what has ended.
 
 Java: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransactionProcessor. A half
-message lies in the half topic until its producer says what becomes of it. A commit appends it to its
-real topic; commit and rollback are then noted in the op topic (see `op_queue`). What has no verdict
-is asked for (see `check.py` and `service.py`).
+message lies in the half topic until its producer decides on it. A commit appends the message to its
+real topic; commit and rollback are then noted in the op topic (see `op_queue`). The broker asks for
+a missing verdict (see `check.py` and `service.py`).
 
-Unlike Java's, this broker knows which half messages are unresolved, so a verdict that comes again
+Unlike Java's, this broker knows which half messages are unresolved. So a verdict that comes again
 changes nothing, and a message whose check fails holds up no other.
 """
 
@@ -62,14 +62,17 @@ Put = Callable[[IncomingMessage], tuple[int, int]]
 _GROUP: Final = names.TRANSACTION_GROUP
 _VERDICTS: Final = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, TRANSACTION_NOT)
 _DELAYS: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
-# After a kill the log is read from the last op record on. So much of it takes about a second.
+# After a kill the log is read from the last op record on. Reading this much takes about a second.
 _MAX_UNMARKED_BYTES: Final = 256 * 1024 * 1024
-# Of those that were given up, so many are told from those that ended.
+# The broker remembers of this many transactions that they were given up and did not end otherwise.
 _MAX_GIVEN_UP: Final = 10_000
 
 
 class _Progress(NamedTuple):
-    """Consumed offsets of both queues; true once the log is on disk up to `log_end`."""
+    """Holds the consumed offsets of both queues.
+
+    They are true once the log is on disk up to `log_end`.
+    """
 
     half_offset: int
     op_offset: int
@@ -77,10 +80,10 @@ class _Progress(NamedTuple):
 
 
 class Transactions:
-    """The half messages of one broker. `put` stores what was committed; `host` is the broker's packed
-    address, for the records it writes.
+    """Keeps the half messages of one broker. For the loop's thread only.
 
-    `open` when the store is open, before anything is put. For the loop's thread only.
+    `put` stores what was committed; `host` is the broker's packed address, for the records that it
+    writes. Call `open` when the store is open, before anything is put.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class Transactions:
         return len(self.table)
 
     def open(self) -> None:
-        """Find out what is unresolved."""
+        """Find out which transactions are unresolved."""
         half_offset = self._offsets.query(_GROUP, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         op_offset = self._offsets.query(_GROUP, names.TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID)
         recovery = HalfRecovery(
@@ -130,18 +133,19 @@ class Transactions:
     # -- the way of a transaction --
 
     def prepare(self, message: IncomingMessage) -> tuple[int, int]:
-        """Store a half message; returns its queue offset in the half topic and its log offset.
+        """Store a half message; return its offset in the half topic and its commit-log offset.
 
-        Raises Refused, or as the store does; nothing is then stored.
+        Raises Refused, or the store's errors; nothing is stored then.
         """
         self._check_half(message)
         unique_id = message.properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if unique_id:
             message.properties[p.TRANSACTION_ID] = unique_id
-        # It would take this message for a copy of another one.
+        # With this property the message would count as a copy of another one.
         message.properties.pop(p.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
         message.move_to(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
-        # Without the bits: the store keeps what has them out of the consume queues.
+        # The bits are removed, because the store keeps records that have them out of the consume
+        # queues.
         message.sys_flag &= ~TRANSACTION_MASK
         now_ms = self._clock.now_ms()
         place = message.append_to(self._store, now_ms=now_ms)
@@ -153,9 +157,10 @@ class Transactions:
         return place
 
     def end(self, header: EndTransactionRequestHeader) -> None:
-        """Commit or roll back. What has ended already stays as it is.
+        """Commit or roll back a transaction. One that has ended already stays as it is.
 
-        Raises Refused with Java's codes, or as the store does; the message is then asked for later.
+        Raises Refused with Java's codes, or the store's errors; the broker asks for the verdict
+        later.
         """
         half = self._prepared(header)
         if not header.from_transaction_check and half.ends_too_late(
@@ -183,13 +188,13 @@ class Transactions:
             self._ended(half)
 
     def age_ms(self, half: HalfMessage, now_ms: int) -> int:
-        """How long ago a half message was sent."""
+        """Return how many ms ago a half message was sent."""
         return now_ms - half.sent_ms(ahead_ms(self._clock))
 
     def resume(self, offset_msg_id: str) -> None:
-        """Ask for a half message from the beginning again, most of all for one that was given up.
+        """Check a half message from the beginning again, most of all one that was given up.
 
-        Raises Refused when the id names no such message, or one that has ended.
+        Raises Refused when the id names no such message, or one whose transaction has ended.
         """
         half = self._resumable(offset_msg_id)
         if half.record.topic == names.TRANS_HALF_TOPIC:
@@ -214,9 +219,9 @@ class Transactions:
     # -- for the check --
 
     def copy(self, half: HalfMessage, *, check_times: int | None = None) -> HalfMessage:
-        """Append an unresolved message to the half topic once more, and go on with that copy.
+        """Append an unresolved message to the half topic again; return the copy that replaces it.
 
-        Raises as the store does; the old copy then stays.
+        Raises the store's errors; the old copy then stays.
         """
         properties = {
             **half.properties,
@@ -231,8 +236,9 @@ class Transactions:
         return copy
 
     def give_up(self, half: HalfMessage, reason: str) -> None:
-        """Move a message that nobody decides to where it can be listed. Raises as the store does, and
-        as long as the disk does not have the topic that it moves to.
+        """Move a message that nobody decides on to a topic where it can be listed.
+
+        Raises the store's errors, and StoreError as long as the disk does not have that topic.
         """
         topic = self._topics.create_for_group(names.TRANS_CHECK_MAX_TIME_TOPIC, 1)
         if not self._topics.is_written(topic.topic_name):
@@ -256,7 +262,7 @@ class Transactions:
         )
 
     def lost(self, first: int) -> None:
-        """The log holds the message no more: nothing can be done with it."""
+        """Forget a message that the log no longer holds: nothing can be done with it."""
         newest = self.table.newest(first)
         assert newest is not None
         log.error("half message lost: the log has it no more", half_queue_offset=newest)
@@ -264,8 +270,10 @@ class Transactions:
         self.ops.add([newest])
 
     def roll(self, end_place: int, limit: int) -> int:
-        """Copy up to `limit` unresolved messages in front of the commit-log offset `end_place`, before
-        that part of the log goes; 0 when none is there. Raises as the store does.
+        """Copy up to `limit` unresolved messages in front of the commit-log offset `end_place`,
+        before that part of the log is deleted; return how many, 0 when none is there.
+
+        Raises the store's errors.
         """
         for count in range(limit):
             newest = self.table.low_offset(-1)
@@ -276,7 +284,7 @@ class Transactions:
                 try:
                     self.copy(half)
                 except MessageIllegalError as error:
-                    # There is no room to say what it is a copy of.
+                    # The properties have no room for the name of the original.
                     self.give_up(half, str(error))
             elif newest >= 0:
                 self.lost(self.table.first_of(newest))
@@ -307,7 +315,7 @@ class Transactions:
         )
 
     def close(self) -> None:
-        """Write down all that is known. Blocks; the store is still open."""
+        """Write down all progress. Blocks; the store must still be open."""
         self.flush_ops()
         self._unpublished = None
         self.publish_progress()
@@ -365,7 +373,10 @@ class Transactions:
         return half
 
     def _rolled(self, header: EndTransactionRequestHeader) -> HalfMessage | None:
-        """The copy of an unresolved message whose first one has left the log."""
+        """Return the newest copy of an unresolved message whose first copy has left the log.
+
+        Returns None if there is none, or if its unique id is not the one in the header.
+        """
         newest = self.table.newest(header.tran_state_table_offset)
         half = read_half(self._store, newest) if newest is not None else None
         # The commit-log offset can no longer prove that the sender means this message; its id does.
@@ -389,7 +400,7 @@ class Transactions:
         newest = self.table.newest(half.first_offset)
         assert newest is not None
         self.table.resolve(half.first_offset)
-        # The copy that the verdict names too, should Java's reader come across it.
+        # Name the copy that the verdict names, too, in case Java's reader comes across it.
         self.ops.add(sorted({newest, half.record.queue_offset}))
 
     def _refuse_if_given_up(self, half: HalfMessage) -> None:
@@ -444,7 +455,7 @@ class Transactions:
                 f"{TRANSACTION_NOT} (not known yet)",
             )
         if header.commit_or_rollback == TRANSACTION_NOT:
-            # Java does not answer this.
+            # As in Java, this gets no answer.
             log.info(
                 "transaction pending",
                 peer=connection.peer,

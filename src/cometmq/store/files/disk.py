@@ -1,7 +1,7 @@
-"""The disk, as far as the store touches it: the only module that opens, maps, syncs and locks.
+"""Do what the store asks of the disk: only this module opens, maps, syncs and locks.
 
-A parameter of the store, so that a test can hand in a disk that forgets what was not synced.
-Files are named by path; a mapping keeps its file open by itself.
+The disk is a parameter of the store, so that a test can pass a disk that forgets what was not
+synced. Files are named by path; a mapping keeps its file open by itself.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from cometmq.store.reading.lock import EXCLUSIVE, SHARED, take_lock
 # SERVICE_NOT_AVAILABLE: clients then try another broker.
 _CODE_UNAVAILABLE: Final = 14
 
-# What passes by itself, as long as it does not come from a sync.
+# Errors that pass by themselves, as long as they do not come from a sync.
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
-# A store is for its owner alone, and what is made is never made where a planted link leads.
+# A store is for its owner alone, and no file is made where a planted link leads.
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
 _MAKE: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,14 +46,15 @@ _MAKE: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not named by the mmap module.
 _MADV_POPULATE_WRITE: Final = 23
 
-# One commit of a file system's journal serves all who wait for it, so more threads are quicker, up to
-# a few.
+# One commit of a file system's journal serves all threads that wait for it. So more threads are
+# quicker, up to a few.
 _SIDE_BY_SIDE: Final = 16
 
 # Stands where no file is mapped; nothing writes to it.
 NO_MAPPING: Final = mmap.mmap(-1, mmap.PAGESIZE)
 
-# POSIX locks do not stop the process that holds them, so it keeps its own list (device, inode).
+# POSIX locks do not stop the process that holds them, so the process keeps a list of its own
+# (device, inode).
 _held_locks: set[tuple[int, int]] = set()
 
 
@@ -61,7 +62,7 @@ _OF_A_STORE: Final = frozenset({"checkpoint", "commitlog", "consumequeue", "queu
 
 
 class DiskUsage(NamedTuple):
-    """What users other than root can have of a file system; `used_ratio` is what `df` shows."""
+    """Says what users but root can have of a file system; `used_ratio` is what `df` shows."""
 
     total_bytes: int
     free_bytes: int
@@ -72,14 +73,14 @@ class DiskUsage(NamedTuple):
 
 
 class DirectoryLock:
-    """An exclusive lock on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, false) takes it."""
+    """Holds a lock on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, shared) takes it."""
 
     def __init__(self, fd: int, identity: tuple[int, int]) -> None:
         self._fd = fd
         self._identity = identity
 
     def release(self) -> None:
-        """Idempotent."""
+        """Release the lock. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             _held_locks.discard(self._identity)
@@ -87,15 +88,15 @@ class DirectoryLock:
 
 
 class Disk:
-    """The operations on real files. OSErrors become StoreErrors that name the path.
+    """Does the operations on real files. OSErrors become StoreErrors that name the path.
 
     All methods may be called from any thread.
     """
 
     def side_by_side(self, works: Sequence[Callable[[], object]]) -> None:
-        """Do what mostly waits for the disk and has nothing to do with each other, in threads.
+        """Do works that mostly wait for the disk and are independent of each other, in threads.
 
-        All have ended when it returns, or raises what the first of them raised.
+        Returns when all have ended, or raises what the first of them raised.
         """
         if len(works) < 2:
             for work in works:
@@ -117,7 +118,7 @@ class Disk:
                 directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
 
     def is_open_to_others(self, path: Path) -> bool:
-        """Whether a file or directory gives rights to anybody but its owner; not what a link names."""
+        """Say whether a file or directory, not a link, gives rights to others than its owner."""
         with _named(path):
             try:
                 mode = path.lstat().st_mode
@@ -136,7 +137,7 @@ class Disk:
                 os.close(fd)
 
     def names(self, path: Path) -> list[str]:
-        """Entries of a directory, sorted; none when it does not exist."""
+        """Return the entries of a directory, sorted; none when it does not exist."""
         with _named(path):
             try:
                 return sorted(os.listdir(path))  # noqa: PTH208 - names, not paths
@@ -147,7 +148,7 @@ class Disk:
         return path.is_dir()
 
     def size(self, path: Path) -> int | None:
-        """Bytes of a file, None when there is none."""
+        """Return the size of a file in bytes, None when there is no such file."""
         with _named(path):
             try:
                 return path.stat().st_size
@@ -159,10 +160,11 @@ class Disk:
             return path.stat().st_mtime_ns // 1_000_000
 
     def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
-        """Give the file `size` bytes; new ones are zero. No full disk can take the first
-        `reserved` of them (default: all) back; what lies behind is for `reserve`.
+        """Give the file `size` bytes; new ones are zero.
 
-        Raises StoreFullError when there is no room; a file that this call made is then removed.
+        The first `reserved` of them (default: all) get room that no full disk can take back;
+        `reserve` gives room to the others. Raises StoreFullError when there is no room; a file that
+        this call made is removed then.
         """
         with _named(path):
             existed = path.exists()
@@ -179,7 +181,7 @@ class Disk:
                     raise
 
     def reserve(self, path: Path, start: int, end: int) -> None:
-        """Make sure of room for a part of an existing file. Raises StoreFullError."""
+        """Make sure that a part of an existing file has room. Raises StoreFullError."""
         with _named(path), SPARE.opened(path, os.O_RDWR) as fd:
             os.posix_fallocate(fd, start, end - start)
 
@@ -195,7 +197,7 @@ class Disk:
     ) -> mmap.mmap:
         """Map the first `size` bytes of an existing file.
 
-        Without `read_ahead` touching a page brings that page, not megabytes around it.
+        Without `read_ahead`, touching a page brings only that page, not megabytes around it.
         """
         with _named(path):
             fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
@@ -203,7 +205,7 @@ class Disk:
                 access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
                 mapping = mmap.mmap(fd, size, access=access)
             finally:
-                # The mapping holds a duplicate.
+                # The mapping holds a duplicate of the descriptor.
                 os.close(fd)
             if not read_ahead:
                 mapping.madvise(mmap.MADV_RANDOM)
@@ -212,14 +214,17 @@ class Disk:
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
         """Make the pages of a mapping's part writable at once, where the kernel can (Linux 5.14).
 
-        Whole pages around the part; a hint, so it never fails.
+        This makes whole pages around the part writable. It is a hint, so it never fails.
         """
         start -= start % mmap.PAGESIZE
         with suppress(OSError, ValueError):
             mapping.madvise(_MADV_POPULATE_WRITE, start, end - start)
 
     def warm(self, mapping: mmap.mmap, start: int, end: int) -> None:
-        """Bring the pages of a mapping's part into memory unchanged; `start` on a page. Blocks."""
+        """Bring the pages of a mapping's part into memory unchanged. Blocks.
+
+        `start` must be a multiple of the page size.
+        """
         memory.populate(mapping, start, end)
 
     def write_at(self, path: Path, start: int, data: memoryview) -> None:
@@ -231,7 +236,7 @@ class Disk:
                 data = data[written:]
 
     def sync(self, path: Path) -> None:
-        """fdatasync; covers what was written through mappings. Blocks."""
+        """Sync a file with fdatasync, which covers what was written through mappings. Blocks."""
         self._sync(path, os.fdatasync)
 
     def sync_directory(self, path: Path) -> None:
@@ -240,7 +245,8 @@ class Disk:
 
     @staticmethod
     def _sync(path: Path, synchronise: Callable[[int], None]) -> None:
-        # Gone means removed by retention or with its topic meanwhile: nothing is left to keep.
+        # A missing file was removed meanwhile, by retention or with its topic: nothing is left to
+        # sync.
         with (
             _named(path),
             suppress(FileNotFoundError),
@@ -249,13 +255,17 @@ class Disk:
             try:
                 synchronise(fd)
             except OSError as error:
-                # The kernel may have dropped the pages whatever the reason: none of them passes.
+                # Whatever the reason, the kernel may have dropped the pages. So no error of a sync
+                # counts as passing.
                 if error.errno in _PASSING:
                     raise StoreError(f"{path}: {error.strerror}") from error
                 raise
 
     def write(self, path: Path, data: bytes) -> None:
-        """Create or overwrite a small file and sync it. What others have put there is removed."""
+        """Create or overwrite a small file and sync it.
+
+        A link that stands there, or another user's file, is removed first.
+        """
         with _named(path):
             with suppress(FileNotFoundError):
                 found = path.lstat()
@@ -277,9 +287,9 @@ class Disk:
             return path.read_bytes()
 
     def read_into(self, path: Path, offset: int, target: memoryview) -> int:
-        """Fill `target` with the file's bytes from `offset` on; how many there were. Blocks.
+        """Fill `target` with the file's bytes from `offset` on; return how many there were. Blocks.
 
-        Unlike touching a mapping it lets other threads run while the disk works.
+        Unlike touching a mapping, this lets other threads run while the disk works.
         """
         with _named(path), SPARE.opened(path, os.O_RDONLY) as fd:
             filled = 0
@@ -303,7 +313,7 @@ class Disk:
             source.replace(target)
 
     def lock(self, path: Path) -> DirectoryLock:
-        """Raises StoreLockedError when this or another process holds the lock."""
+        """Take the exclusive lock. Raises StoreLockedError when any process holds it."""
         with _named(path):
             # Looked up before the file is opened: closing any descriptor of a file drops every
             # POSIX lock that the process holds on it.
@@ -319,7 +329,7 @@ class Disk:
             return DirectoryLock(fd, identity)
 
     def lock_for_reading(self, path: Path) -> DirectoryLock | None:
-        """Keep brokers out as long as it is held, without writing; None if the file is missing.
+        """Take a lock that keeps brokers out, without writing; return None if the file is missing.
 
         Raises StoreLockedError when a broker holds the lock.
         """
@@ -339,11 +349,11 @@ class Disk:
             return DirectoryLock(fd, identity)
 
     def user(self) -> str:
-        """Name of the user whose rights this process has."""
+        """Return the name of the user whose rights this process has."""
         return _user_name(os.geteuid())
 
     def owner(self, path: Path) -> str | None:
-        """Name of the user who owns a file or directory; None when there is none."""
+        """Return the name of the user who owns a file or directory; None when there is none."""
         with _named(path):
             try:
                 return _user_name(path.stat().st_uid)
@@ -351,7 +361,7 @@ class Disk:
                 return None
 
     def access_fault(self, path: Path, *, write: bool) -> str | None:
-        """Why a directory cannot be used, and what to do; None if it can, or can be made."""
+        """Return why a directory cannot be used, and what to do; None if it can be used or made."""
         wanted = path
         while not os.path.lexists(path):
             path = path.parent
@@ -377,7 +387,7 @@ class Disk:
         return f"{fault}: run as that user, or {remedy}"
 
     def usage(self, path: Path) -> DiskUsage:
-        """Of the file system that holds `path`, or will once it is made."""
+        """Return the usage of the file system that holds `path`, or will once it is made."""
         with _named(path):
             while not path.exists():
                 path = path.parent
@@ -386,18 +396,19 @@ class Disk:
             return DiskUsage(total * stats.f_frsize, stats.f_bavail * stats.f_frsize)
 
     def open_files_limit(self) -> int:
-        """How many descriptors this process may have; each mapping takes one."""
+        """Return how many descriptors this process may have; each mapping takes one."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
     def physical_memory_bytes(self) -> int:
-        """How much a page cache could hold at most."""
+        """Return how many bytes a page cache could hold at most."""
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _may_be_store(path: Path) -> bool:
-    """Whether a directory could be a store or a commit log, of which alone an owner may be changed:
-    it is empty, has a file or directory of one, or nobody lets us look.
+    """Say whether a directory could be a store or a commit log; only then may its owner be changed.
+
+    It could be one if it is empty, has a file or directory of a store, or cannot be read.
     """
     try:
         names = [entry.name for entry in path.iterdir()]
@@ -450,7 +461,7 @@ def _user_name(user_id: int) -> str:
 
 
 def _take_or_close(fd: int, kind: int) -> bool:
-    """As `take_lock`; without the lock the descriptor is closed."""
+    """Take a lock as `take_lock` does; without the lock close the descriptor."""
     is_held = False
     try:
         is_held = take_lock(fd, kind)

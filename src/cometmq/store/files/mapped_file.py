@@ -1,4 +1,4 @@
-"""One file of a fixed size, mapped when first touched (Java: DefaultMappedFile)."""
+"""Map one file of a fixed size, when it is first touched (Java: DefaultMappedFile)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cometmq.store.files.disk import Disk
 
 
 class MappedFile:
-    """A file that is mapped on demand. `base` is the offset of its first byte in its queue.
+    """Maps a file on demand. `base` is the offset of its first byte in its queue.
 
     Views handed out keep the mapping alive, and with it the bytes of a file that has been removed.
     So nothing is ever unmapped by force: `release` drops the reference held here, and the memory is

@@ -1,4 +1,4 @@
-"""Files of one size whose names are the offsets of their first bytes (Java: MappedFileQueue).
+"""Keep files of one size whose names are the offsets of their first bytes (Java: MappedFileQueue).
 
 A name has 20 decimal digits. Every file has its full size from the moment it exists.
 """
@@ -22,11 +22,12 @@ log = structlog.get_logger(__name__)
 
 
 class MappedFileQueue:
-    """`flush` and `prepare_next` are for an executor's thread, all else for the store's thread.
+    """Keeps the files of one directory in order. `flush` and `prepare_next` are for an executor's
+    thread, all else is for the store's thread.
 
-    `flushed` is the offset up to which everything is on disk. With `sparse` a new file takes no
-    room but that of its first page: whoever writes reserves the room step by step. `on_map` is called
-    after each time that one of the files was mapped.
+    `flushed` is the offset up to which everything is on disk. With `sparse` a new file takes only
+    the room of its first page, and its writer reserves more room step by step. `on_map` is called
+    each time one of the files was mapped.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class MappedFileQueue:
         self._directory_made = False
 
     def load(self, *, repair: bool = False) -> None:
-        """Take stock of the directory.
+        """Find the files in the directory.
 
         An empty last file is removed, as Java does. With `repair` a last file that is too short
         (cut while it was being made) gets its full size. Raises StoreCorruptError for files of
@@ -102,7 +103,7 @@ class MappedFileQueue:
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds the byte at `offset`."""
+        """Return the file that holds the byte at `offset`, None if there is none."""
         files = self.files
         if not files:
             return None
@@ -110,12 +111,12 @@ class MappedFileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def overlapping(self, start: int, end: int) -> list[MappedFile]:
-        """The files that hold bytes from `start` to `end`."""
-        # A copy first: the list may change while another thread flushes.
+        """Return the files that hold bytes from `start` to `end`."""
+        # Copied first, because the list may change while another thread flushes.
         return [file for file in tuple(self.files) if start < file.end and file.base < end]
 
     def append_file(self, *, first_base: int = 0) -> MappedFile:
-        """Add the next file, made now unless `prepare_next` did; `first_base` if there is none yet.
+        """Add the next file, made now unless `prepare_next` did; the first is at `first_base`.
 
         Raises StoreFullError or StoreStarvedError; the queue is then as before.
         """
@@ -124,8 +125,8 @@ class MappedFileQueue:
             file = self._prepared
             if file is None or file.base != base:
                 file = self._prepared = self._create(base)
-            # First: a file that cannot be mapped waits for the next attempt. As the last one of the
-            # queue it would be behind a gap that nobody can write to.
+            # Mapped first: a file that cannot be mapped waits for the next attempt. If it were the
+            # last one of the queue already, it would be behind a gap that nobody can write to.
             file.map  # noqa: B018 - the property maps the file
             self._prepared = None
         self.files.append(file)
@@ -138,8 +139,8 @@ class MappedFileQueue:
         return prepared is not None and prepared.base == self.end
 
     def prepare_next(self, *, warm_step_bytes: int = 0) -> None:
-        """Make the next file ahead of need, and bring its pages into memory in such steps, 0 for
-        not. Blocks, so call it from an executor.
+        """Make the next file ahead of need, and bring its pages into memory in steps of
+        `warm_step_bytes`, 0 for not at all. Blocks, so call it from an executor.
         """
         with self._creation:
             if not self.files or self.has_next:
@@ -175,11 +176,11 @@ class MappedFileQueue:
         )
 
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
-        """Make the pages of a mapping's part writable now instead of at the first touch of each."""
+        """Make the pages of a mapping's part writable now, not at the first touch of each."""
         self._disk.populate(mapping, start, end)
 
     def flush(self, written: int, least_pages: int = 0) -> bool:
-        """Put everything up to `written` on disk, if `least_pages` pages or a whole file wait.
+        """Sync everything up to `written`, if `least_pages` pages or a whole file wait.
 
         Returns whether anything was synced. `written` must have been read before the call: what a
         thread appends meanwhile is not covered.
@@ -215,8 +216,10 @@ class MappedFileQueue:
         return written // PAGE_SIZE - flushed // PAGE_SIZE >= least_pages
 
     def truncate(self, end: int, *, clear: bool) -> None:
-        """Drop everything from `end` on: files behind it go, with `clear` the rest of its file
-        becomes zero, so that no old bytes can follow what is written next. All of it is synced.
+        """Drop everything from `end` on, and sync that.
+
+        Files behind `end` are removed. With `clear` the rest of its file becomes zero, so that no
+        old bytes can follow what is written next.
         """
         removed = False
         while self.files and self.files[-1].base > end:
@@ -229,7 +232,7 @@ class MappedFileQueue:
         self.flushed = min(self.flushed, end)
 
     def detach_first(self) -> Path:
-        """Forget the oldest file, which is to be deleted now; views of it stay readable."""
+        """Forget the oldest file and return its path for deletion; views of it stay readable."""
         # A new list: another thread may be looking something up in the old one.
         file, *self.files = self.files
         file.release()

@@ -1,4 +1,4 @@
-"""One index file: a hash table from keys to commit-log offsets (Java: IndexFile, IndexHeader).
+"""Keep an index file: a hash table from keys to commit-log offsets (Java: IndexFile, IndexHeader).
 
 offset                  size        field
 0                       8           store time, ms, of the first entry

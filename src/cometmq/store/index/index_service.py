@@ -1,9 +1,9 @@
-"""The index: which messages have a key (Java: IndexService). Files named by their time of creation.
+"""Keep the index: which messages have a key (Java: IndexService).
 
-It is built behind the log, in batches: `build` reads what the log has gained since the last call,
-so an append does nothing for it. What the index covers is told by its own last entry, and everything
-behind that is indexed again from the log; so a part that is dropped, or the whole directory, comes
-back as it was.
+Its files are named by their time of creation. The index is built behind the log, in batches:
+`build` reads what the log has gained since the last call, so an append does nothing for the index.
+The last entry of the index tells how far it covers the log, and everything behind that is indexed
+again from the log. So a part that is dropped, or the whole directory, comes back as it was.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _NAME_LENGTH: Final = 17
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
-# Entries that one query looks at: a second or so. Chains grow with the messages of a key, or of keys
-# that somebody chose for their hashes.
+# Limit of the entries that one query looks at, a second or so. Chains grow with the messages of a
+# key, or with keys that somebody chose for their hashes.
 MAX_ENTRIES_LOOKED_AT: Final = 1_000_000
 
 
@@ -52,7 +52,7 @@ class Clock(Protocol):
 
 
 class IndexAnswer(NamedTuple):
-    """Places in the log, ascending, and how far the index has come (0 when nothing was found)."""
+    """Holds offsets in the log, ascending, and how far the index has come (0 if none is found)."""
 
     offsets: list[int]
     last_timestamp: int = 0
@@ -60,10 +60,11 @@ class IndexAnswer(NamedTuple):
 
 
 class IndexService:
-    """Owned by a store. `open` and `close` are for the store's thread; all else suits any thread.
+    """Builds and queries an index. `open`, `finish` and `release` are for the store's thread.
 
-    A lock lets one of them in at a time. From the log only bytes below its published end are read,
-    and those through the file system: nothing that another thread changes is touched.
+    The other methods suit any thread; a lock lets one of them in at a time. Only bytes below the
+    log's published end are read, and these through the file system: nothing that another thread
+    changes is touched.
     """
 
     def __init__(
@@ -90,23 +91,24 @@ class IndexService:
     # -- lifecycle --
 
     def open(self, *, clean: bool, known: Mapping[str, int] | None = None) -> None:
-        """Take stock of the files, drop what cannot be trusted, find where building goes on.
+        """Find the files, drop those that cannot be trusted, and find where building goes on.
 
-        Call it after the log was recovered. What is dropped is built again by `build`. `known` are
-        the files of a former stop, with the offset of the last message that each knows.
+        Call this after the log was recovered. `build` builds again what is dropped. `known` are the
+        files of a former stop, with the offset of the last message that each knows.
         """
         self._files = [] if self._drop_incomplete(known or {}) else self._load(clean=clean)
         self._find_position()
 
     def _drop_incomplete(self, known: Mapping[str, int]) -> bool:
-        """Whether a file in the middle is gone, and all were removed: only their end says how far
-        the log is indexed.
+        """Remove all files if one in the middle is gone; return whether it was so.
+
+        Only the end of the index says how far the log is indexed.
         """
         names = self._names()
         missing = [
             name for name in known.keys() - set(names) if known[name] >= self._log.min_offset
         ]
-        # The newest file may have been dropped by a start that did not come to its end.
+        # The newest file may have been dropped by a start that did not finish.
         later = max(names, default="")
         if not any(name < later for name in missing):
             return False
@@ -150,7 +152,7 @@ class IndexService:
     def _distrust(
         self, file: IndexFile, before: list[IndexFile], *, clean: bool, newest: bool
     ) -> str:
-        """Why the file cannot be kept, "" if it can."""
+        """Return why the file cannot be kept, "" if it can."""
         if not file.is_plausible or (file.room and not newest):
             return "its header is damaged"
         if not file.is_empty and file.end_offset >= self._log.readable_end:
@@ -159,8 +161,8 @@ class IndexService:
             )
         if clean:
             return ""
-        # Only what was full was put on disk with certainty, and of several files that ended in the
-        # same millisecond perhaps only the first. Java keeps any file with an older time.
+        # Only files that were full are on disk with certainty, and of several files that ended in
+        # the same millisecond perhaps only the first. Java keeps any file with an older time.
         vouched = self._checkpoint.index_msg_timestamp
         certain = file.end_timestamp < vouched or (
             file.end_timestamp == vouched and not (before and before[-1].end_timestamp == vouched)
@@ -168,7 +170,7 @@ class IndexService:
         return "" if certain and not file.room else "the broker did not stop cleanly"
 
     def _find_position(self) -> None:
-        """Behind the last message with keys; its own keys may have come in only in part."""
+        """Continue at the last message that has keys: the index may lack some of its keys."""
         self.position = self._log.min_offset
         self._indexed_keys = 0
         filled = [file for file in self._files if not file.is_empty]
@@ -204,7 +206,7 @@ class IndexService:
                 self._sync_names()
 
     def known_files(self) -> dict[str, int]:
-        """By name, the offset of the last message that each file knows."""
+        """Return for each file, by name, the offset of the last message that it knows."""
         with self._lock:
             return {file.path.name: file.end_offset for file in self._files if not file.is_empty}
 
@@ -224,7 +226,7 @@ class IndexService:
         return self._log.readable_end - self.position if self.enabled else 0
 
     def build(self) -> bool:
-        """Index the next part of the log, a few MiB at most; whether more of it waits. Blocks.
+        """Index the next few MiB of the log at most; return whether more of it waits. Blocks.
 
         A failure is kept in `failure` and logged once; the next call tries again.
         """
@@ -249,7 +251,7 @@ class IndexService:
             return False
 
     def catch_up(self, target: int, limit_s: float) -> bool:
-        """Build until the log is indexed up to `target`; False if that failed or took too long."""
+        """Build until the log is indexed up to `target`; return False on failure or time-out."""
         deadline = self._clock.monotonic() + limit_s
         while (before := self.position) < target:
             self.build()
@@ -273,7 +275,7 @@ class IndexService:
         window = self._read(file, start, min(limit, start + _WINDOW_BYTES))
         batch = find_keys(window, start)
         if not batch.consumed and (record := self._record_at(start)) is not None:
-            # Larger than a window.
+            # The record is larger than a window.
             window = self._read(file, start, start + record.size)
             batch = find_keys(window, start)
         self._put(batch.keys)
@@ -324,7 +326,7 @@ class IndexService:
         )
 
     def _next_name(self, previous: IndexFile | None) -> str:
-        # Local time, as Java; but names must rise even where the clock is put back.
+        # Local time, as in Java; but names must rise even if the clock is set back.
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000)  # noqa: DTZ006 - Java names index files by local time
         name = now.strftime(_NAME_FORMAT)[:_NAME_LENGTH]
         if previous is not None:
@@ -332,7 +334,7 @@ class IndexService:
         return name
 
     def _seal(self, file: IndexFile) -> None:
-        """A full file never changes again; once it is on disk the checkpoint vouches for it."""
+        """Sync a full file, which never changes again; then have the checkpoint vouch for it."""
         file.sync()
         self._sync_names()
         file.release()
@@ -346,11 +348,12 @@ class IndexService:
     # -- reading --
 
     def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> IndexAnswer:
-        """Where the newest messages of a topic with a key and a store time in the range lie.
+        """Find the newest messages of a topic that have a key and a store time in the range.
 
-        At most `limit` and maxMsgsNumBatch of them; among them may be messages of other keys with
-        the same hash. What `build` has not reached is not found, nor what lies more than
-        MAX_ENTRIES_LOOKED_AT entries back: raises StoreError if that is why nothing is.
+        Returns at most `limit` and maxMsgsNumBatch of them; among them may be messages of other
+        keys with the same hash. Messages that `build` has not reached are not found, nor those that
+        lie more than MAX_ENTRIES_LOOKED_AT entries back: raises StoreError if nothing is found for
+        that reason.
         """
         limit = min(limit, self._max_answer)
         wanted = hash_of(topic, key)
@@ -376,7 +379,10 @@ class IndexService:
             return IndexAnswer(sorted(found), files[-1].end_timestamp, files[-1].end_offset)
 
     def remove_expired(self, min_offset: int) -> list[Path]:
-        """Delete files that know only messages below `min_offset`, but never the newest; which."""
+        """Delete files that know only messages below `min_offset`; return their paths.
+
+        The newest file always stays.
+        """
         removed = []
         with self._lock:
             while len(self._files) > 1 and self._files[0].end_offset < min_offset:

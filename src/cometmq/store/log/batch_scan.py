@@ -1,8 +1,8 @@
-"""Reading the commit log a few MiB at a time, with every check that `scan` makes of a record.
+"""Read the commit log a few MiB at a time, with every check that `scan` makes of a record.
 
-A recovery looks at each record there is. Record by record that takes ten times as long as the sums
-over their bodies; here numpy looks at all records of a window at once. It only tells which records
-are beyond doubt: for all others `check_record` decides, and says what is wrong with them.
+A recovery looks at each record. Looking at them one by one takes ten times as long as the checksums
+of their bodies. So numpy looks at all records of a window at once. It only tells which records are
+beyond doubt; `check_record` decides on all others, and says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _WINDOW_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """Good records of one file, at least one, without gaps. `view` is that of the file, `base` its
-    offset. `strange_topics` are those of which `topic_hashes` says nothing (see RecordTexts.hashes).
+    """Holds good records of one file, at least one, without gaps. `view` is that of the file,
+    `base` its offset. `topic_hashes` says nothing of `strange_topics` (see RecordTexts.hashes).
     """
 
     view: memoryview
@@ -41,7 +41,7 @@ class RecordBatch:
 
     @property
     def end(self) -> int:
-        """Offset in the log of what follows."""
+        """Offset in the log behind the last record."""
         return self.base + int(self.columns.ends[-1])
 
     @property
@@ -64,7 +64,7 @@ class RecordBatch:
 
 
 class BatchScan:
-    """The same records as LogScan finds, with the same `end` and `reason`, in batches.
+    """Finds the same records as LogScan, with the same `end` and `reason`, in batches.
 
     `end` lies behind the batch at hand already.
     """
@@ -101,7 +101,7 @@ class BatchScan:
                     if self._is_torn(view, start, found):
                         self.reason = "zeros where the properties should be"
                         return
-                    # Larger than a window.
+                    # The record is larger than a window.
                     batch = self._batch(view, start, start + found.size, base)
                     assert batch is not None
                 self.end = batch.end
@@ -112,7 +112,7 @@ class BatchScan:
             self.end = file.end
 
     def _batch(self, view: memoryview, start: int, limit: int, base: int) -> RecordBatch | None:
-        """The good records from `start` on; None when there is none, or not whole below `limit`."""
+        """Return good records from `start` on; None if the first is bad or goes beyond `limit`."""
         columns = read_columns(view, start, limit, base)
         columns = up_to_first(columns, columns.fit & (columns.topic_ends > columns.topic_starts))
         if self._check_crc:
@@ -134,7 +134,7 @@ class BatchScan:
         texts: RecordTexts,
         strange_topics: Bools,
     ) -> int | None:
-        """Index of the first record that has a topic that is no text, or is torn."""
+        """Return the index of the first record that is torn or has no text as topic, else None."""
         doubtful = np.union1d(texts.with_zeros(), np.flatnonzero(strange_topics))
         for index in doubtful.tolist():
             start = int(columns.starts[index])

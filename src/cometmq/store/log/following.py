@@ -1,8 +1,9 @@
 """Follow the commit log: read its records from a position on, each once and in their order.
 
-The broker's services learn so after a start what was stored before it (delayed messages, transactions,
-redrives). `QueueFiller` does it for consume queues whose records reach the log before their units.
-Recovery and the index read the log in ways of their own; decision 92 says why.
+So the broker's services learn after a start what was stored before it (delayed messages,
+transactions, redrives). `QueueFiller` follows the log for consume queues whose records reach the
+log before their units. Recovery and the index read the log in ways of their own; decision 92 says
+why.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _ORIGIN: Final = record_struct("prepared_transaction_offset")
 
 
 class Glance(NamedTuple):
-    """What a follower sees of a record. `origin`, its prepared transaction offset, is the commit-log
-    offset of the record that this one was made from, else 0; negative in a delivery note.
+    """Shows what a follower sees of a record. `origin`, the prepared transaction offset, is the
+    commit-log offset of the record that this one was made from, else 0; it is negative in a
+    delivery note.
     """
 
     offset: int
@@ -45,9 +47,9 @@ class LogFollower:
     """Reads the log from `position` on, which must be the offset of a record or of a file.
 
     Iterate to get the records that are readable then; iterate again later to go on with new ones.
-    `position` moves behind a record when the next one is asked for: a loop that an error ends begins
-    with the same record again. Bytes that are no record are passed over, with a line in the broker's
-    log. For the thread that owns the store.
+    `position` moves behind a record when the next one is asked for. So if an error ends a loop, the
+    next loop begins with the same record again. Bytes that are no record are passed over, with a
+    line in the broker's log. For the thread that owns the store.
     """
 
     __slots__ = ("_log", "position")
@@ -80,7 +82,7 @@ class LogFollower:
                     place = self._pass_damage(place, base, limit)
                     continue
                 if place + size > limit:
-                    # The rest of it has not come yet.
+                    # The rest of the record has not come yet.
                     return
                 if sys_flag & HOSTS_V6:
                     origin_at = place + PREPARED_TRANSACTION_OFFSET_AT + wider_by(sys_flag)
@@ -108,10 +110,10 @@ class LogFollower:
 
 
 class QueueFiller:
-    """Puts records that stand in the log, but not in their consume queues, into these, and announces
-    them: records that were committed from the transient store pool, or that a master has sent.
+    """Fills consume queues with records that the log has and they lack, and announces them.
 
-    For the thread that owns the store. `position` is the offset of the first record that is missing.
+    Such records were committed from the transient store pool, or sent by a master. `position` is
+    the offset of the first record that is missing. For the thread that owns the store.
     """
 
     __slots__ = ("_dispatcher", "_log", "position")
@@ -129,7 +131,7 @@ class QueueFiller:
         log = self._log
         readable_end = log.readable_end
         start = max(self.position, log.min_offset)
-        # As a recovery reads: units need topic and properties, which no glance shows.
+        # Read as recovery reads: units need topic and properties, which a Glance does not show.
         for record in LogScan(log.files, start, check_crc=False):
             end = record.offset + record.size
             if limit == 0 or end > readable_end:

@@ -9,7 +9,7 @@ from cometmq.store.log.commit_log import CommitLog
 
 
 class ReplicaLog:
-    """Takes bytes in parts of any size, and gives the log those of whole records.
+    """Takes bytes in parts of any size, and gives the log whole records only.
 
     The log of a slave that is stopped or killed therefore ends behind a record: half a record whose
     missing bytes read as zeros may look like a whole one to a recovery, since the checksum covers

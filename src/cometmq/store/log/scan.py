@@ -1,4 +1,4 @@
-"""Reading the commit log record by record, trusting nothing (Java: checkMessageAndReturnSize)."""
+"""Read the commit log record by record, trusting nothing (Java: checkMessageAndReturnSize)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SECTOR: Final = 512
 
 
 class ScannedRecord(NamedTuple):
-    """What dispatch needs of a record; `properties` as stored."""
+    """Holds what dispatch needs of a record; `properties` are as stored."""
 
     offset: int
     size: int
@@ -50,7 +50,7 @@ class ScannedRecord(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-    """Why the bytes at a place are no record; an empty reason means that nothing was written."""
+    """Says why bytes at a place are no record; an empty reason says that nothing was written."""
 
     reason: str
 
@@ -61,10 +61,10 @@ BLANK: Final = BadRecord("blank")
 def check_record(
     view: memoryview, position: int, offset: int, *, check_crc: bool
 ) -> ScannedRecord | BadRecord:
-    """The record at `position` of a file's view, which is `offset` in the log.
+    """Return the record at `position` of a file's view, which is `offset` in the log.
 
-    `BLANK` stands for the record that ends a file. Unlike Java, the record's own physical offset
-    must be `offset`: this tells old bytes that survived a truncation from records.
+    `BLANK` stands for the record that ends a file. Unlike in Java, the record's own physical offset
+    must be `offset`: this tells records from old bytes that survived a truncation.
     """
     left = len(view) - position
     if left < HEAD_SIZE:
@@ -136,12 +136,12 @@ def _topic_text(encoded: memoryview) -> str | None:
 
 
 class LogScan:
-    """The records from `start` on. After the iteration `end` is the offset of the first byte that
-    belongs to no record, and `reason` says what is there ("" for nothing).
+    """Reads the records from `start` on. After the iteration `end` is the offset of the first byte
+    that belongs to no record, and `reason` says what is there ("" for nothing).
 
-    `start` must be the offset of a record or of a file. Records stored from `flushed_until` (ms) on
-    may have been torn by a power loss; the CRC tells it of their bodies only, so their other parts
-    are looked at for sectors that never reached the disk.
+    `start` must be the offset of a record or of a file. A power loss may have torn records stored
+    from `flushed_until` (ms) on. The CRC covers only their bodies, so their other parts are
+    searched for sectors that never reached the disk.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class LogScan:
 
 
 def is_torn(view: memoryview, position: int, record: ScannedRecord) -> bool:
-    """Whether the properties contain a sector, or one's part up to their end, of only zeros."""
+    """Say whether the properties contain a whole sector of zeros, or end with a part of one."""
     if b"\0" not in record.properties:
         return False
     end = position + record.size
@@ -192,7 +192,7 @@ def is_torn(view: memoryview, position: int, record: ScannedRecord) -> bool:
 
 
 def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:
-    """The first intact record that begins at `offset` or later, wherever that is."""
+    """Return the first intact record that begins at `offset` or later, in whichever file."""
     for file in files.files:
         if (found := find_record_in(file, max(offset - file.base, 0))) is not None:
             return found
@@ -200,7 +200,7 @@ def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:
 
 
 def find_record_in(file: MappedFile, position: int) -> ScannedRecord | None:
-    """The first intact record of a file that begins at `position` or later."""
+    """Return the first intact record of a file that begins at `position` or later."""
     position += MAGIC_AT
     while (position := next_magic(file.map, position, file.size)) >= 0:
         start = position - MAGIC_AT

@@ -1,12 +1,11 @@
-"""The transient store pool (transientStorePoolEnable): records wait in locked memory before they go
-to their file (Java: TransientStorePool, CommitRealTimeService).
+"""Let records wait in locked memory before they go to their file: the transient store pool,
+transientStorePoolEnable (Java: TransientStorePool, CommitRealTimeService).
 
 An append writes into a buffer as large as a file instead of the file's mapping, so it never meets a
 page that the kernel is busy writing. Every commitIntervalCommitLog another thread copies the new
-bytes of the buffers to the files (`commit`); then the records are put into their consume queues
-(`publish`). Only committed records can be read, flushed, or found in a queue.
-
-When the process dies, the records that were not committed are lost. See docs/decisions.
+bytes of the buffers to the files (`commit`). Then the records are put into their consume queues
+(`publish`). Only committed records can be read, flushed, or found in a queue. When the process
+dies, the records that were not committed are lost. See docs/decisions.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _MIN_BUFFERS: Final = 2
 
 
 class BufferPool:
-    """Lends at most `count` buffers of `size` bytes, at least two, made when first needed."""
+    """Lends at most `count` buffers of `size` bytes, two at least. Makes them when needed."""
 
     def __init__(self, count: int, size: int) -> None:
         self._left = max(count, _MIN_BUFFERS)
@@ -70,8 +69,9 @@ class BufferPool:
 
 
 class _Filling:
-    """A buffer that stands in for a file. Once the blank record is written, `end` is the log offset
-    behind that.
+    """Holds a buffer that stands in for a file.
+
+    Once the blank record is written, `end` is the log offset behind it.
     """
 
     __slots__ = ("buffer", "end", "file")
@@ -83,7 +83,7 @@ class _Filling:
 
 
 class PooledCommitLog(CommitLog):
-    """A commit log whose cursor writes to buffers.
+    """Keeps a commit log whose cursor writes to buffers.
 
     Any thread may call `commit`, several at the same time, too; the rest is for the store's thread.
     """
@@ -169,8 +169,8 @@ class PooledCommitLog(CommitLog):
         copied stay in their buffers.
         """
         with self._committing:
-            # Timestamp before position, position before buffers: a record appended meanwhile is
-            # left to the next call.
+            # Read the timestamp before the position, and the position before the buffers: a record
+            # appended meanwhile is left to the next call.
             timestamp = self.last_store_timestamp
             end = self.end
             start = self._committed

@@ -1,7 +1,8 @@
-"""Whether what lies on disk is a store: each record, each unit of each queue, each index entry.
+"""Check whether files are a sound store: each record, each unit of each queue, each index entry.
 
-The log is the truth; queues and index are compared with what a replay of it would make. Works on a
-store of the Java broker too. Used by `cometmq store check` and, before it changes anything, `repair`.
+The log is the truth: queues and index are compared with what a replay of the log would make. This
+works on a store of a Java broker, too. `cometmq store check` uses it, and `repair` before it
+changes anything.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.queues.queue_ledger import QueueLedger
 
-# Tags codes below are addresses of ConsumeQueueExt units.
+# Tags codes below this one are addresses of ConsumeQueueExt units.
 _LEAST_TAGS_CODE: Final = -(2**31)
 _NEVER: Final = -1
 _MISSING: Final = "the unit is missing"
@@ -37,8 +38,8 @@ class Area(Enum):
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be. `position` is in the file; `by_start` says that a
-    start of the broker repairs it, else only `cometmq store repair` does.
+    """Describes something that is not as it should be. `position` is in the file. `by_start` says
+    that a start of the broker repairs it; otherwise only `cometmq store repair` does.
     """
 
     area: Area
@@ -50,7 +51,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Report:
-    """What was looked at and what was found; `notes` are facts that are no fault."""
+    """Holds what was looked at and what was found; `notes` are facts that are no fault."""
 
     clean_stop: bool
     log_file_count: int = 0
@@ -74,7 +75,7 @@ class Report:
 
 
 class _Queue:
-    """One consume queue on disk, compared unit by unit as the log is read."""
+    """Compares one consume queue on disk with the log, unit by unit as the log is read."""
 
     def __init__(
         self, directory: Path, files: list[MappedFile], *, clean_stop: bool, extended: bool
@@ -87,7 +88,7 @@ class _Queue:
         self._first = self.expected = _NEVER
         self.unit_count = 0
         self.findings: list[Finding] = []
-        # Of units in a row with the same fault: which fault, first and last offset.
+        # Units in a row with the same fault: the fault, the first and the last offset.
         self._run: tuple[str, int, int] | None = None
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
@@ -105,7 +106,7 @@ class _Queue:
         return (physical_offset, size, tags_code) if size > 0 else None
 
     def compare(self, record: ScannedRecord, tags_code: int | None) -> None:
-        """Look at the unit of the next record of this queue."""
+        """Check the unit of the next record of this queue."""
         queue_offset = record.queue_offset
         if self.expected == _NEVER:
             self._first = queue_offset
@@ -129,7 +130,8 @@ class _Queue:
 
     def _jump(self, record: ScannedRecord) -> None:
         if record.queue_offset == 0:
-            # The topic was deleted and made anew: what was before it is nobody's queue.
+            # The topic was deleted and made anew. What was found before belongs to no queue any
+            # more.
             self.findings.clear()
             self._run = None
             self._first = 0
@@ -140,7 +142,7 @@ class _Queue:
             return
         for queue_offset in (self.expected, record.queue_offset - 1):
             unit = self.unit(queue_offset)
-            # A repair lets the next message stand there, too.
+            # A repair lets the unit of the next message stand there, too.
             if unit is None or unit[:2] != (record.offset, record.size):
                 which = _which(self.expected, record.queue_offset - 1)
                 self._report(f"the log has no record for queue {which}", self.expected)
@@ -176,7 +178,7 @@ class _Queue:
         return self.directory, place
 
     def finish(self, log_min_offset: int, log_end: int) -> None:
-        """Look at what lies before the first and behind the last unit that the log knows."""
+        """Check what lies before the first and behind the last unit that the log knows."""
         self._end_run()
         if self.expected == _NEVER:
             self._look_at_expired(log_min_offset)
@@ -215,7 +217,7 @@ def _which(first: int, last: int) -> str:
 
 
 class Checker:
-    """Checks one store. `run` once."""
+    """Checks one store. Call `run` once."""
 
     def __init__(self, store: OfflineStore) -> None:
         self._store = store
@@ -230,7 +232,7 @@ class Checker:
         self.report = Report(store.is_clean)
 
     def run(self, progress: Progress | None = None) -> Report:
-        """Raises StoreError when a file cannot be read at all."""
+        """Check the store and return the report. Raises StoreError if a file cannot be read."""
         store, report = self._store, self.report
         for topic, queue_id, files in store.queue_files():
             directory = store.config.consume_queue_path / topic / str(queue_id)
@@ -308,7 +310,7 @@ class Checker:
         checkpoint = Checkpoint(self._store.disk, path)
         checkpoint.read()
         newest = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
-        # Retention may have taken all messages that it speaks of.
+        # Retention may have taken all messages that the checkpoint vouches for.
         if newest > self.report.last_timestamp and self.report.record_count:
             text = f"it vouches for messages up to {newest}, the last is of "
             self.report.findings.append(
@@ -317,15 +319,17 @@ class Checker:
 
 
 def known_topics(store: OfflineStore) -> set[str] | None:
-    """The topics of config/topics.json, and of its journal if a kill has left one; None when they
-    cannot be read.
+    """Return the topics of config/topics.json, None when they cannot be read.
+
+    The topics of the journal count, too, if a kill has left one.
     """
     config = store.config.store_path_root_dir / "config"
     try:
         topics = set(json.loads(store.disk.read(config / "topics.json"))["topicConfigTable"])
         if store.disk.size(config / "topics.journal") is not None:
             for line in store.disk.read(config / "topics.journal").splitlines():
-                # A CRC-32, which a start checks, and the change; the last line may be torn.
+                # A line is a CRC-32, which a start checks, and the change; the last line may be
+                # torn.
                 with suppress(ValueError, KeyError):
                     topics.add(json.loads(line[9:])["topic"]["topicName"])
     except Exception:  # noqa: BLE001 - without it only less is known

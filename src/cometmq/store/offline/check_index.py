@@ -130,7 +130,7 @@ def _compare(store: OfflineStore, entries: _Entries, log_min_offset: int) -> lis
     if len(negative):
         number = int(negative[0])
         return [_finding(entries, number, f"its record is at {entries.offsets[number]}")]
-    # First, because all that follows takes the offsets to be sorted.
+    # Checked first, because all that follows takes the offsets to be sorted.
     falling = np.flatnonzero(np.diff(entries.offsets) < 0)
     if len(falling):
         number = int(falling[0]) + 1

@@ -1,7 +1,8 @@
-"""A store directory opened for reading, by the tools and without changing anything on disk.
+"""Open a store directory for reading, for the tools and without changing anything on disk.
 
-It need not be in order: what cannot be used becomes a `Damage`, and reading goes on behind it. The
-sizes of files are taken from the files themselves, so a store of the Java broker needs no settings.
+The store need not be in order: what cannot be used becomes a `Damage`, and reading goes on behind
+it. The sizes of files are taken from the files themselves, so a store of a Java broker needs no
+settings.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from cometmq.store.layout import check_readable
 from cometmq.store.log.scan import BLANK, ScannedRecord, check_record, find_record_in
 from cometmq.store.reading.files import is_file_name
 
-# Of records that a repair has put where bytes were lost; a topic of the system, so that no user's
-# topic appears from nowhere.
+# The topic of records that a repair has put where bytes were lost. It is a topic of the system, so
+# that no user's topic appears from nowhere.
 LOST_TOPIC: Final = "rmq_sys_lost"
 
 _NAME_LENGTH: Final = 20
@@ -34,9 +35,9 @@ Progress = Callable[[int, int], None]
 
 
 class Damage(NamedTuple):
-    """Bytes of the log that belong to no record: from `position` of a file to `end_position`.
+    """Names bytes of the log that belong to no record: from `position` of a file to `end_position`.
 
-    `is_tail`: no record follows anywhere, so this may be what a crash left behind.
+    With `is_tail` no record follows anywhere, so a crash may have left these bytes.
     """
 
     path: Path
@@ -48,19 +49,19 @@ class Damage(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """In the commit log."""
+        """Offset of the damage in the commit log."""
         return self.base + self.position
 
 
 class BadFile(NamedTuple):
-    """A file that cannot be read as what its place says it is."""
+    """Names a file that cannot be read as what its place says it is."""
 
     path: Path
     reason: str
 
 
 class OfflineStore:
-    """Open it with `open_offline`. `config` is what was given, with the sizes that were found."""
+    """Reads a store; see `open_offline`. `config` is the given one with the sizes found."""
 
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
         self.disk = disk
@@ -85,7 +86,7 @@ class OfflineStore:
         return self.disk.size(self.config.abort_path) is None
 
     def queue_files(self) -> Iterator[tuple[str, int, list[MappedFile]]]:
-        """Topic, queue id and files of each consume queue on disk."""
+        """Yield topic, queue id and files of each consume queue on disk."""
         root = self.config.consume_queue_path
         size = self.config.mapped_file_size_consume_queue
         for topic in self.disk.names(root):
@@ -96,7 +97,7 @@ class OfflineStore:
                     yield topic, int(name), self._load(root / topic / name, size)
 
     def index_paths(self) -> list[Path]:
-        """The index files, oldest first."""
+        """Return the index files, oldest first."""
         directory = self.config.index_path
         return [
             directory / name
@@ -105,7 +106,7 @@ class OfflineStore:
         ]
 
     def _use_index_sizes(self) -> None:
-        """Take the sizes of the newest index file, where they can be told."""
+        """Use the sizes of the newest index file, where they can be told."""
         paths = self.index_paths()
         sizes = self.index_sizes(paths[-1]) if paths else None
         if sizes is not None:
@@ -115,7 +116,7 @@ class OfflineStore:
             )
 
     def _load(self, directory: Path, file_size: int) -> list[MappedFile]:
-        """The files of a directory that have the right size; the others become `bad_files`."""
+        """Return the files of a directory that have the right size; others become `bad_files`."""
         files: list[MappedFile] = []
         names = [name for name in self.disk.names(directory) if is_file_name(name)]
         for name in names:
@@ -133,10 +134,10 @@ class OfflineStore:
         return files
 
     def records(self, progress: Progress | None = None) -> Iterator[ScannedRecord | Damage]:
-        """Every record of the log, in order, and every damaged part between them."""
+        """Yield every record of the log, in order, and every damaged part between them."""
         total = self.log_bytes
         done = count = 0
-        # What would be the end of the log if no record followed.
+        # Parts that would be the end of the log if no record followed.
         ends: list[Damage] = []
         for file in self.log_files:
             for found in _scan(file):
@@ -157,7 +158,7 @@ class OfflineStore:
         yield from (end._replace(is_tail=True) for end in ends if end.reason)
 
     def index_sizes(self, path: Path) -> tuple[int, int] | None:
-        """Slots and entries of an index file; None when its size fits none that is known."""
+        """Return slots and entries of an index file; None when its size fits no known ones."""
         size = self.disk.size(path) or 0
         slots, entries = self.config.max_hash_slot_num, self.config.max_index_num
         if size == index_file_size(slots, entries):
@@ -173,10 +174,10 @@ class OfflineStore:
 def open_offline(
     config: StoreConfig, disk: Disk | None = None, *, lock: bool = True
 ) -> Iterator[OfflineStore]:
-    """The store, kept from brokers meanwhile unless `lock` is False.
+    """Give access to the store, and keep brokers from it meanwhile unless `lock` is False.
 
-    Raises StoreUnusableError for a directory that is none or cannot be read, StoreLockedError when
-    a broker runs on it.
+    Raises StoreUnusableError for a directory that is no store or cannot be read, StoreLockedError
+    when a broker runs on it.
     """
     disk = disk or Disk()
     check_readable(config, disk)
@@ -189,8 +190,10 @@ def open_offline(
 
 
 def _scan(file: MappedFile) -> Iterator[ScannedRecord | Damage]:
-    """The records of one file. The part behind the last one is a Damage without a reason when
-    nothing was written there, and none when a blank record declares it.
+    """Yield the records of one file, and the damaged parts between them.
+
+    The part behind the last record is a Damage without a reason when nothing was written there, and
+    none when a blank record declares it.
     """
     view = file.view
     position = 0
@@ -216,7 +219,7 @@ def _scan(file: MappedFile) -> Iterator[ScannedRecord | Damage]:
 
 
 def _in_the_middle(damage: Damage) -> Damage:
-    """What would be the end of the log if no record followed in a later file."""
+    """Give a reason to a part that would be the end of the log if no later file had a record."""
     if damage.reason:
         return damage
     if damage.position == 0:
@@ -225,7 +228,7 @@ def _in_the_middle(damage: Damage) -> Damage:
 
 
 def _with_sizes_found(config: StoreConfig, disk: Disk) -> StoreConfig:
-    """With the sizes of the files on disk, unless other ones were given."""
+    """Return the settings with the sizes of the files on disk, unless other sizes were given."""
     default = StoreConfig()
     log_size = _size(
         disk,
@@ -249,7 +252,7 @@ def _with_sizes_found(config: StoreConfig, disk: Disk) -> StoreConfig:
 
 
 def _size(disk: Disk, configured: int, default: int, directories: list[Path]) -> int:
-    """What was configured, if it is not the default; else the size that most files have."""
+    """Return the configured size; or, if that is a default that no file has, the commonest size."""
     sizes = Counter(
         size
         for directory in directories

@@ -1,8 +1,8 @@
-"""From the records of a batch to the units of their consume queues, all at once.
+"""Turn the records of a batch into units of their consume queues, all at once.
 
-What comes out is what `Dispatcher` would make of the records one by one, and whatever is out of the
-ordinary is left to it: the schedule and timer topics, topics that were deleted, queues with an
-extension, records whose queue offset is not the next one of their queue.
+The result is what `Dispatcher` would make of the records one by one. Whatever is out of the
+ordinary is left to `Dispatcher`: the schedule and timer topics, topics that were deleted, queues
+with an extension, records whose queue offset is not the next one of their queue.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 from cometmq.store.queues.dispatch import Dispatcher
 from cometmq.store.reading.units import UNIT_DTYPE
 
-# Their tags codes are times.
+# Tags codes in these topics are times.
 TIMED_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 class QueuedRecords(NamedTuple):
-    """The records of a batch that have a place in a queue, by index, and whose queue each is in.
+    """Names the records of a batch that have a place in a queue, by index, and the queue of each.
 
-    keys: topic and queue id of each group; groups: the group of each record. For those of `single`
-    the group may be another topic's: they have to be looked at one by one.
+    `keys` has the topic and queue id of each group, `groups` the group of each record. A record in
+    `single` may have got the group of another topic: such records must be dispatched one by one.
     """
 
     records: Ints
@@ -69,7 +69,7 @@ class BatchDispatcher:
         return self._dispatched_count + self._single.dispatched_count
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Raises QueueBehindError as Dispatcher does; part of the batch may then be dispatched."""
+        """Dispatch a batch. Raises QueueBehindError as Dispatcher does, perhaps half-way."""
         queued = queued_records(batch)
         if queued is None:
             return
@@ -83,12 +83,12 @@ class BatchDispatcher:
     def _queues_of(
         self, batch: RecordBatch, queued: QueuedRecords
     ) -> tuple[list[ConsumeQueue | None], Bools]:
-        """The queue of each group, and which records to dispatch singly."""
+        """Return the queue of each group, and which records to dispatch singly."""
         queues: list[ConsumeQueue | None] = []
         single = queued.single
         first_offset = int(batch.offsets[0])
         for group, (topic, queue_id) in enumerate(queued.keys):
-            # A queue of a deleted topic must not appear because old records are passed over.
+            # Old records that are passed over must not make a queue of a deleted topic appear.
             deleted = self._deleted.get(topic, 0) > first_offset
             queue = None if deleted else self._queue_of(topic, queue_id)
             if queue is None or topic in TIMED_TOPICS or queue.extends:
@@ -99,7 +99,7 @@ class BatchDispatcher:
     def _put(
         self, batch: RecordBatch, queues: list[ConsumeQueue | None], records: Ints, groups: Ints
     ) -> list[Ints]:
-        """Write the units of records, given by index; returns the records of queues with gaps."""
+        """Write the units of records, given by index; return the records of queues with gaps."""
         queue_offsets = batch.queue_offsets[records]
         next_offsets = np.array([queue.next_offset if queue else 0 for queue in queues], np.int64)
         new = queue_offsets >= next_offsets[groups]
@@ -124,7 +124,7 @@ class BatchDispatcher:
 
 
 def queued_records(batch: RecordBatch) -> QueuedRecords | None:
-    """The records of a batch by their queues, None when no queue gets any."""
+    """Group the records of a batch by queue; return None when no queue gets any."""
     kinds = batch.columns.sys_flags & TRANSACTION_MASK
     records = np.flatnonzero((kinds == TRANSACTION_NOT) | (kinds == TRANSACTION_COMMIT))
     if not len(records):
@@ -154,7 +154,7 @@ def queued_records(batch: RecordBatch) -> QueuedRecords | None:
 
 
 def units_of(batch: RecordBatch, records: Ints) -> npt.NDArray[Any]:
-    """The units (UNIT_DTYPE) of records, given by index; wrong tags codes for TIMED_TOPICS."""
+    """Return units (UNIT_DTYPE) of records by index; tags codes of TIMED_TOPICS are wrong."""
     columns = batch.columns
     units = np.empty(len(records), UNIT_DTYPE)
     units["physical_offset"] = columns.starts[records] + batch.base

@@ -1,4 +1,4 @@
-"""A consume queue: where in the commit log the messages of one queue lie (Java: ConsumeQueue).
+"""Keep a consume queue: where in the commit log the messages of one queue lie (Java: ConsumeQueue).
 
 A file is an array of units; unit k of the queue is the message with queue offset k.
 
@@ -34,20 +34,22 @@ UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
 assert UNIT.size == UNIT_SIZE
 
-# Files are sparse and room is reserved in such steps, so a queue of few messages takes little of
-# the disk. Whole units and whole pages.
+# Files are sparse, and room is reserved in steps of this size, which are whole units and whole
+# pages. So a queue of few messages takes little of the disk.
 _RESERVE_BYTES: Final = PAGE_SIZE * UNIT_SIZE
 assert _RESERVE_BYTES % UNIT_SIZE == 0
-# The first step is the page that a new file has already: most of many topics get no further.
+# The first step is the page that a new file has already. Where there are many topics, most queues
+# need no more.
 _FIRST_BYTES: Final = PAGE_SIZE // UNIT_SIZE * UNIT_SIZE
-# Of a record with two IPv4 hosts: fixed fields up to the body, and the length of the properties.
+# Size of a record with two IPv4 hosts but without its texts: the fixed fields up to the body, and
+# the length of the properties.
 _FIXED_RECORD_BYTES: Final = BODY_AT + 2
 _HEAD: Final = record_struct(
     "size", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "body_length"
 )
 _BODY_LENGTH: Final = record_struct("body_length")
-# A damaged unit among those of messages that have left the log, or the other way round, is told by
-# so many neighbours.
+# This many neighbours tell a damaged unit among those of messages that have left the log, or the
+# other way round.
 _WITNESSES: Final = 8
 
 
@@ -61,10 +63,10 @@ NO_MESSAGE: Final = Unit(0, PLACEHOLDER_SIZE, 0)
 
 
 class ConsumeQueue:
-    """One queue of one topic. `next_offset` is the queue offset of the next message.
+    """Keeps one queue of one topic. `next_offset` is the queue offset of the next message.
 
-    `magic`, `sized_topic` and `record_overhead` are what the appender needs of every record of
-    this queue. Mappings are made when first needed: an idle queue costs a few hundred bytes.
+    The appender needs `magic`, `sized_topic` and `record_overhead` for every record of this queue.
+    Mappings are made when first needed: an idle queue costs a few hundred bytes.
     """
 
     __slots__ = (
@@ -91,7 +93,8 @@ class ConsumeQueue:
         self.magic = MAGIC_V2 if v2 else MAGIC_V1
         self.sized_topic = len(encoded).to_bytes(2 if v2 else 1, "big") + encoded
         self.record_overhead = _FIXED_RECORD_BYTES + len(self.sized_topic)
-        # A light queue holds messages of other topics, which say their own queue and offset.
+        # A light queue holds messages of other topics, whose records name their own queue and
+        # offset.
         self.is_light = topic.startswith(LMQ_PREFIX)
         self.next_offset = 0
         self.min_offset = 0
@@ -130,9 +133,7 @@ class ConsumeQueue:
         self.next_offset += 1
 
     def put_units(self, units: memoryview) -> None:
-        """`put` for many: whole units, as they lie on disk. Raises StoreFullError at the first that
-        has no place.
-        """
+        """Append units as they lie on disk. Raises StoreFullError at the first without room."""
         while units:
             if self._position == self._limit:
                 self._open_cursor(len(units) // UNIT_SIZE)
@@ -156,12 +157,12 @@ class ConsumeQueue:
         store_timestamp: int,  # noqa: ARG002 - for queues with an extension
         properties: bytes,  # noqa: ARG002 - for queues with an extension
     ) -> None:
-        """`put` for those who are in no hurry: with what an extension keeps of the message."""
+        """Append a unit as `put` does, and what an extension keeps; for callers in no hurry."""
         self.put(physical_offset, size, tags_code)
 
     def fill_to(self, queue_offset: int, unit: Unit) -> None:
         """Put `unit` for each queue offset below `queue_offset` that has none; in an empty queue
-        only from its file's start.
+        only from the start of that offset's file on.
         """
         if not self.files.files and self.next_offset == 0:
             self.next_offset = self._file_base(queue_offset) // UNIT_SIZE
@@ -179,7 +180,7 @@ class ConsumeQueue:
         return self._position == self._limit
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """The unit at `queue_offset`, None outside of the queue."""
+        """Return the unit at `queue_offset`, None outside of the queue."""
         if not self.first_offset <= queue_offset < self.next_offset:
             return None
         place = queue_offset * UNIT_SIZE
@@ -187,11 +188,11 @@ class ConsumeQueue:
         return Unit(*UNIT.unpack_from(file.map, place - file.base)) if file else None
 
     def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
-        """Up to `count` units from `queue_offset` on, within one file; None if it has no file."""
+        """Return up to `count` units from `queue_offset` on, in one file; None if there is none."""
         return self.stored_units(queue_offset, count)
 
     def stored_units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
-        """The same as they lie: with an extension their tags codes are addresses."""
+        """Return the same units as they lie on disk: with an extension tags codes are addresses."""
         place = queue_offset * UNIT_SIZE
         file = self.files.find(place)
         if file is None:
@@ -202,10 +203,10 @@ class ConsumeQueue:
     def owns(
         self, queue_offset: int, view: memoryview, position: int, physical_offset: int, size: int
     ) -> bool:
-        """Whether the record at `position` of a file's view, which is `physical_offset` in the log,
-        is the message that a unit of this size at `queue_offset` stands for.
+        """Say whether the record at `position` of a file's view, which is `physical_offset` in the
+        log, is the message that a unit of this size at `queue_offset` stands for.
 
-        Told by the record's head and topic; `view` must hold `size` bytes from `position` on.
+        The record's head and topic tell; `view` must hold `size` bytes from `position` on.
         """
         if size < self.record_overhead or position < 0:
             return False
@@ -244,12 +245,12 @@ class ConsumeQueue:
         return self.files.file_size // UNIT_SIZE
 
     def last_message(self) -> Unit | None:
-        """The last unit, None when there is none or it stands for no message."""
+        """Return the last unit, None when there is none or it stands for no message."""
         unit = self.unit(self.next_offset - 1)
         return unit if unit is not None and unit.size != PLACEHOLDER_SIZE else None
 
     def flush(self, least_pages: int) -> bool:
-        """Sync if so many pages wait; see MappedFileQueue.flush."""
+        """Sync if at least `least_pages` pages wait; see MappedFileQueue.flush."""
         return self.files.flush(self.next_offset * UNIT_SIZE, least_pages)
 
     def rewrite(self, queue_offset: int, unit: Unit) -> None:
@@ -263,14 +264,14 @@ class ConsumeQueue:
     # -- recovering --
 
     def load(self, *, repair: bool) -> None:
-        """Take stock of the files; see MappedFileQueue.load."""
+        """Find the files; see MappedFileQueue.load."""
         self.files.load(repair=repair)
 
     def recover(self, log_end: int) -> None:
         """Find the end of the queue in its files: behind the last good unit below `log_end`.
 
-        All units below that end are good when the store was closed cleanly, or when `log_end` is
-        an offset up to which consume queues are known to be on disk; so a binary search does.
+        All units below that end are good when the store was closed cleanly, or when `log_end` is an
+        offset up to which consume queues are known to be on disk; so a binary search suffices.
         """
         self._close_cursor()
         self.next_offset = self.first_offset
@@ -294,7 +295,8 @@ class ConsumeQueue:
             return not self._has_left(queue_offset, log_min_offset)
 
         found = first + bisect_left(range(first, self.next_offset), True, key=is_in_log)
-        # A damaged unit must not hide good ones: what stands before the first one has left, too.
+        # A damaged unit may have misled the search. If one of the units just in front points into
+        # the log, search again up to there.
         while found > first:
             witnesses = range(max(first, found - _WITNESSES), found)
             earlier = next((offset for offset in witnesses if is_in_log(offset)), None)
@@ -304,39 +306,39 @@ class ConsumeQueue:
         self.min_offset = found
 
     def _has_left(self, queue_offset: int, log_min_offset: int) -> bool:
-        """Whether a unit says that its record has left the log, or stands for no message."""
+        """Say whether a unit tells that its record has left the log, or stands for no message."""
         unit = self.unit(queue_offset)
         assert unit is not None
         # No sound unit has a negative offset.
         return 0 <= unit.physical_offset < log_min_offset or unit == NO_MESSAGE
 
     def all_have_left(self, log_min_offset: int) -> bool:
-        """Whether the records of all units have left the log; there must be a unit."""
+        """Say whether the records of all units have left the log; there must be a unit."""
         last = self.next_offset - 1
-        # Two of them: one alone may be damaged.
+        # Two units are looked at: one alone may be damaged.
         return all(
             self._has_left(offset, log_min_offset)
             for offset in range(max(self.first_offset, last - 1), last + 1)
         )
 
     def first_file_has_left(self, log_min_offset: int) -> bool:
-        """Whether the records of the oldest file's units have all left the log, and it can go.
+        """Say whether all records of the oldest file's units have left the log, so that it can go.
 
         The newest file stays: it says where the queue's offsets go on.
         """
         if len(self.files.files) < 2:
             return False
         file = self.files.files[0]
-        # A batch reserves the file behind before this one is full.
+        # A batch reserves the next file before this one is full.
         if self.next_offset * UNIT_SIZE < file.end:
             return False
-        # Two of them: one alone may be damaged.
+        # Two units are looked at: one alone may be damaged.
         behind = file.end // UNIT_SIZE
         first = max(behind - 2, file.base // UNIT_SIZE)
         return all(self._has_left(offset, log_min_offset) for offset in range(first, behind))
 
     def find_offset(self, key: Callable[[int], int], value: int) -> int:
-        """First queue offset with `key` >= `value`; `key` must not fall along the queue."""
+        """Return the first offset with `key` >= `value`; `key` must not fall along the queue."""
         offsets = range(self.min_offset, self.next_offset)
         return self.min_offset + bisect_left(offsets, value, key=key)
 
@@ -356,7 +358,7 @@ class ConsumeQueue:
 
 
 def _good_units(file: MappedFile, log_end: int) -> int:
-    """How many units from the file's start on are written and point below `log_end`."""
+    """Return how many units from the file's start on are written and point below `log_end`."""
 
     def is_bad(index: int) -> bool:
         physical_offset, size, _ = UNIT.unpack_from(file.map, index * UNIT_SIZE)

@@ -1,14 +1,14 @@
-"""Units of consume queues that contradict the log: told by reading, repaired from the log.
+"""Repair units of consume queues that contradict the log, when somebody reads them.
 
 The log is the truth. A unit that is read must point at a record whose head names the unit's queue
-and offset (`ConsumeQueue.owns`). Where it does not, the record is looked for between those of the
+and offset (`ConsumeQueue.owns`). If it does not, its record is searched for between those of the
 nearest good units: at the place that the unit names, at places that differ from it in one bit, and
-then record by record. A record that is found proves its place, so a unit is never rewritten wrongly;
-where there is none, the message is lost, and is passed over.
+then record by record. A record that is found proves its place, so a unit is never rewritten
+wrongly. If there is no such record, the message is lost, and readers pass over it.
 
-The search belongs to whoever reads: a call does a bounded part of it, and raises StoreBusyError
+The reader does the search: a call does a bounded part of it, and raises StoreBusyError
 (FLOW_CONTROL, upon which clients come again in a moment) while more is to be done. All searches
-together take at most a fifth of the thread's time. What was found out is remembered.
+together take at most a fifth of the thread's time. Their results are remembered.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ log = structlog.get_logger(__name__)
 
 # ResponseCode.FLOW_CONTROL, upon which clients come again in a moment.
 _CODE_FLOW_CONTROL: Final = 215
-# Of a search, in one call.
+# Limits of the part of a search that one call does.
 _STEP_RECORDS: Final = 4096
 _STEP_BYTES: Final = 1024 * 1024
 _STEP_S: Final = 0.004
 _RECORDS_PER_LOOK: Final = 64
-# So many times as long as a call's part took, others are served.
+# After a part of a search, others are served for this many times as long as the part took.
 _REST: Final = 4
-# Units in a row that one search takes care of; a page of the disk has 205.
+# How many damaged units in a row one search takes care of; a page of the disk has 205 units.
 _MAX_RUN: Final = 1024
 _MAX_SEARCHES: Final = 256
 _MAX_REMEMBERED: Final = 65_536
@@ -56,8 +56,9 @@ _GLANCE: Final = record_struct("size", "magic", "queue_id", "queue_offset", "phy
 
 
 class Verdict(Enum):
-    """What a reader does with a unit that does not fit: look at it again, as it was repaired; serve it
-    as it is; pass over it."""
+    """Says what a reader does with a unit that does not fit: look at it again, because it was
+    repaired; serve it as it is; pass over it.
+    """
 
     MENDED = "mended"
     STANDS_IN = "stands in"
@@ -65,7 +66,7 @@ class Verdict(Enum):
 
 
 class _Search:
-    """For the units of `missing`, from `at` to below `end` in the log."""
+    """Searches the log for the records of the units `missing`, from `at` to below `end`."""
 
     __slots__ = ("at", "end", "first", "found", "missing", "queue")
 
@@ -79,10 +80,11 @@ class _Search:
 
 
 class QueueMender:
-    """For the store's thread. `find` gives the queue of a topic that is on disk, `deleted` the
-    commit-log offset below which the records of a topic are those of its former life.
+    """Repairs the consume queues of a store. For the store's thread.
 
-    `mended_count` units were repaired and `lost_count` messages were found lost since the start.
+    `find` returns the queue of a topic that is on disk. `deleted` returns, by topic, the commit-log
+    offset below which records belong to a deleted topic of the same name. `mended_count` units were
+    repaired and `lost_count` messages were found lost since the start.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class QueueMender:
 
     @contextmanager
     def patiently(self) -> Iterator[None]:
-        """Let searches end whatever time they take: while nobody is served yet."""
+        """Let searches take as long as they need, while nobody is served yet."""
         self._patient = True
         try:
             yield
@@ -117,10 +119,11 @@ class QueueMender:
             self._patient = False
 
     def unit(self, queue: ConsumeQueue, queue_offset: int) -> Unit | None:
-        """The unit at `queue_offset`, repaired if need be: NO_MESSAGE where the message is lost or has
-        left the log, None outside of the queue.
+        """Return the unit at `queue_offset`, repaired if need be.
 
-        Raises StoreBusyError while it is looked for.
+        Returns NO_MESSAGE where the message is lost, None outside of the queue. The unit of a
+        message that has left the log is returned as it is. Raises StoreBusyError while the record
+        is searched for.
         """
         queue = self._find(queue.topic, queue.queue_id) or queue
         unit = queue.unit(queue_offset)
@@ -132,12 +135,12 @@ class QueueMender:
         return NO_MESSAGE if verdict is Verdict.LOST else queue.unit(queue_offset)
 
     def units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> Iterator[Unit] | None:
-        """`unit` for up to `count` units within one file; None if it has no file."""
+        """Return what `unit` returns, for up to `count` units in one file; None without a file."""
         queue = self._find(queue.topic, queue.queue_id) or queue
         units = queue.units(queue_offset, count)
         if units is None:
             return None
-        # All at once: see MessageGetter.get about tracebacks that hold the iterator.
+        # All units are read at once: see MessageGetter.get about tracebacks that hold the iterator.
         return self._checked(queue, queue_offset, list(units))
 
     def _checked(
@@ -160,8 +163,9 @@ class QueueMender:
             yield unit
 
     def has_left(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Whether a unit that points in front of the log is one of a message that has left it: so are
-        all in front of it.
+        """Say whether a unit that points in front of the log is that of a message that left it.
+
+        If it is, so are all units in front of it.
         """
         if queue_offset <= queue.min_offset:
             return True
@@ -171,13 +175,13 @@ class QueueMender:
     # -- repairing --
 
     def known(self, queue: ConsumeQueue, queue_offset: int) -> Verdict | None:
-        """What was found out of a unit that does not fit; None while it is to be looked for."""
+        """Return what was found out about a unit that does not fit; None while it is not known."""
         return self._verdicts.get((queue, queue_offset))
 
     def look(self, queue: ConsumeQueue, queue_offset: int) -> Verdict:
-        """What is to be done with a unit of `queue` that does not fit, which is repaired if it can be.
+        """Return what to do with a unit of `queue` that does not fit; repair it if possible.
 
-        Raises StoreBusyError while its record is looked for.
+        Raises StoreBusyError while its record is searched for.
         """
         known = self.known(queue, queue_offset)
         if known is not None:
@@ -201,10 +205,10 @@ class QueueMender:
         return search
 
     def _begin(self, queue: ConsumeQueue, queue_offset: int) -> _Search:
-        """A search for this unit and its damaged neighbours, between the nearest good ones."""
+        """Make a search for this unit and its damaged neighbours, between the nearest good ones."""
         missing = {queue_offset}
         floor = max(self._log.min_offset, self._deleted().get(queue.topic, 0))
-        # What a light queue holds tells nothing of its place there.
+        # A record in a light queue does not tell its place in that queue.
         start, end = floor, 0 if queue.is_light else self._log.readable_end
         for offset in range(
             queue_offset - 1, max(queue.min_offset, queue_offset - _MAX_RUN) - 1, -1
@@ -228,7 +232,7 @@ class QueueMender:
         return search
 
     def _look_nearby(self, search: _Search, queue_offset: int) -> None:
-        """Look where the unit says, and where it would say with one bit flipped."""
+        """Look where the unit points, and where it would point with one bit flipped."""
         unit = search.queue.unit(queue_offset)
         assert unit is not None, "it was read before"
         place = unit.physical_offset
@@ -241,7 +245,7 @@ class QueueMender:
                 return
 
     def _take(self, search: _Search, place: int, queue_offset: int) -> bool:
-        """Repair a unit if the record at `place` is its message."""
+        """Repair a unit if the record at `place` is its message; return whether it is."""
         queue = search.queue
         record = self._record_at(place, check_crc=False)
         if record is None or queue.is_light:
@@ -267,11 +271,11 @@ class QueueMender:
         return read_record(log.files, place, end=log.readable_end, check_crc=check_crc)
 
     def _tags_code(self, queue: ConsumeQueue, queue_offset: int, record: ScannedRecord) -> int:
-        """What a unit says beside the place: kept where it may be right and the record cannot tell."""
+        """Return the unit's tags code: the stored one if the record cannot tell better."""
         code = tags_code_of(record, self._delay_levels_ms)
         stored = next(queue.stored_units(queue_offset, 1) or iter(()), NO_MESSAGE)[2]
         if queue.topic == SCHEDULE_TOPIC:
-            # The levels may have been others when it was stored.
+            # The levels may have been different when the message was stored.
             longest_ms = max(self._delay_levels_ms, default=0)
             return stored if 0 <= stored - record.store_timestamp <= longest_ms else code
         if isinstance(queue, ExtendedConsumeQueue):
@@ -337,7 +341,7 @@ class QueueMender:
             search.at = place + size
 
     def _pass_damage(self, search: _Search, base: int, end: int) -> None:
-        """Move on to the next record of a file behind bytes that are none, or a step nearer to it."""
+        """Move on to the next record of a file, or a step nearer: no record begins here."""
         file = self._log.files.find(search.at)
         if file is None:
             search.at = search.end
@@ -345,7 +349,7 @@ class QueueMender:
         limit = min(search.at + _STEP_BYTES, end)
         position = next_magic(file.map, search.at - base + 1 + MAGIC_AT, limit - base)
         if position < 0:
-            # A magic may lie across the end of what was looked at.
+            # A magic may begin just before the end of what was looked at.
             search.at = (
                 limit - HEAD_SIZE + 1 if limit < end else self._log.next_file_start(search.at)
             )
@@ -353,14 +357,14 @@ class QueueMender:
         start = position - MAGIC_AT
         search.at = base + start
         if self._record_at(base + start, check_crc=True) is None:
-            # Not the place itself: `_scan` would take it for damage again.
+            # One byte further, because `_scan` would take the place itself for damage again.
             search.at = base + start + 1
 
     def _finish(self, search: _Search) -> bool:
         queue = search.queue
         self._searches.pop((queue, search.first), None)
         lost = []
-        # Each is judged by the one behind it.
+        # Each unit is judged by the one behind it.
         for offset in sorted(search.missing, reverse=True):
             if self._stands_in(queue, offset):
                 self._remember(queue, offset, Verdict.STANDS_IN)
@@ -388,7 +392,7 @@ class QueueMender:
         return True
 
     def _stands_in(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Whether a unit is that of the message behind a lost one (see `consume_queue`)."""
+        """Say whether a unit is that of the message behind a lost one (see `consume_queue`)."""
         unit, following = queue.unit(queue_offset), queue.unit(queue_offset + 1)
         if unit is None or following is None or unit[:2] != following[:2]:
             return False

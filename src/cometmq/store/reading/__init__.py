@@ -1,5 +1,5 @@
-"""What readers of a store need that may not write to it, as light as can be.
+"""Provide what readers of a store need that may not write to it, as light as can be.
 
-Spark's workers import this for each task, and the offline tools and the store itself use the same: so
-nothing here imports the rest of `store`, or anything that costs much beside numpy.
+Spark's workers import this package for each task, and the offline tools and the store itself use
+it, too. So nothing here imports the rest of `store`, or anything that costs much beside numpy.
 """

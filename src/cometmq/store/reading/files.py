@@ -1,4 +1,4 @@
-"""The files of a store directory, ours or Java's, as readers without a broker find them.
+"""Find the files of a store directory, ours or Java's, for readers without a broker.
 
     commitlog/<offset>                          records (`cometmq.protocol.record`), then a blank one
     consumequeue/<topic>/<queue id>/<offset>    per message: offset in the log 8, size 4, tags code 8
@@ -24,14 +24,15 @@ from cometmq.store.reading.lock import SHARED, take_lock
 from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
 _NAME_LENGTH: Final = 20
-# Of a file of a consume queue, where records begin.
+# How many messages of one consume-queue file `some_offsets` takes at least, if the file has as
+# many.
 _SAMPLES: Final = 1024
 # Size and magic of a record.
 _HEAD_BYTES: Final = 8
 
 
 class LogFile(NamedTuple):
-    """A file of the commit log; `base` is the offset of its first byte."""
+    """Names a file of the commit log; `base` is the offset of its first byte."""
 
     path: str
     base: int
@@ -43,15 +44,15 @@ class LogFile(NamedTuple):
 
 
 class QueueFiles(NamedTuple):
-    """A consume queue by its files, oldest first."""
+    """Names the files of a consume queue, oldest first."""
 
     topic: str
     queue_id: int
     paths: tuple[str, ...]
 
     def bounds(self, log_base: int) -> tuple[int, int]:
-        """The queue offset of the first message that lies in the log from `log_base` on, and the one
-        behind the last message; equal when there is none.
+        """Return the queue offset of the first message that lies in the log from `log_base` on, and
+        the one behind the last message; equal when there is none.
         """
         end = self._end()
         for path in self.paths:
@@ -62,7 +63,7 @@ class QueueFiles(NamedTuple):
         return end, end
 
     def units(self, start: int, end: int) -> Any:
-        """The units of these queue offsets (UNIT_DTYPE); zeros where no file has any."""
+        """Return the units of these queue offsets (UNIT_DTYPE); zeros where no file has any."""
         units = np.zeros(end - start, UNIT_DTYPE)
         for path in self.paths:
             first = _first_unit(path)
@@ -76,7 +77,7 @@ class QueueFiles(NamedTuple):
         return units
 
     def some_offsets(self) -> Any:
-        """Places in the log of some of the queue's messages, spread over its files."""
+        """Return the places in the log of some of the queue's messages, spread over its files."""
         parts = [np.zeros(0, np.int64)]
         for path in self.paths:
             units = np.fromfile(path, UNIT_DTYPE)
@@ -93,12 +94,12 @@ class QueueFiles(NamedTuple):
 
 
 def _first_unit(path: str) -> int:
-    """The queue offset of a file's first unit."""
+    """Return the queue offset of a file's first unit."""
     return int(Path(path).name) // UNIT_DTYPE.itemsize
 
 
 class StoreFiles:
-    """Where the files of the store at `root` lie. Raises StoreUnusableError for what is no store.
+    """Finds the files of the store at `root`. Raises StoreUnusableError for what is no store.
 
     The commit log may lie in directories of its own, among which its files are spread
     (storePathCommitLog; Java: MultiPathMappedFileQueue).
@@ -115,7 +116,7 @@ class StoreFiles:
         return not (self.root / "abort").exists()
 
     def log_files(self) -> list[LogFile]:
-        """Oldest first, without those at the end that were only made for what was to come."""
+        """Return the files oldest first, without those at the end made ahead of need."""
         files = [
             LogFile(str(path), int(path.name), path.stat().st_size)
             for directory in self._log_directories
@@ -128,7 +129,7 @@ class StoreFiles:
         return files
 
     def queues(self) -> list[QueueFiles]:
-        """All consume queues, by topic and queue id."""
+        """Return all consume queues, by topic and queue id."""
         root = self.root / "consumequeue"
         found = []
         for topic in sorted(root.iterdir()) if root.is_dir() else ():
@@ -174,9 +175,10 @@ class StoreFiles:
 
 @contextmanager
 def kept_from_brokers(root: Path | str) -> Iterator[None]:
-    """Let no broker start on the store meanwhile; any number of readers share this.
+    """Let no broker start on the store within the context; any number of readers may do so at once.
 
-    Raises StoreLockedError when a broker runs on it. A copy without a lock file is nobody's.
+    Raises StoreLockedError when a broker runs on the store. A copy without a lock file needs no
+    lock.
     """
     path = Path(root) / "lock"
     try:
@@ -201,7 +203,7 @@ def _is_unwritten(file: LogFile) -> bool:
 
 
 def map_file(path: str) -> mmap.mmap:
-    """A whole file for reading. Its pages are read ahead, so it is for passing through."""
+    """Map a whole file for reading. Its pages are read ahead, so it is for passing through."""
     with Path(path).open("rb") as file:
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     mapping.madvise(mmap.MADV_SEQUENTIAL)
@@ -209,7 +211,7 @@ def map_file(path: str) -> mmap.mmap:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file of a commit log or a consume queue may have that name: its offset."""
+    """Say whether a file of a commit log or a consume queue may have that name: its offset."""
     return len(name) == _NAME_LENGTH and name.isdecimal()
 
 

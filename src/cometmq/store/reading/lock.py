@@ -1,4 +1,4 @@
-"""The lock by which processes keep one another from a store, as Java's brokers take it."""
+"""Take the lock by which processes keep one another from a store, as Java's brokers take it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ EXCLUSIVE = fcntl.LOCK_EX
 
 
 def take_lock(fd: int, kind: int) -> bool:
-    """Lock byte 0 of the file `lock`, open as `fd`, until that is closed; False when another process
-    has it (Java: FileChannel.tryLock(0, 1, shared)).
+    """Lock byte 0 of the file `lock`, open as `fd`, until `fd` is closed; return False when another
+    process has the lock (Java: FileChannel.tryLock(0, 1, shared)).
     """
     try:
         fcntl.lockf(fd, kind | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)

@@ -1,4 +1,4 @@
-"""Which of the records that `read_columns` finds are whole, and where to look on behind those that are not."""
+"""Tell which of the records that `read_columns` finds are whole, and where to find the next one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cometmq.protocol.record_columns import Bools, RecordColumns, field
 
 
 def crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
-    """Whether the CRC of each record is that of its body; of an empty body nothing is asked."""
+    """Say whether the CRC of each record is that of its body; empty bodies are not checked."""
     expected = field(view, "body_crc", columns.starts)
     places = zip(
         columns.body_starts.tolist(), columns.body_ends.tolist(), columns.fit.tolist(), strict=True
     )
-    # Where fields do not fit, nobody knows where the body is.
+    # Where the fields of a record do not fit, nobody knows where its body is.
     sums = np.array(
         [crc32(view[start:end]) & CRC_MASK if fits else -1 for start, end, fits in places], np.int64
     )
@@ -26,11 +26,11 @@ def crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
 
 
 def up_to_first(columns: RecordColumns, good: Bools) -> RecordColumns:
-    """The records in front of the first one that is not `good`."""
+    """Return the records in front of the first one that is not `good`."""
     return columns if good.all() else columns.select(slice(int(np.argmin(good))))
 
 
 def next_magic(mapping: mmap.mmap, position: int, end: int) -> int:
-    """Where the next magic of a record stands below `end`, -1 when none does."""
+    """Return where the next magic of a record stands below `end`, -1 when none does."""
     found = MAGIC.search(mapping, position, end)
     return -1 if found is None else found.start()

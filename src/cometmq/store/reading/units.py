@@ -1,4 +1,4 @@
-"""Units of a consume queue, many at once.
+"""Read units of a consume queue, many at once.
 
 offset in the log 8, size 4, tags code 8
 """
@@ -21,7 +21,7 @@ Units = npt.NDArray[np.void]
 
 
 def is_message(units: Units) -> Bools:
-    """Which units stand for messages: not those that were never written, nor placeholders."""
+    """Say which units stand for messages: not those that were never written, nor placeholders."""
     sizes = units["size"]
     found: Bools = (sizes > 0) & (sizes < PLACEHOLDER_SIZE)
     return found
