@@ -250,7 +250,7 @@ class SlowStore(NotedStore):
         self.begun, self.may_end = threading.Event(), threading.Event()
         self.flushed = False
 
-    def flush_consume_queues(self, least_pages: int) -> None:  # noqa: ARG002 - not looked at
+    def flush_consume_queues(self, least_pages: int) -> None:
         self.begun.set()
         assert self.may_end.wait(WAIT_S)
         self.flushed = True
