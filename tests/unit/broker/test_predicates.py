@@ -128,7 +128,9 @@ def matches(predicates: FilterPredicates, data: memoryview | None = None) -> boo
 
 
 def test_a_function_has_the_name_of_its_entry_or_its_own(functions: Functions) -> None:
-    predicates = configured(f" paid = {MODULE}:select , {MODULE}:large,,com.shop.Vip={MODULE}:large")
+    predicates = configured(
+        f" paid = {MODULE}:select , {MODULE}:large,,com.shop.Vip={MODULE}:large"
+    )
     assert predicates
     assert [predicates.find(name).name for name in ("paid", "large", "com.shop.Vip")] == [
         "paid",
@@ -181,7 +183,9 @@ def test_which_subscriptions_name_a_predicate() -> None:
 # How they select
 
 
-@pytest.mark.parametrize(("answer", "wanted"), [(True, True), (False, False), (1, True), (None, False)])
+@pytest.mark.parametrize(
+    ("answer", "wanted"), [(True, True), (False, False), (1, True), (None, False)]
+)
 def test_a_message_is_wanted_if_the_function_says_so(
     functions: Functions, predicates: FilterPredicates, answer: object, wanted: bool
 ) -> None:
@@ -262,7 +266,9 @@ def test_three_slow_messages_on_end_make_it_rest_for_a_minute(
     with capture_logs() as logs:
         for _ in range(3):
             assert matches(predicates), "what it took long for is selected all the same"
-        with pytest.raises(Refused, match=r"paid rests: .*filterPredicateTimeLimit \(50 ms\)") as no:
+        with pytest.raises(
+            Refused, match=r"paid rests: .*filterPredicateTimeLimit \(50 ms\)"
+        ) as no:
             predicates.message_filter(subscription())
     assert no.value.code == ResponseCode.SYSTEM_ERROR
     assert len(functions.seen) == 3
