@@ -188,7 +188,7 @@ def test_files_go_one_by_one_with_the_pauses_that_are_set(tmp_path: Path) -> Non
         site.store.cleaner.delete_manually()
         loop = asyncio.get_running_loop()
         run = site.tasks.spawn(site.timer.run(), "clean")
-        left = {}
+        left: dict[int, int] = {}
         while not run.done():
             left.setdefault(len(site.box.log_files), round(loop.time()))
             await asyncio.sleep(0.5)

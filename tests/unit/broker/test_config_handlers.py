@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -52,6 +52,7 @@ class Desk:
             given = GivenConfig(load_properties(file), file)
         self.config = from_properties(BrokerConfig, given.properties)
         self.store_config = from_properties(StoreConfig, given.properties)
+        self.file = file
         self.clock = ManualClock()
         self.topics = TopicManager(self.config, self.clock)
         self.state = StateWriter()
@@ -71,6 +72,12 @@ class Desk:
         self.handlers = Handlers()
         ConfigHandlers(cast("Any", parts), given).register(self.handlers)
         self.client = Client(cast("Any", self), host=HOST)
+
+    @property
+    def kept(self) -> str:
+        """What the file says."""
+        assert self.file is not None
+        return self.file.read_text()
 
     async def update(self, **changes: object) -> RemotingCommand:
         text = "".join(f"{key}={value}\n" for key, value in changes.items())
@@ -93,7 +100,7 @@ def conf(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def new_desk() -> Any:
+async def new_desk() -> AsyncIterator[Callable[[Path | None], Desk]]:
     desks: list[Desk] = []
 
     def make(file: Path | None) -> Desk:
@@ -130,7 +137,7 @@ async def test_a_change_is_in_force_at_once_and_the_file_keeps_it(desk: Desk, co
     shown = await desk.shown()
     assert (shown["fileReservedTime"], shown["maxGroups"]) == ("5", "10")
     # Of the file only these lines change; comments and order stay.
-    assert conf.read_text() == CONF.replace("fileReservedTime = 72", "fileReservedTime=5") + (
+    assert desk.kept == CONF.replace("fileReservedTime = 72", "fileReservedTime=5") + (
         "maxGroups=10\n"
     )
     assert await desk.version() == {
@@ -148,7 +155,7 @@ async def test_what_is_in_force_already_is_no_change(desk: Desk, conf: Path) -> 
         shown.pop(blocked)
     assert (await desk.update(**{**shown, "fileReservedTime": "6"})).code == 0
     assert desk.store_config.file_reserved_time == 6
-    assert conf.read_text() == CONF.replace("fileReservedTime = 72", "fileReservedTime=6")
+    assert desk.kept == CONF.replace("fileReservedTime = 72", "fileReservedTime=6")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +183,7 @@ async def test_a_change_that_cannot_be_made_changes_nothing(
     assert f"the update from {HOST}:4711" in answer.remark, "logs say whose it was"
     assert await desk.shown() == before
     assert (await desk.version())["counter"] == 0
-    assert conf.read_text() == CONF
+    assert desk.kept == CONF
     assert desk.told_store == []
 
 
@@ -200,7 +207,7 @@ async def test_without_a_black_list_the_keys_may_be_changed(
 async def test_a_key_of_java_that_the_file_has_may_change(desk: Desk, conf: Path) -> None:
     assert (await desk.update(sendMessageThreadPoolNums=8)).code == 0
     assert (await desk.shown())["sendMessageThreadPoolNums"] == "8"
-    assert "sendMessageThreadPoolNums=8\n" in conf.read_text()
+    assert "sendMessageThreadPoolNums=8\n" in desk.kept
 
 
 async def test_an_update_that_is_no_text_is_refused(desk: Desk) -> None:
@@ -234,7 +241,7 @@ async def test_without_a_file_a_change_ends_with_the_broker_and_the_log_says_so(
 
 
 @pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A disk that takes no configuration file while it is `full`."""
     disk = SimpleNamespace(full=True)
     write = JsonFile.write
@@ -245,7 +252,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         write(file, *args, **options)
 
     monkeypatch.setattr(JsonFile, "write", limited)
-    yield disk
+    return disk
 
 
 async def test_a_file_that_cannot_be_written_is_told_and_gets_every_change_later(
@@ -261,7 +268,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_gets_every_change_later
     full_disk.full = False
     # The next change brings the one before it along.
     assert (await desk.update(maxGroups=10)).code == 0
-    text = conf.read_text()
+    text = desk.kept
     assert "fileReservedTime=5\n" in text
     assert "maxGroups=10\n" in text
 
@@ -271,12 +278,12 @@ async def test_a_file_is_written_by_itself_once_it_can_be(
 ) -> None:
     assert (await desk.update(fileReservedTime=5)).code == ERROR
     full_disk.full = False
-    await until(lambda: "fileReservedTime=5\n" in conf.read_text())
+    await until(lambda: "fileReservedTime=5\n" in desk.kept)
 
 
 async def test_two_operators_at_once_both_have_their_change_kept(desk: Desk, conf: Path) -> None:
     answers = await asyncio.gather(desk.update(fileReservedTime=5), desk.update(maxGroups=10))
     assert [answer.code for answer in answers] == [0, 0]
-    assert "fileReservedTime=5\n" in conf.read_text()
-    assert "maxGroups=10\n" in conf.read_text()
+    assert "fileReservedTime=5\n" in desk.kept
+    assert "maxGroups=10\n" in desk.kept
     assert (await desk.version())["counter"] == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -252,11 +252,11 @@ def test_a_message_whose_body_does_not_unpack_is_delivered_unseen(
 
 
 @pytest.fixture
-def slow(functions: Functions) -> Iterator[Callable[[bool], None]]:
+def slow(functions: Functions) -> Callable[[bool], None]:
     def make(slow: bool) -> None:
         functions.takes_s = (LIMIT_MS + 1) / 1000 if slow else LIMIT_MS / 1000
 
-    yield make
+    return make
 
 
 def test_three_slow_messages_on_end_make_it_rest_for_a_minute(
