@@ -252,7 +252,7 @@ async def test_an_operator_has_expired_files_deleted_whatever_the_hour(
 async def test_queues_without_messages_go_but_those_of_topics_that_exist(
     broker: Broker, client: Client, operator: Client
 ) -> None:
-    for topic in ("gone", "orders", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "kept"):
+    for topic in ("gone", "orders", "rmq_sys_of_a_switch_that_is_off", "kept"):
         put(broker.store, topic=topic)
     await fill(broker, client, "orders", 9)
     put(broker.store, topic="kept")
@@ -262,8 +262,8 @@ async def test_queues_without_messages_go_but_those_of_topics_that_exist(
     assert (await operator.ask(CLEAN_QUEUES, {})).code == ResponseCode.SUCCESS
     left = broker.store.topics().keys()
     assert "gone" not in left
-    # The first exists, the second is the broker's own, the third has a message that the log holds.
-    assert {"orders", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "kept"} <= left
+    # The first exists, the second is the broker's own, the third has a message in the log.
+    assert {"orders", "rmq_sys_of_a_switch_that_is_off", "kept"} <= left
     assert broker.store.min_offset("orders", 0) == 9, "or else it would begin at 0 again"
 
 
@@ -271,14 +271,14 @@ async def test_queues_of_topics_that_are_not_configured_go_with_their_messages(
     broker: Broker, operator: Client
 ) -> None:
     broker.topics.put(TopicConfig("made"))
-    for topic in ("made", "forgotten", "SCHEDULE_TOPIC_XXXX"):
+    for topic in ("made", "forgotten", "rmq_sys_of_a_switch_that_is_off"):
         put(broker.store, topic=topic)
     removed: list[str] = []
     broker.topics.on_remove.append(removed.append)
     assert (await operator.ask(CLEAN_TOPICS, {})).code == ResponseCode.SUCCESS
     left = broker.store.topics().keys()
     assert "forgotten" not in left
-    assert {"made", "SCHEDULE_TOPIC_XXXX"} <= left
+    assert {"made", "rmq_sys_of_a_switch_that_is_off"} <= left
     assert removed == ["forgotten"], "who keeps something about a topic hears that its queues went"
 
 

@@ -526,3 +526,19 @@ def test_a_name_server_that_went_silent_holds_up_the_end_for_three_seconds() -> 
         ]
 
     scene(play)
+
+
+def test_what_is_due_while_the_broker_goes_does_not_bring_it_back() -> None:
+    async def play(site: Site) -> None:
+        await site.start()
+        site.first.silent = True  # so that the end takes a while
+        closing = site.tasks.spawn(site.registration.close(), "close")
+        await asyncio.sleep(1)
+        assert site.second.gone == [HEADER]
+        site.second.forget()
+        await site.registration.remind()
+        site.put("orders")
+        await closing
+        assert site.second.tables == []
+
+    scene(play)
