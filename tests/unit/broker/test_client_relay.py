@@ -190,7 +190,9 @@ async def test_a_slave_resets_nothing(tmp_path: Path) -> None:
 
 async def test_a_pull_that_waits_hears_of_a_reset_at_once(broker: Broker, operator: Client) -> None:
     puller = Client(broker)
-    waits = puller.send(11, pull_ext("orders", consumerGroup=GROUP, queueOffset=10, sysFlag=6))
+    # It would wait for longer than this test does.
+    ext = pull_ext("orders", consumerGroup=GROUP, queueOffset=10, sysFlag=6)
+    waits = puller.send(11, {**ext, "suspendTimeoutMillis": "600000"})
     await turns()
     assert waits not in puller.answers()
     assert (await operator.ask(RESET, reset_ext())).code == 0
@@ -323,7 +325,8 @@ async def test_members_that_do_not_answer_well_are_left_out(
         answered(members["good"], calls["good"], body=status_of(q0=3))
         answered(members["refuses"], calls["refuses"], ERROR, body=status_of(q0=4))
         answered(members["babbles"], calls["babbles"], body=b"[]")
-        answered(members["floods"], calls["floods"], body=b" " * (MAX_STATUS_LENGTH + 1))
+        flood = status_of(q0=5).ljust(MAX_STATUS_LENGTH + 1)
+        answered(members["floods"], calls["floods"], body=flood)
         members["leaves"].line.connection.close()
     assert (await statuses(asking)).keys() == {"good"}
 
