@@ -38,10 +38,12 @@ GROUP, SILENT_GROUP = "g", "silent"
 
 
 class Client:
-    """One connection to the broker; `port` tells it from others."""
+    """One connection to the broker; `port` tells it from others, and from the broker's own `host` it
+    is an administrator's.
+    """
 
-    def __init__(self, broker: Broker, port: int = 4711) -> None:
-        self.line = Line(broker.handlers, peer=("10.0.0.9", port))
+    def __init__(self, broker: Broker, port: int = 4711, *, host: str = "10.0.0.9") -> None:
+        self.line = Line(broker.handlers, peer=(host, port))
         self._opaque = 100
 
     def frame(self, code: int, ext: Mapping[str, Any], body: bytes = b"", flag: int = 0) -> bytes:

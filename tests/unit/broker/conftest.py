@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.broker_box import Client, running
+from tests.unit.broker.broker_box import HOST, Client, running
 from tests.unit.broker.delay_box import DelayBox
 
 from cometmq.broker.server import Broker
@@ -28,3 +28,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 async def client(broker: Broker) -> Client:
     """A connection to `broker`."""
     return Client(broker)
+
+
+@pytest.fixture
+async def operator(broker: Broker) -> Client:
+    """A connection to `broker` from its own machine, as administrators have."""
+    return Client(broker, host=HOST)

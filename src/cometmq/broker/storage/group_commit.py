@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 # Pause between two flush attempts while no descriptor is free.
 _STARVED_PAUSE_S: Final = 0.05
+# A timer may fire a little before its time, so who waits for a deadline may have to wait again.
+_TICK_S: Final = 0.001
 
 
 class _Waiting(NamedTuple):
@@ -71,12 +73,10 @@ class GroupCommit:
         try:
             while self._waiting:
                 flush = self._flusher.flush(0)
-                done, _ = await asyncio.wait([flush], timeout=self._oldest_left_s())
-                if not done:  # the disk hangs: overdue sends must be answered nevertheless
-                    self._answer_overdue()
-                    await asyncio.wait([flush], timeout=self._timeout_s)
-                    self._answer_overdue()
-                    continue
+                while not flush.done():
+                    await asyncio.wait([flush], timeout=self._oldest_left_s())
+                    if not flush.done():  # if the disk hangs, overdue sends must be answered
+                        self._answer_overdue()
                 try:
                     self._answer_flushed(flush.result())
                 except StoreStarvedError as error:  # no sync was begun; the next one may succeed
@@ -89,7 +89,10 @@ class GroupCommit:
             self._flushing = False
 
     def _oldest_left_s(self) -> float:
-        return max(0.0, self._waiting[0].deadline - self._loop.time())
+        """Return the time until the next send can be overdue."""
+        if not self._waiting:
+            return self._timeout_s
+        return max(_TICK_S, self._waiting[0].deadline - self._loop.time())
 
     def _answer_flushed(self, flushed: int) -> None:
         while self._waiting and self._waiting[0].end <= flushed:

@@ -1,0 +1,351 @@
+"""When commit log and consume queues are synced, how many dirty pages that takes, and what a stop
+and a lack of descriptors do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+from tests.simulated import LoopClock, simulate
+from tests.unit.store.store_box import Box, put
+from tests.waits import WAIT_S, until
+
+from cometmq.broker.storage.flushing import CommitLogFlusher, FlushTimers
+from cometmq.errors import StoreError, StoreFullError, StoreStarvedError
+from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.tasks import TaskOwner
+from cometmq.store.config import StoreConfig
+from cometmq.store.files.disk import Disk
+
+LOG, QUEUES, COMMIT = "flush_commit_log", "flush_consume_queues", "commit"
+CHECKPOINT, NEXT_FILE, WATCH = "flush_checkpoint", "prepare_next", "watch_page_cache"
+
+
+class NotedStore:
+    """Takes down each call with the time of the loop and the number of least pages."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.config = config
+        self.calls: list[tuple[float, str, int]] = []
+        self.failure: StoreError | None = None
+        self.refusal: StoreError | None = None
+        # What calls raise, by name.
+        self.raises: dict[str, StoreError] = {}
+        self.unpublished = 0
+        self.commit_log = self
+        self.next_file_is_due = False
+
+    def _note(self, name: str, least_pages: int = 0) -> None:
+        self.calls.append((asyncio.get_running_loop().time(), name, least_pages))
+        if name in self.raises:
+            raise self.raises[name]
+
+    def flush_commit_log(self, least_pages: int) -> int:
+        self._note(LOG, least_pages)
+        return 0
+
+    def flush_consume_queues(self, least_pages: int) -> None:
+        self._note(QUEUES, least_pages)
+
+    def commit(self, least_pages: int) -> None:
+        self._note(COMMIT, least_pages)
+
+    def publish(self, limit: int) -> bool:
+        self.unpublished -= min(limit, self.unpublished)
+        return self.unpublished > 0
+
+    def flush_checkpoint(self) -> None:
+        self._note(CHECKPOINT)
+
+    def prepare_next(self) -> None:
+        self._note(NEXT_FILE)
+
+    def watch_page_cache(self) -> None:
+        self._note(WATCH)
+
+    def times(self, name: str) -> list[float]:
+        return [round(time_s, 3) for time_s, called, _ in self.calls if called == name]
+
+    def pages(self, name: str) -> list[int]:
+        return [pages for _, called, pages in self.calls if called == name]
+
+
+Scene = Callable[[NotedStore], Coroutine[Any, Any, None]]
+
+
+def scene(play: Scene, **settings: Any) -> NotedStore:
+    """Play it with the timers of a store that has these settings; then close them."""
+
+    async def run() -> NotedStore:
+        store = NotedStore(StoreConfig(**settings))
+        tasks = TaskOwner("test")
+        flusher = CommitLogFlusher(cast("Any", store))
+        timers = FlushTimers(cast("Any", store), flusher, LoopClock(), tasks)
+        timers.start()
+        await play(store)
+        await tasks.close()
+        timers.close()
+        flusher.close()
+        return store
+
+    return simulate(run())
+
+
+def lasting(seconds: float) -> Scene:
+    async def play(_: NotedStore) -> None:
+        # Between two ticks of the timers.
+        await asyncio.sleep(seconds + 0.01)
+
+    return play
+
+
+def test_log_and_queues_are_flushed_at_intervals_of_their_own() -> None:
+    store = scene(lasting(3), flush_interval_commit_log=500, flush_interval_consume_queue=1_000)
+    assert store.times(LOG) == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    assert store.times(QUEUES) == [1.0, 2.0, 3.0]
+    assert store.times(CHECKPOINT) == [1.0, 2.0, 3.0]
+
+
+def test_few_dirty_pages_wait_for_the_thorough_interval() -> None:
+    store = scene(
+        lasting(5),
+        flush_interval_commit_log=1_000,
+        flush_commit_log_least_pages=4,
+        flush_commit_log_thorough_interval=2_500,
+        flush_interval_consume_queue=1_000,
+        flush_consume_queue_least_pages=2,
+        flush_consume_queue_thorough_interval=1_500,
+    )
+    # 0 pages means every byte: what one message dirtied is on disk after the thorough interval.
+    assert store.pages(LOG) == [4, 4, 0, 4, 4]
+    assert store.pages(QUEUES) == [2, 0, 2, 0, 2]
+
+
+def test_a_changed_setting_counts_from_the_next_flush() -> None:
+    async def play(store: NotedStore) -> None:
+        await asyncio.sleep(1.01)
+        store.config.flush_interval_commit_log = 100
+        store.config.flush_commit_log_least_pages = 7
+        await asyncio.sleep(1.25)
+
+    store = scene(play, flush_interval_commit_log=1_000, flush_commit_log_least_pages=4)
+    assert store.times(LOG) == [1.0, 2.0, 2.1, 2.2]
+    assert store.pages(LOG) == [4, 7, 7, 7]
+
+
+def test_a_store_whose_disk_failed_is_left_alone() -> None:
+    async def play(store: NotedStore) -> None:
+        store.failure = StoreError("Input/output error")
+        await asyncio.sleep(20)
+
+    calls = scene(play).calls
+    assert {name for _, name, _ in calls} <= {WATCH}
+
+
+@pytest.mark.parametrize("name", [LOG, QUEUES, CHECKPOINT])
+def test_a_lack_of_descriptors_is_logged_and_tried_again(name: str) -> None:
+    async def play(store: NotedStore) -> None:
+        store.raises[name] = StoreStarvedError("no descriptor is free")
+        await asyncio.sleep(1.01)
+        del store.raises[name]
+        await asyncio.sleep(1)
+
+    with capture_logs() as logs:
+        store = scene(play, flush_interval_commit_log=1_000, flush_interval_consume_queue=1_000)
+    assert store.times(name) == [1.0, 2.0]
+    assert [(line["event"], line["log_level"], line["reason"]) for line in logs] == [
+        ("put off", "warning", "no descriptor is free")
+    ]
+
+
+def test_an_error_ends_no_timer() -> None:
+    async def play(store: NotedStore) -> None:
+        store.raises[LOG] = StoreError("Input/output error")
+        await asyncio.sleep(2.01)
+
+    with capture_logs() as logs:
+        store = scene(play, flush_interval_commit_log=1_000)
+    assert store.times(LOG) == [1.0, 2.0]
+    assert {line["event"] for line in logs} == {"periodic task failed"}
+
+
+def test_the_next_file_is_made_once_it_is_due() -> None:
+    async def play(store: NotedStore) -> None:
+        await asyncio.sleep(1.01)
+        assert store.times(NEXT_FILE) == []
+        store.next_file_is_due = True
+        await asyncio.sleep(0.5)
+        store.next_file_is_due = False
+        await asyncio.sleep(2)
+
+    assert scene(play).times(NEXT_FILE) == [1.5]
+
+
+def test_a_store_that_takes_no_messages_gets_no_next_file() -> None:
+    async def play(store: NotedStore) -> None:
+        store.next_file_is_due = True
+        store.refusal = StoreFullError("the disk is full")
+        await asyncio.sleep(5)
+
+    assert scene(play).times(NEXT_FILE) == []
+
+
+def test_a_disk_without_room_for_the_next_file_is_told_of_once() -> None:
+    async def play(store: NotedStore) -> None:
+        store.next_file_is_due = True
+        store.raises[NEXT_FILE] = StoreFullError("no room for 1 GiB")
+        await asyncio.sleep(5)
+        del store.raises[NEXT_FILE]
+        await asyncio.sleep(1)
+        store.raises[NEXT_FILE] = StoreFullError("no room again")
+        await asyncio.sleep(5)
+
+    with capture_logs() as logs:
+        scene(play)
+    assert [line["reason"] for line in logs] == ["no room for 1 GiB", "no room again"]
+
+
+def test_without_a_transient_pool_nothing_is_committed() -> None:
+    assert scene(lasting(5)).times(COMMIT) == []
+
+
+def test_the_transient_pool_is_committed_often_and_its_records_published() -> None:
+    async def play(store: NotedStore) -> None:
+        store.unpublished = 1_700
+        await asyncio.sleep(0.21)
+        assert store.unpublished == 1_700, "records are published once they are committed"
+        await asyncio.sleep(0.6)
+        assert store.unpublished == 0
+
+    store = scene(
+        play,
+        transient_store_pool_enable=True,
+        commit_interval_commit_log=250,
+        commit_commit_log_least_pages=4,
+        commit_commit_log_thorough_interval=500,
+    )
+    assert store.times(COMMIT) == [0.25, 0.5, 0.75]
+    assert store.pages(COMMIT) == [4, 0, 4]
+
+
+def test_the_page_cache_is_looked_at_several_times_per_time_out() -> None:
+    store = scene(lasting(1), os_page_cache_busy_time_out_mills=1_000)
+    assert store.times(WATCH) == [0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+# In real threads
+
+
+class SlowStore(NotedStore):
+    """Its queues' flush ends when it may."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        super().__init__(config)
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.flushed = False
+
+    def flush_consume_queues(self, least_pages: int) -> None:
+        self.begun.set()
+        assert self.may_end.wait(WAIT_S)
+        self.flushed = True
+
+    def flush_commit_log(self, least_pages: int) -> int:
+        return least_pages
+
+
+async def test_a_stop_waits_for_the_flush_under_way() -> None:
+    store = SlowStore(StoreConfig(flush_interval_consume_queue=1))
+    tasks = TaskOwner("test")
+    flusher = CommitLogFlusher(cast("Any", store))
+    timers = FlushTimers(cast("Any", store), flusher, SYSTEM_CLOCK, tasks)
+    timers.start()
+    await until(store.begun.is_set)
+    # A flush of queues that takes long holds up no flush of the log, for which senders wait.
+    assert await flusher.flush(3) == 3
+    await tasks.close()
+    timer = threading.Timer(0.02, store.may_end.set)
+    timer.start()
+    timers.close()
+    assert store.flushed
+    flusher.close()
+    timer.join()
+
+
+# With a real store
+
+
+class SyncedDisk(Disk):
+    """Takes down the directory of each file that is synced."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+
+    def sync(self, path: Path) -> None:
+        self.synced.append(path.parent.name)
+        super().sync(path)
+
+
+@pytest.fixture
+def disk() -> SyncedDisk:
+    return SyncedDisk()
+
+
+@pytest.fixture
+def box(tmp_path: Path, disk: SyncedDisk) -> Iterator[Box]:
+    box = Box(tmp_path / "store", disk=disk)
+    yield box
+    box.close()
+
+
+async def test_a_flush_gives_the_offset_below_which_all_is_on_disk(
+    box: Box, disk: SyncedDisk
+) -> None:
+    store = box.open()
+    flusher = CommitLogFlusher(store)
+    put(store)
+    end = store.commit_log.end
+    assert await flusher.flush(1_000) < end
+    assert "commitlog" not in disk.synced
+    assert await flusher.flush(0) == end
+    assert disk.synced.count("commitlog") == 1
+    flusher.close()
+
+
+async def test_flushes_run_one_after_the_other_and_close_waits_for_them(box: Box) -> None:
+    store = box.open()
+    flusher = CommitLogFlusher(store)
+    ends = []
+    flushes = []
+    for _ in range(5):
+        put(store)
+        ends.append(store.commit_log.end)
+        flushes.append(flusher.flush(0))
+    flusher.close()
+    flushed = await asyncio.gather(*flushes)
+    assert flushed == sorted(flushed)
+    assert all(got >= end for got, end in zip(flushed, ends, strict=True))
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        flusher.flush(0)
+
+
+async def test_a_disk_that_fails_fails_the_flush(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = box.open()
+    flusher = CommitLogFlusher(store)
+    put(store)
+
+    def fail(path: Path) -> None:
+        raise StoreError(f"{path.name}: Input/output error")
+
+    monkeypatch.setattr(box.disk, "sync", fail)
+    with pytest.raises(StoreError, match="Input/output error"):
+        await flusher.flush(0)
+    flusher.close()
+    assert store.failure is not None
+    with pytest.raises(StoreError, match="Input/output error"):
+        store.close()

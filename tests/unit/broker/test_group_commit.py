@@ -1,0 +1,244 @@
+"""SYNC_FLUSH: a send is answered when the disk has its message, refused, or answered overdue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+from tests.simulated import simulate
+from tests.unit.broker.broker_box import turns
+from tests.unit.remoting.line import ECHO, EchoHeader, Line
+
+from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.errors import StoreError, StoreStarvedError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import FLAG_ONEWAY, Request
+from cometmq.protocol.frame import Frame
+from cometmq.runtime.tasks import TaskOwner
+
+OK = ResponseCode.SUCCESS
+LATE = ResponseCode.FLUSH_DISK_TIMEOUT
+UNAVAILABLE = ResponseCode.SERVICE_NOT_AVAILABLE
+TIMEOUT_S = 5.0
+
+
+class HeldFlusher:
+    """A disk whose syncs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.syncs: list[asyncio.Future[int]] = []
+
+    def flush(self, least_pages: int) -> asyncio.Future[int]:
+        assert least_pages == 0, "a sync send waits for every byte, not for full pages"
+        self.syncs.append(asyncio.get_running_loop().create_future())
+        return self.syncs[-1]
+
+
+class Sends:
+    """One producer whose sends wait for `disk`."""
+
+    def __init__(self) -> None:
+        self.disk = HeldFlusher()
+        self.tasks = TaskOwner("test")
+        self.line = Line()
+        self.commit = GroupCommit(cast("Any", self.disk), TIMEOUT_S, self.tasks)
+
+    def send(self, opaque: int, end: int, *, oneway: bool = False) -> None:
+        """Have a send wait whose message ends at `end` in the log."""
+        request = Request(
+            code=ECHO,
+            header=EchoHeader(number=opaque),
+            opaque=opaque,
+            flag=FLAG_ONEWAY if oneway else 0,
+            frame=Frame(0, b"", b""),
+        )
+        ext_json = b'"queueOffset":"%d"' % opaque
+        self.commit.answer_when_flushed(end, self.line.connection, request, ext_json)
+
+    async def synced(self, number: int, end: int | Exception) -> None:
+        """End the sync of that number, and let the answers go out."""
+        sync = self.disk.syncs[number]
+        if isinstance(end, Exception):
+            sync.set_exception(end)
+        else:
+            sync.set_result(end)
+        await turns(5)
+
+    @property
+    def answers(self) -> list[tuple[int, int]]:
+        """Opaque and code of every answer so far, in their order."""
+        return [(answer.opaque, answer.code) for answer in self.line.received()]
+
+
+Scene = Callable[[Sends], Coroutine[Any, Any, None]]
+
+
+def scene(play: Scene) -> None:
+    async def run() -> None:
+        sends = Sends()
+        await play(sends)
+        await sends.tasks.close()
+
+    simulate(run())
+
+
+def test_no_send_is_answered_before_the_disk_has_it() -> None:
+    async def play(sends: Sends) -> None:
+        sends.send(1, end=100)
+        await turns(5)
+        assert sends.answers == []
+        await sends.synced(0, 100)
+        assert sends.answers == [(1, OK)]
+        assert sends.line.received()[0].ext == {"queueOffset": "1"}
+
+    scene(play)
+
+
+def test_one_sync_answers_all_sends_of_a_turn_in_log_order() -> None:
+    async def play(sends: Sends) -> None:
+        for number in range(1, 51):
+            sends.send(number, end=number * 10)
+        await turns(5)
+        assert len(sends.disk.syncs) == 1
+        await sends.synced(0, 500)
+        assert sends.answers == [(number, OK) for number in range(1, 51)]
+        assert len(sends.disk.syncs) == 1, "nobody waits, so nothing is synced"
+
+    scene(play)
+
+
+def test_who_is_above_the_synced_offset_waits_for_the_next_sync() -> None:
+    async def play(sends: Sends) -> None:
+        sends.send(1, end=100)
+        await turns(5)
+        # These come while the first sync runs, which began without them.
+        sends.send(2, end=200)
+        sends.send(3, end=201)
+        await sends.synced(0, 100)
+        assert sends.answers == [(1, OK)]
+        assert len(sends.disk.syncs) == 2
+        await sends.synced(1, 200)
+        assert sends.answers == [(1, OK), (2, OK)]
+        await sends.synced(2, 201)
+        assert sends.answers == [(1, OK), (2, OK), (3, OK)]
+
+    scene(play)
+
+
+def test_a_later_send_begins_a_new_sync() -> None:
+    async def play(sends: Sends) -> None:
+        sends.send(1, end=100)
+        await turns(5)
+        await sends.synced(0, 100)
+        sends.send(2, end=200)
+        await turns(5)
+        assert len(sends.disk.syncs) == 2
+        await sends.synced(1, 200)
+        assert sends.answers == [(1, OK), (2, OK)]
+
+    scene(play)
+
+
+def test_a_disk_that_fails_refuses_all_that_wait_and_says_why() -> None:
+    async def play(sends: Sends) -> None:
+        sends.send(1, end=100)
+        await turns(5)
+        sends.send(2, end=200)
+        await sends.synced(0, StoreError("commitlog/0: Input/output error"))
+        assert sends.answers == [(1, UNAVAILABLE), (2, UNAVAILABLE)]
+        assert {a.remark for a in sends.line.received()} == {"commitlog/0: Input/output error"}
+        # The next send asks the disk anew, and hears the same or something better.
+        sends.send(3, end=300)
+        await turns(5)
+        await sends.synced(1, 300)
+        assert sends.answers[2:] == [(3, OK)]
+
+    scene(play)
+
+
+def test_a_lack_of_descriptors_refuses_nobody_and_is_tried_again() -> None:
+    async def play(sends: Sends) -> None:
+        sends.send(1, end=100)
+        await turns(5)
+        await sends.synced(0, StoreStarvedError("no descriptor is free"))
+        assert sends.answers == []
+        await asyncio.sleep(0.1)
+        assert len(sends.disk.syncs) == 2
+        await sends.synced(1, 100)
+        assert sends.answers == [(1, OK)]
+
+    scene(play)
+
+
+def test_a_lack_of_descriptors_that_lasts_makes_sends_overdue() -> None:
+    async def play(sends: Sends) -> None:
+        sends.send(1, end=100)
+        while not sends.answers:
+            await turns(5)
+            assert asyncio.get_running_loop().time() < 2 * TIMEOUT_S
+            if not sends.disk.syncs[-1].done():
+                sends.disk.syncs[-1].set_exception(StoreStarvedError("no descriptor is free"))
+            await asyncio.sleep(0.01)
+        assert sends.answers == [(1, LATE)]
+        assert asyncio.get_running_loop().time() == pytest.approx(TIMEOUT_S, abs=0.2)
+
+    scene(play)
+
+
+def test_sends_to_a_disk_that_hangs_were_overdue_for_twice_their_time() -> None:
+    async def play(sends: Sends) -> None:
+        answered: dict[int, float] = {}
+        loop = asyncio.get_running_loop()
+
+        async def look() -> None:
+            while len(answered) < 3:
+                for opaque, code in sends.answers:
+                    assert code == LATE
+                    answered.setdefault(opaque, loop.time())
+                await asyncio.sleep(0.01)
+
+        looking = sends.tasks.spawn(look(), "look")
+        sends.send(1, end=100)
+        await asyncio.sleep(2.0)
+        sends.send(2, end=200)
+        await asyncio.sleep(4.0)
+        sends.send(3, end=300)
+        async with asyncio.timeout(30):
+            await looking
+        for opaque, sent_s in ((1, 0.0), (2, 2.0), (3, 6.0)):
+            assert answered[opaque] == pytest.approx(sent_s + TIMEOUT_S, abs=0.1)
+        # The answer has the message's place all the same: it stays in the log.
+        assert sends.line.received()[0].ext == {"queueOffset": "1"}
+        # And no sync queues up behind the one that hangs.
+        assert len(sends.disk.syncs) == 1
+
+    scene(play)
+
+
+def test_a_disk_that_works_again_answers_who_is_not_overdue() -> None:
+    async def play(sends: Sends) -> None:
+        sends.send(1, end=100)
+        await asyncio.sleep(TIMEOUT_S - 1)
+        sends.send(2, end=200)
+        await asyncio.sleep(1.5)
+        assert sends.answers == [(1, LATE)]
+        await sends.synced(0, 100)
+        assert len(sends.disk.syncs) == 2, "the second is not on disk by the first one's sync"
+        await sends.synced(1, 200)
+        assert sends.answers == [(1, LATE), (2, OK)]
+
+    scene(play)
+
+
+@pytest.mark.parametrize("end", [100, StoreError("broken")])
+def test_a_one_way_send_is_not_answered_whatever_becomes_of_it(end: int | Exception) -> None:
+    async def play(sends: Sends) -> None:
+        sends.send(1, end=100, oneway=True)
+        sends.send(2, end=100)
+        await turns(5)
+        await sends.synced(0, end)
+        assert [opaque for opaque, _ in sends.answers] == [2]
+
+    scene(play)
