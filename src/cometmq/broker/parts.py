@@ -16,6 +16,7 @@ from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.files.disk import Disk
@@ -32,6 +33,7 @@ class Parts:
 
     config: BrokerConfig
     clock: Clock
+    randomness: Randomness
     disk: Disk
     tasks: TaskOwner
     state: StateWriter

@@ -43,6 +43,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds on a clock that never jumps."""
 
+    def sleep(self, seconds: float, /) -> None:
+        """Hold up the calling thread, so that others run."""
+
 
 class BatchEntry(Protocol):
     """A sub-message; `cometmq.protocol.batch.BatchEntry` is one."""

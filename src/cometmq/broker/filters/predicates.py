@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.filters.message_filter import MessageFilter
+from cometmq.broker.filters.message_filter import MessageFilter, timed
 from cometmq.broker.refusal import Refused
 from cometmq.errors import ConfigError
 from cometmq.model.message import MessageExt
@@ -40,6 +40,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.record import decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +60,9 @@ class FilterPredicate:
     `calls`, `selected`, `errors` and `overruns` count messages.
     """
 
-    def __init__(self, name: str, function: Predicate, limit_ms: int, broker_name: str) -> None:
+    def __init__(
+        self, name: str, function: Predicate, limit_ms: int, broker_name: str, clock: Clock
+    ) -> None:
         self.name = name
         self.calls = 0
         self.selected = 0
@@ -68,6 +71,7 @@ class FilterPredicate:
         self._function = function
         self._limit_s = limit_ms / 1000
         self._broker_name = broker_name
+        self._clock = clock
         self._overruns_on_end = 0
         self._rests_until = 0.0
         self._logged_at = -_LOG_PERIOD_S
@@ -75,14 +79,14 @@ class FilterPredicate:
     def selects(self, record: memoryview) -> bool:
         """Whether the message of a record is wanted. Raises nothing."""
         self.calls += 1
-        begun_at = time.monotonic()
+        begun_at = self._clock.monotonic()
         try:
             wanted = bool(self._function(self._message(record)))
         except Exception as error:  # noqa: BLE001 - the operator's code must not end the broker
             wanted = True
             self.errors += 1
             self._log_error(error, begun_at)
-        taken_s = time.monotonic() - begun_at
+        taken_s = self._clock.monotonic() - begun_at
         if taken_s <= self._limit_s:
             self._overruns_on_end = 0
         else:
@@ -93,7 +97,7 @@ class FilterPredicate:
 
     def check_rested(self) -> None:
         """Refuse the pull while the function rests."""
-        if self._rests_until <= time.monotonic():
+        if self._rests_until <= self._clock.monotonic():
             return
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
@@ -115,7 +119,7 @@ class FilterPredicate:
         if self._overruns_on_end < _OVERRUNS_TO_REST:
             return
         self._overruns_on_end = 0
-        self._rests_until = time.monotonic() + _REST_S
+        self._rests_until = self._clock.monotonic() + _REST_S
         log.error(
             "a filter predicate is too slow and rests",
             predicate=self.name,
@@ -142,7 +146,8 @@ class FilterPredicates:
     Raises ConfigError for an entry that is none, or that names no function.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._by_name: dict[str, FilterPredicate] = {}
         for entry in config.filter_predicate_modules.split(","):
             if entry.strip():
@@ -150,7 +155,7 @@ class FilterPredicates:
                 if name in self._by_name:
                     raise ConfigError(f"filterPredicateModules names {name} twice")
                 self._by_name[name] = FilterPredicate(
-                    name, function, config.filter_predicate_time_limit, config.broker_name
+                    name, function, config.filter_predicate_time_limit, config.broker_name, clock
                 )
 
     def __bool__(self) -> bool:
@@ -180,7 +185,7 @@ class FilterPredicates:
         """What a pull with that subscription gets."""
         predicate = self.find(subscription.sub_string)
         predicate.check_rested()
-        return MessageFilter(matches_whole=predicate.selects)
+        return MessageFilter(matches_whole=partial(timed, predicate.selects, self._clock))
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.REGISTER_MESSAGE_FILTER_CLASS, self.refuse_class)
