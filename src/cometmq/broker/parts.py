@@ -19,6 +19,7 @@ from cometmq.runtime.clock import Clock
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import Workers
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
 
@@ -35,6 +36,7 @@ class Parts:
     clock: Clock
     randomness: Randomness
     disk: Disk
+    workers: Workers
     tasks: TaskOwner
     state: StateWriter
     handlers: Handlers

@@ -52,6 +52,7 @@ from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
@@ -79,6 +80,7 @@ class Broker:
         clock: BlockingClock = SYSTEM_CLOCK,
         randomness: Randomness = SYSTEM_RANDOMNESS,
         network: Network = TCP_NETWORK,
+        workers: Workers = THREADS,
         disk: Disk | None = None,
         given: GivenConfig = NOTHING_GIVEN,
     ) -> None:
@@ -91,10 +93,11 @@ class Broker:
         self._clock = SteadyClock(clock)
         self._randomness = randomness
         self._network = network
+        self._workers = workers
         self._disk = disk or Disk()
         self._config_directory = store_config.store_path_root_dir / "config"
         self._tasks = TaskOwner("broker")
-        self._state = StateWriter()
+        self._state = StateWriter(workers, clock)
         self._handlers = Handlers(AdminAccess(config.admin_from))
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._clients = ClientManager(self._clock)
@@ -254,13 +257,14 @@ class Broker:
             clock=self._clock,
             randomness=self._randomness,
             disk=self._disk,
+            workers=self._workers,
             tasks=self._tasks,
             state=self._state,
             handlers=self._handlers,
             address=self.address,
             packed_host=packed_host,
             store=store,
-            flusher=CommitLogFlusher(store),
+            flusher=CommitLogFlusher(store, self._workers),
             topics=tables.topics,
             groups=tables.groups,
             offsets=tables.offsets,
@@ -297,7 +301,9 @@ class Broker:
     def _open_tables(self, store: MessageStore) -> BrokerTables:
         # For a start that fails here: reading the journal may have had the topics written.
         self._closing.callback(self._state.close)
-        tables = BrokerTables(self.config, self._clock, self._state, self._config_directory)
+        tables = BrokerTables(
+            self.config, self._clock, self._state, self._config_directory, self._workers
+        )
         # The journal is closed when the state writer has written all that it can.
         self._closing.callback(tables.close)
         self._closing.callback(self._state.close)
