@@ -96,15 +96,6 @@ LEFT: Final[dict[str, str]] = {
     "client.puller": "time.monotonic time.time_ns",
     "client.queue_locks": "time.monotonic",
     "client.requests": "time.time_ns uuid.uuid4",
-    # Batch jobs on Spark, which no simulated cluster runs; they measure and name their own runs.
-    "pipelines.client": "time.monotonic",
-    "pipelines.commits": "uuid.uuid4",
-    "pipelines.pipeline": "time.monotonic time.perf_counter time.time_ns",
-    "pipelines.progress": "uuid.uuid4",
-    "pipelines.proof": "datetime.datetime.now",
-    "pipelines.report": "datetime.datetime.now",
-    "pipelines.scan": "time.perf_counter",
-    "pipelines.work": "uuid.uuid4",
     # The client's identity makes the generator, and passes neither clock nor randomness yet.
     "protocol.ids": "random.getrandbits random.randbytes time.time",
 }
