@@ -40,7 +40,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.record import decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
@@ -146,7 +146,7 @@ class FilterPredicates:
     Raises ConfigError for an entry that is none, or that names no function.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self._clock = clock
         self._by_name: dict[str, FilterPredicate] = {}
         for entry in config.filter_predicate_modules.split(","):

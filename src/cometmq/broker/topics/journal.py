@@ -32,7 +32,7 @@ import structlog
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies import TopicConfigSerializeWrapper
 from cometmq.runtime.durable import make_directories, sync, write_atomically
-from cometmq.runtime.workers import THREADS, Workers
+from cometmq.runtime.workers import Workers
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +117,7 @@ class TopicJournal:
     it has `topics.json` written, and returns whether that happens at once.
     """
 
-    def __init__(self, path: Path, workers: Workers = THREADS) -> None:
+    def __init__(self, path: Path, workers: Workers) -> None:
         self._file = JournalFile(path)
         self._executor = workers.worker("topic-journal")
         self.on_add: Callable[[], bool] = lambda: False
