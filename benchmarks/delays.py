@@ -69,6 +69,9 @@ class SetClock:
     def monotonic(self) -> float:
         return self.value_ms / 1000
 
+    def sleep(self, seconds: float, /) -> None:
+        """Hold up nobody."""
+
 
 @dataclass
 class Figures:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import selectors
 from asyncio.selector_events import BaseSelectorEventLoop
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -30,7 +33,8 @@ class _JumpingSelector(selectors.DefaultSelector):
 class SimulatedLoop(BaseSelectorEventLoop):
     """Goes to the time of the next timer as soon as nothing else is to be done.
 
-    Work for threads is done at once, and the network of the machine is out of reach.
+    Work for the loop's own threads is done at once, work for a worker when that is driven to it. The
+    network of the machine is out of reach.
     """
 
     def __init__(self) -> None:
@@ -41,8 +45,10 @@ class SimulatedLoop(BaseSelectorEventLoop):
         return self._jumping.now_s
 
     def run_in_executor(  # type: ignore[override]  # typeshed's variadic generics say the same
-        self, _executor: object, func: Callable[..., T], *args: Any
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
+        if executor is not None:
+            return asyncio.wrap_future(executor.submit(func, *args), loop=self)
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
@@ -70,6 +76,103 @@ class LoopClock:
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(self.monotonic() * 1000)
+
+    def sleep(self, seconds: float, /) -> None:
+        """Hold up nobody: there is one thread."""
+
+
+class _Work(Future[Any]):
+    """What a worker has to do. Who blocks on it has the worker do all that it has left."""
+
+    def __init__(self, worker: SimulatedWorker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._finish()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._finish()
+        return super().exception(timeout)
+
+    def _finish(self) -> None:
+        if not self.done():
+            self._worker.finish()
+
+
+class SimulatedWorker(Executor):
+    """Does its work in the loop's thread, in order, each piece when `delay_s()` has passed since
+    the former one was done; `on_done` is called with its name after each.
+    """
+
+    def __init__(
+        self, name: str, delay_s: Callable[[], float], on_done: Callable[[str], None]
+    ) -> None:
+        self._name = name
+        self._delay_s = delay_s
+        self._on_done = on_done
+        self._waiting: deque[tuple[_Work, Callable[[], Any]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_shut_down = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._is_shut_down:
+            raise RuntimeError(f"the worker {self._name} is shut down")
+        work = _Work(self)
+        self._waiting.append((work, partial(fn, *args, **kwargs)))
+        self._arm()
+        return work
+
+    def finish(self) -> None:
+        """Do at once all that is left."""
+        while self._waiting:
+            self._do_one()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        assert wait, "a worker that nobody waits for would outlive its server"
+        assert not cancel_futures
+        self._is_shut_down = True
+        self.finish()
+
+    def _arm(self) -> None:
+        if self._waiting and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._delay_s(), self._driven)
+
+    def _driven(self) -> None:
+        self._timer = None
+        self._do_one()
+        self._arm()
+
+    def _do_one(self) -> None:
+        work, call = self._waiting.popleft()
+        if not work.set_running_or_notify_cancel():
+            return
+        try:
+            work.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - it reaches whoever waits for the work
+            work.set_exception(error)
+        self._on_done(self._name)
+
+
+class SimulatedWorkers:
+    """Workers without threads. `history` has the simulated time and the worker of each piece of
+    work, in the order in which they were done.
+    """
+
+    def __init__(self, delay_s: Callable[[], float] = lambda: 0.001) -> None:
+        self._delay_s = delay_s
+        self.history: list[tuple[float, str]] = []
+
+    def worker(self, name: str) -> SimulatedWorker:
+        return SimulatedWorker(name, self._delay_s, self._done)
+
+    def _done(self, name: str) -> None:
+        self.history.append((asyncio.get_running_loop().time(), name))
 
 
 class _MemoryTransport(asyncio.Transport):

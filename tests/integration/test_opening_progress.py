@@ -10,7 +10,7 @@ from tests.integration.raw_client import RawClient, send_ext
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
 from cometmq.broker.storage.opening import OpeningProgress
-from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SystemClock
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock, SystemClock
 from cometmq.runtime.portal import LoopThread
 from cometmq.store.config import StoreConfig
 
@@ -33,7 +33,7 @@ class ManualClock(SystemClock):
         return self.seconds
 
 
-def run(root: Path, clock: Clock, messages: int) -> None:
+def run(root: Path, clock: BlockingClock, messages: int) -> None:
     """One life of a broker, to a clean stop."""
     thread = LoopThread("broker")
     thread.start()

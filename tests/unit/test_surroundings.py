@@ -78,15 +78,6 @@ LOOP_METHODS: Final = frozenset(
 # may move within its room. The list may only become shorter: a module that uses less than stands
 # here fails the test, too. What is used by the modules of one name stands in one line.
 LEFT: Final[dict[str, str]] = {
-    # `Broker` has a clock, and will take a randomness and a network to pass to these; the host's own
-    # name and address, and looking up others, belong into `runtime`.
-    "broker.config": "socket.gethostname socket.socket",
-    "broker.message_filter": "time.perf_counter_ns",
-    "broker.predicates": "time.monotonic",
-    "broker.redrive": "random.randrange",
-    "broker.retry": "random.randrange",
-    "broker.send": "random.randrange",
-    "broker.server": "loop.getaddrinfo",
     "bulk.range_pulls": "time.monotonic",
     "bulk.range_reader": "time.monotonic",
     # Clients will take a clock, a randomness and a network, which their shared instance passes on.
@@ -105,20 +96,8 @@ LEFT: Final[dict[str, str]] = {
     "client.puller": "time.monotonic time.time_ns",
     "client.queue_locks": "time.monotonic",
     "client.requests": "time.time_ns uuid.uuid4",
-    # Batch jobs on Spark, which no simulated cluster runs; they measure and name their own runs.
-    "pipelines.client": "time.monotonic",
-    "pipelines.commits": "uuid.uuid4",
-    "pipelines.pipeline": "time.monotonic time.perf_counter time.time_ns",
-    "pipelines.progress": "uuid.uuid4",
-    "pipelines.proof": "datetime.datetime.now",
-    "pipelines.report": "datetime.datetime.now",
-    "pipelines.scan": "time.perf_counter",
-    "pipelines.work": "uuid.uuid4",
     # The client's identity makes the generator, and passes neither clock nor randomness yet.
     "protocol.ids": "random.getrandbits random.randbytes time.time",
-    # The store's parts get their clock from `MessageStore`; these two are made without one.
-    "store.index_file": "time.sleep",
-    "store.queue_mender": "time.monotonic",
 }
 
 

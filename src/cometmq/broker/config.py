@@ -5,7 +5,6 @@ Java: BrokerConfig, NettyServerConfig, BrokerStartup. Keys are RocketMQ's.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,32 +13,22 @@ from typing import Final
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.runtime.addresses import host_name, own_address
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
 from cometmq.runtime.networks import Networks
 from cometmq.store.config import StoreConfig
 
 
-def _host_name() -> str:
-    return socket.gethostname() or "DEFAULT_BROKER"
-
-
-def local_ip() -> str:
-    """The address of the interface that leads outside, else loopback (Java: localAddress)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # No packet is sent: connecting a datagram socket only chooses the interface.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
+def _own_name() -> str:
+    return host_name() or "DEFAULT_BROKER"
 
 
 @dataclass
 class BrokerConfig:
-    broker_name: str = field(default_factory=_host_name)
+    broker_name: str = field(default_factory=_own_name)
     broker_cluster_name: str = "DefaultCluster"
     broker_id: int = field(default=0, metadata={"min": 0})
-    broker_ip1: str = field(default_factory=local_ip, metadata={"key": "brokerIP1"})
+    broker_ip1: str = field(default_factory=own_address, metadata={"key": "brokerIP1"})
     broker_ip2: str | None = field(default=None, metadata={"key": "brokerIP2"})
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Netty binds; loopback is a choice
     listen_port: int = field(default=10911, metadata={"min": 0, "max": 65535})

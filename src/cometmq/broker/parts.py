@@ -16,8 +16,10 @@ from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import Workers
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
 
@@ -32,7 +34,9 @@ class Parts:
 
     config: BrokerConfig
     clock: Clock
+    randomness: Randomness
     disk: Disk
+    workers: Workers
     tasks: TaskOwner
     state: StateWriter
     handlers: Handlers

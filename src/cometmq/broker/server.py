@@ -7,7 +7,6 @@ capability of the broker, with a `service.py` that puts it together.
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
@@ -47,10 +46,14 @@ from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
-from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SteadyClock
+from cometmq.runtime.addresses import resolve
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
@@ -75,7 +78,10 @@ class Broker:
         config: BrokerConfig,
         store_config: StoreConfig,
         *,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: BlockingClock = SYSTEM_CLOCK,
+        randomness: Randomness = SYSTEM_RANDOMNESS,
+        network: Network = TCP_NETWORK,
+        workers: Workers = THREADS,
         disk: Disk | None = None,
         given: GivenConfig = NOTHING_GIVEN,
     ) -> None:
@@ -86,10 +92,13 @@ class Broker:
         # that never goes back.
         self._wall = clock
         self._clock = SteadyClock(clock)
+        self._randomness = randomness
+        self._network = network
+        self._workers = workers
         self._disk = disk or Disk()
         self._config_directory = store_config.store_path_root_dir / "config"
         self._tasks = TaskOwner("broker")
-        self._state = StateWriter()
+        self._state = StateWriter(workers, clock)
         self._handlers = Handlers(AdminAccess(config.admin_from))
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._clients = ClientManager(self._clock)
@@ -185,6 +194,7 @@ class Broker:
             address=self.address,
             ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
             tasks=self._tasks,
+            network=self._network,
         )
         await self._open_services(tables)
         if self._closed:
@@ -237,7 +247,7 @@ class Broker:
         check_usable(self.store_config, self._disk)
         packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
         # Made before the store, because recovered messages get bit maps, too.
-        predicates = FilterPredicates(self.config)
+        predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(
             self.config,
             self._clock,
@@ -250,14 +260,16 @@ class Broker:
         self._parts = Parts(
             config=self.config,
             clock=self._clock,
+            randomness=self._randomness,
             disk=self._disk,
+            workers=self._workers,
             tasks=self._tasks,
             state=self._state,
             handlers=self._handlers,
             address=self.address,
             packed_host=packed_host,
             store=store,
-            flusher=CommitLogFlusher(store),
+            flusher=CommitLogFlusher(store, self._workers),
             topics=tables.topics,
             groups=tables.groups,
             offsets=tables.offsets,
@@ -294,7 +306,9 @@ class Broker:
     def _open_tables(self, store: MessageStore) -> BrokerTables:
         # For a start that fails here: reading the journal may already have had the topics written.
         self._closing.callback(self._state.close)
-        tables = BrokerTables(self.config, self._clock, self._state, self._config_directory)
+        tables = BrokerTables(
+            self.config, self._clock, self._state, self._config_directory, self._workers
+        )
         # The journal is closed when the state writer has written all that it can.
         self._closing.callback(tables.close)
         self._closing.callback(self._state.close)
@@ -325,6 +339,7 @@ class Broker:
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._clients.connection_closed,
+            network=self._network,
         )
 
     async def _listen(self) -> None:
@@ -345,9 +360,7 @@ class Broker:
 
 async def _resolve(host: str) -> str:
     """Return the IP address of `host`, which stands in every message id."""
-    loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return await resolve(host)
     except OSError as error:
         raise ConfigError(f"brokerIP1={host} is no address of this host: {error}") from error
-    return str(found[0][4][0])

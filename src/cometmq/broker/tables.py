@@ -30,6 +30,7 @@ from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.workers import THREADS, Workers
 
 log = structlog.get_logger(__name__)
 
@@ -52,10 +53,11 @@ class BrokerTables:
         clock: Clock,
         state: StateWriter,
         directory: Path,
+        workers: Workers = THREADS,
     ) -> None:
         self._state = state
         self._topics_file = JsonFile(directory / "topics.json")
-        self._journal = TopicJournal(directory / "topics.journal")
+        self._journal = TopicJournal(directory / "topics.journal", workers)
         self._groups_file = JsonFile(directory / "subscriptionGroup.json")
         self._offsets_file = JsonFile(directory / "consumerOffset.json")
         table = _load(self._topics_file, TopicConfigSerializeWrapper)

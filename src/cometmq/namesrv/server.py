@@ -21,11 +21,12 @@ from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.server import RemotingServer
-from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.runtime.config import Configuration
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import THREADS, Workers
 
 log = structlog.get_logger(__name__)
 
@@ -42,12 +43,13 @@ class NameServer:
         config: NamesrvConfig | None = None,
         *,
         properties: Mapping[str, str] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: BlockingClock = SYSTEM_CLOCK,
         network: Network = TCP_NETWORK,
+        workers: Workers = THREADS,
     ) -> None:
         self.config = config or NamesrvConfig()
         self.table = RouteTable(self.config, clock)
-        self._state = StateWriter()
+        self._state = StateWriter(workers, clock)
         self._kv_config = KvConfig(self.config.kv_config_path, self._state)
         configuration = Configuration([self.config], properties)
         access = AdminAccess(self.config.admin_from)

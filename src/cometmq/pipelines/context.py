@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
 from cometmq.pipelines.progress import Progress
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.spark.session import spark_session
 
 # UTC for hours, days and times in text; and sources see filters only with push-down enabled.
@@ -23,6 +24,7 @@ class Context:
     spark: Any
     cluster: ClusterConfig
     progress: Progress
+    clock: Clock = SYSTEM_CLOCK
 
 
 @contextmanager

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
-from uuid import uuid4
+
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 _POLL_S: Final = 0.5
 
@@ -48,7 +49,7 @@ class Step:
     def spark_jobs(self, spark: Any) -> Iterator[None]:
         """Advance by the tasks of the Spark jobs that this thread starts inside the block."""
         context = spark.sparkContext
-        group = f"cometmq-{uuid4().hex}"
+        group = f"cometmq-{SYSTEM_RANDOMNESS.token_hex(16)}"
         context.setJobGroup(group, self._title)
         over = threading.Event()
         watcher = threading.Thread(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from cometmq.runtime.clock import SYSTEM_CLOCK
+
 
 @dataclass(frozen=True)
 class Table:
@@ -36,7 +38,7 @@ Section = Table | Figure
 
 
 def now() -> datetime:
-    return datetime.now(UTC)
+    return datetime.fromtimestamp(SYSTEM_CLOCK.now_ms() / 1000, UTC)
 
 
 class Report(msgspec.Struct, kw_only=True):

@@ -69,11 +69,12 @@ class SteadyClock:
     clock itself.
     """
 
-    __slots__ = ("_base_ms", "_base_s", "_look_at_s", "_rate", "_wall", "monotonic")
+    __slots__ = ("_base_ms", "_base_s", "_look_at_s", "_rate", "_wall", "monotonic", "sleep")
 
-    def __init__(self, wall: Clock) -> None:
+    def __init__(self, wall: BlockingClock) -> None:
         self._wall = wall
         self.monotonic = wall.monotonic
+        self.sleep = wall.sleep
         self._base_ms = float(_next_ms(wall))
         self._base_s = self.monotonic()
         self._rate = _RATE

@@ -10,15 +10,16 @@ somebody waits for does not wait for the end of a rest.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
 import structlog
 
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.workers import THREADS, Workers
 
 log = structlog.get_logger(__name__)
 
@@ -69,8 +70,9 @@ class StateWriter:
     when nothing changes any more.
     """
 
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state-writer")
+    def __init__(self, workers: Workers = THREADS, clock: BlockingClock = SYSTEM_CLOCK) -> None:
+        self._executor = workers.worker("state-writer")
+        self._clock = clock
         self._states: dict[JsonFile, _State] = {}
         self._closed = False
 
@@ -124,7 +126,7 @@ class StateWriter:
                 self._finish(file, job, future.exception(), 0.0)
             if (job_due := state.due) is not None:
                 state.due = None
-                future = self._executor.submit(_write, file, job_due.capture(), paced=False)
+                future = self._executor.submit(self._write, file, job_due.capture(), paced=False)
                 self._finish(file, job_due, future.exception(), 0.0)
         self._executor.shutdown(wait=True)
 
@@ -154,7 +156,7 @@ class StateWriter:
         state.timer = None
         job, state.due = state.due, None
         assert job is not None, "the timer is set for something"
-        future = self._executor.submit(_write, file, job.capture(), paced=True)
+        future = self._executor.submit(self._write, file, job.capture(), paced=True)
         state.running = job, future
         asyncio.wrap_future(future).add_done_callback(partial(self._ended, file, job))
 
@@ -196,17 +198,15 @@ class StateWriter:
             else:
                 job.waiter.set_exception(error)
 
+    def _write(self, file: JsonFile, text: str | Iterable[str], *, paced: bool) -> float:
+        """Write the file and return how many seconds that took."""
+        begun = self._clock.monotonic()
+        pieces = [text] if isinstance(text, str) else text
+        file.write(self._with_pauses(pieces) if paced else pieces)
+        return self._clock.monotonic() - begun
 
-def _write(file: JsonFile, text: str | Iterable[str], *, paced: bool) -> float:
-    """Write the file and return how many seconds that took."""
-    begun = time.monotonic()
-    pieces = [text] if isinstance(text, str) else text
-    file.write(_with_pauses(pieces) if paced else pieces)
-    return time.monotonic() - begun
-
-
-def _with_pauses(pieces: Iterable[str]) -> Iterator[str]:
-    for number, piece in enumerate(pieces):
-        if number > 1:
-            time.sleep(_BETWEEN_PIECES_S)
-        yield piece
+    def _with_pauses(self, pieces: Iterable[str]) -> Iterator[str]:
+        for number, piece in enumerate(pieces):
+            if number > 1:
+                self._clock.sleep(_BETWEEN_PIECES_S)
+            yield piece

@@ -43,6 +43,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return the seconds of a clock that never jumps."""
 
+    def sleep(self, seconds: float, /) -> None:
+        """Hold up the calling thread, so that others run."""
+
 
 class BatchEntry(Protocol):
     """Describes a message of a batch; `cometmq.protocol.batch.BatchEntry` is one."""

@@ -124,7 +124,11 @@ class MessageStore:
         memory = self._disk.physical_memory_bytes() * config.access_message_in_memory_max_ratio
         self._memory_bytes = memory // 100
         self.mender = QueueMender(
-            self.commit_log, self.queues.find, lambda: self._ledger.deleted, config.delay_levels_ms
+            self.commit_log,
+            self.queues.find,
+            lambda: self._ledger.deleted,
+            config.delay_levels_ms,
+            clock.monotonic,
         )
         self._getter = MessageGetter(self.commit_log, config, self._memory_bytes, self.mender)
         self._appender = Appender(

@@ -27,6 +27,7 @@ from cometmq.protocol.header import HeaderT
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.store import MessageStore
 
@@ -89,6 +90,7 @@ class DelayBox:
             self.putting,
             lambda _: False,
             RetryLimits(lambda _: ()),
+            Randomness(1),
         )
         self.recall = RecallHandler(self.config, self.clock, self.topics, self.putting)
 

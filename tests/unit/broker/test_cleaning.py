@@ -26,6 +26,7 @@ from cometmq.broker.storage.cleaning import CleaningTimer
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import THREADS
 from cometmq.store.files.disk import Disk, DiskUsage
 
 SEND = 10
@@ -83,7 +84,7 @@ class Site:
         assert len(self.box.log_files) == 4
         self.store.flush_commit_log()
         self.tasks = TaskOwner("test")
-        self.timer = CleaningTimer(self.store, self.tasks)
+        self.timer = CleaningTimer(self.store, self.tasks, THREADS)
 
     def age(self, *hours: float) -> None:
         """Give the log's files an age."""

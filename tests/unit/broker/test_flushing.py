@@ -20,6 +20,7 @@ from cometmq.broker.storage.flushing import CommitLogFlusher, FlushTimers
 from cometmq.errors import StoreError, StoreFullError, StoreStarvedError
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import THREADS
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 
@@ -86,7 +87,7 @@ def scene(play: Scene, **settings: Any) -> NotedStore:
         store = NotedStore(StoreConfig(**settings))
         tasks = TaskOwner("test")
         flusher = CommitLogFlusher(cast("Any", store))
-        timers = FlushTimers(cast("Any", store), flusher, LoopClock(), tasks)
+        timers = FlushTimers(cast("Any", store), flusher, LoopClock(), tasks, THREADS)
         timers.start()
         await play(store)
         await tasks.close()
@@ -263,7 +264,7 @@ async def test_a_stop_waits_for_the_flush_under_way() -> None:
     store = SlowStore(StoreConfig(flush_interval_consume_queue=1))
     tasks = TaskOwner("test")
     flusher = CommitLogFlusher(cast("Any", store))
-    timers = FlushTimers(cast("Any", store), flusher, SYSTEM_CLOCK, tasks)
+    timers = FlushTimers(cast("Any", store), flusher, SYSTEM_CLOCK, tasks, THREADS)
     timers.start()
     await until(store.begun.is_set)
     # A flush of queues that takes long holds up no flush of the log, for which senders wait.

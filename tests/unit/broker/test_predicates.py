@@ -13,16 +13,17 @@ from tests.unit.broker.broker_box import Client
 from tests.unit.store.store_box import CLIENT, HOST
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.filters import predicates as module
 from cometmq.broker.filters.predicates import MAX_BODY_BYTES, FilterPredicates, by_class
 from cometmq.broker.refusal import Refused
 from cometmq.errors import ConfigError
 from cometmq.model.message import MessageExt
 from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
+from cometmq.model.work import WorkBudget
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.compression import CompressionType, compress
 from cometmq.protocol.record import encode_record
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 MODULE = "functions_of_the_operator"
 REGISTER_FILTER_SERVER, REGISTER_FILTER_CLASS = 301, 302
@@ -33,6 +34,9 @@ class Watch:
     """The clock that predicates are timed by; it goes on as the functions say."""
 
     now_s = 1_000.0
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
 
     def monotonic(self) -> float:
         return self.now_s
@@ -57,15 +61,8 @@ class Functions:
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    watch = Watch()
-    monkeypatch.setattr(module, "time", watch)
-    return watch
-
-
-@pytest.fixture
-def functions(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Functions:
-    functions = Functions(watch)
+def functions(monkeypatch: pytest.MonkeyPatch) -> Functions:
+    functions = Functions(Watch())
     made: Any = types.ModuleType(MODULE)
     made.select = functions.select
     made.large = lambda message: len(message.body) > 100
@@ -79,20 +76,19 @@ def functions(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Functions:
     return functions
 
 
-def configured(entries: str) -> FilterPredicates:
+def configured(entries: str, clock: Clock = SYSTEM_CLOCK) -> FilterPredicates:
     config = BrokerConfig(
         broker_name="b",
         broker_ip1="127.0.0.1",
         filter_predicate_modules=entries,
         filter_predicate_time_limit=LIMIT_MS,
     )
-    return FilterPredicates(config)
+    return FilterPredicates(config, clock)
 
 
 @pytest.fixture
 def predicates(functions: Functions) -> FilterPredicates:
-    assert functions
-    return configured(f"paid={MODULE}:select")
+    return configured(f"paid={MODULE}:select", functions.watch)
 
 
 def subscription(name: str = "paid") -> SubscriptionData:
@@ -119,9 +115,11 @@ def record(body: bytes = b"body", sys_flag: int = 0) -> memoryview:
 
 def matches(predicates: FilterPredicates, data: memoryview | None = None) -> bool:
     """Whether a pull with the predicate gets a record."""
-    match = predicates.message_filter(subscription()).matches_whole
+    match = predicates.message_filter(subscription()).record_matcher(WorkBudget(10**12))
     assert match is not None
-    return match(record() if data is None else data)
+    found = match(record() if data is None else data)
+    assert found is not None, "the budget is spent"
+    return found
 
 
 # How they are named
@@ -311,7 +309,7 @@ def test_after_its_rest_it_has_three_messages_again(
 def test_one_that_rests_holds_up_no_other(
     functions: Functions, slow: Callable[[bool], None]
 ) -> None:
-    predicates = configured(f"paid={MODULE}:select,{MODULE}:large")
+    predicates = configured(f"paid={MODULE}:select,{MODULE}:large", functions.watch)
     slow(True)
     for _ in range(3):
         matches(predicates)
@@ -319,6 +317,20 @@ def test_one_that_rests_holds_up_no_other(
         predicates.message_filter(subscription("paid"))
     assert predicates.message_filter(subscription("large"))
     assert functions.seen
+
+
+def test_a_budget_pays_for_the_time_that_a_function_takes(
+    functions: Functions, predicates: FilterPredicates
+) -> None:
+    budget = WorkBudget(100_000_000)
+    functions.takes_s = 0.02
+    matches = predicates.message_filter(subscription()).record_matcher(budget)
+    assert matches is not None
+    for _ in range(5):
+        assert matches(record())
+    assert budget.left == pytest.approx(0, abs=5_000)
+    budget.left = 0
+    assert matches(record()) is None
 
 
 # What clients may not upload

@@ -19,6 +19,7 @@ from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord
 from cometmq.protocol.redrive import LetterSelection
+from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
 
 ALL = LetterSelection()
@@ -60,7 +61,12 @@ class Letters:
             self.delays.store.flush_commit_log()
 
         self.redrives = Redrives(
-            self.delays.store, self.delays.clock, self.delays.topics, flush, StateWriter()
+            self.delays.store,
+            self.delays.clock,
+            self.delays.topics,
+            flush,
+            StateWriter(),
+            Randomness(1),
         )
         self.redrives.open()
 

@@ -19,6 +19,7 @@ from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord
+from cometmq.runtime.randomness import Randomness
 
 GROUP = "audit"
 
@@ -203,6 +204,7 @@ def test_a_group_that_consumes_in_order_retries_no_more(delays: DelayBox) -> Non
         delays.putting,
         lambda group: group == GROUP,
         RetryLimits(lambda _: ()),
+        Randomness(1),
     )
     message = sent(1)
     retry.redirect(message, None, 479)

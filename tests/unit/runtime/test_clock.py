@@ -24,6 +24,9 @@ class SetClock:
     def monotonic(self) -> float:
         return self.seconds
 
+    def sleep(self, seconds: float, /) -> None:
+        self.pass_ms(int(seconds * 1000))
+
     def pass_ms(self, ms: int) -> None:
         self.wall_ms += ms
         self.seconds += ms / 1000

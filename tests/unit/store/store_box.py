@@ -28,6 +28,9 @@ class ManualClock:
     def monotonic(self) -> float:
         return self.value / 1000
 
+    def sleep(self, seconds: float, /) -> None:
+        """Hold up nobody."""
+
 
 class QuickDisk(Disk):
     """Syncs nothing, because a killed process loses no pages."""

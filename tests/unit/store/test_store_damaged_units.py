@@ -244,9 +244,7 @@ def test_a_long_search_is_done_in_parts_and_none_holds_the_loop(
 
 def test_searches_leave_time_for_others(big_box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often a client asks, the parts of a search pause in between."""
-    now = [1000.0]
     monkeypatch.setattr(queue_mender, "_STEP_RECORDS", 64)
-    monkeypatch.setattr(queue_mender, "monotonic", lambda: now[0])
     store = big_box.open()
     put(store, b"first")
     for _ in range(500):
@@ -254,13 +252,13 @@ def test_searches_leave_time_for_others(big_box: Box, monkeypatch: pytest.Monkey
     put(store, b"second")
     overwrite(unit_file(big_box), UNIT_SIZE, b"\xa5" * UNIT_SIZE)
     places = set()
-    store.mender._rest_until = 1001.0
+    store.mender._rest_until = big_box.clock.monotonic() + 1
     for _ in range(100):
         with pytest.raises(StoreBusyError) as caught:
             store.get("orders", 0, 1, 32)
         places.add(str(caught.value))
     assert len(places) == 1
-    now[0] = 1001.0
+    big_box.clock.value += 1000
     with pytest.raises(StoreBusyError) as caught:
         store.get("orders", 0, 1, 32)
     assert str(caught.value) not in places

@@ -11,6 +11,7 @@ from tests.golden.golden import Golden, named, of_kind
 from tests.unit.store.test_store_golden import java_store
 
 from cometmq.model.work import WorkBudget
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.files.disk import Disk
 from cometmq.store.index.index_file import HEADER_SIZE, IndexFile, file_size
 from cometmq.store.index.index_keys import IndexKeys
@@ -52,7 +53,7 @@ def test_a_file_of_java_is_read(golden: Golden, tmp_path: Path) -> None:
     assert (file.used_slot_count, file.count) == (wanted["usedSlots"], wanted["indexCount"])
     for key in wanted["keys"]:
         same = [one["offset"] for one in wanted["keys"] if one["hash"] == key["hash"]]
-        assert file.select(key["hash"], 64, 0, 1 << 62, WorkBudget(100)) == same[::-1]
+        assert file.select(key["hash"], 64, 0, 1 << 62, WorkBudget(100), SYSTEM_CLOCK) == same[::-1]
 
 
 def index_files(root: Path) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +16,7 @@ from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import properties_text
 from cometmq.protocol.record_layout import PHYSICAL_OFFSET_AT
+from cometmq.runtime.clock import Clock
 from cometmq.store.queues.consume_queue_ext import ExtUnit
 
 PropertiesMatcher = Callable[[Mapping[str, str]], bool]
@@ -36,20 +36,21 @@ class MessageFilter:
 
     `matches` tests the tags code, `matches_properties` the properties. Before those, `matches_ext`
     rules out messages that cannot match, by the bit map in the queue's extension. `matches_whole`
-    tests the whole record; every message wakes a waiting pull that has this test.
+    gives the test of the whole record for a budget; every message wakes a waiting pull that has
+    this test.
     """
 
     matches: TagMatcher | None = None
     matches_properties: PropertiesMatcher | None = None
     matches_ext: Callable[[ExtUnit], bool] | None = None
-    matches_whole: RecordMatcher | None = None
+    matches_whole: Callable[[WorkBudget], MeteredMatcher] | None = None
 
     def record_matcher(self, budget: WorkBudget) -> MeteredMatcher | None:
         """Return the test for records in the log, for one pull, charged to `budget`."""
         if self.matches_properties is not None:
             return _PropertiesTest(self.matches_properties, budget)
         if self.matches_whole is not None:
-            return _timed(self.matches_whole, budget)
+            return self.matches_whole(budget)
         return None
 
     def ext_matcher(self, budget: WorkBudget) -> MeteredExtMatcher | None:
@@ -107,7 +108,7 @@ def _offset_in(record: memoryview) -> bytes:
     return bytes(record[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8])
 
 
-def _timed(matches: RecordMatcher, budget: WorkBudget) -> MeteredMatcher:
+def timed(matches: RecordMatcher, clock: Clock, budget: WorkBudget) -> MeteredMatcher:
     """Charge `matches` by the time that it takes: only a clock can measure an operator's code."""
 
     def passes(record: memoryview) -> bool | None:
@@ -115,11 +116,11 @@ def _timed(matches: RecordMatcher, budget: WorkBudget) -> MeteredMatcher:
             budget.charge(0)
         except OutOfWorkError:
             return None
-        begun_at = time.perf_counter_ns()
+        begun_at = clock.monotonic()
         try:
             return matches(record)
         finally:
-            budget.left -= time.perf_counter_ns() - begun_at
+            budget.left -= int((clock.monotonic() - begun_at) * 1_000_000_000)
 
     return passes
 

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.filters.message_filter import MessageFilter
+from cometmq.broker.filters.message_filter import MessageFilter, timed
 from cometmq.broker.refusal import Refused
 from cometmq.errors import ConfigError
 from cometmq.model.message import MessageExt
@@ -41,6 +41,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.record import decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +62,9 @@ class FilterPredicate:
     `calls`, `selected`, `errors` and `overruns` count messages.
     """
 
-    def __init__(self, name: str, function: Predicate, limit_ms: int, broker_name: str) -> None:
+    def __init__(
+        self, name: str, function: Predicate, limit_ms: int, broker_name: str, clock: Clock
+    ) -> None:
         self.name = name
         self.calls = 0
         self.selected = 0
@@ -70,6 +73,7 @@ class FilterPredicate:
         self._function = function
         self._limit_s = limit_ms / 1000
         self._broker_name = broker_name
+        self._clock = clock
         self._overruns_on_end = 0
         self._rests_until = 0.0
         self._logged_at = -_LOG_PERIOD_S
@@ -77,14 +81,14 @@ class FilterPredicate:
     def selects(self, record: memoryview) -> bool:
         """Say whether the message of a record is wanted. Raises nothing."""
         self.calls += 1
-        begun_at = time.monotonic()
+        begun_at = self._clock.monotonic()
         try:
             wanted = bool(self._function(self._message(record)))
         except Exception as error:  # noqa: BLE001 - the operator's code must not end the broker
             wanted = True
             self.errors += 1
             self._log_error(error, begun_at)
-        taken_s = time.monotonic() - begun_at
+        taken_s = self._clock.monotonic() - begun_at
         if taken_s <= self._limit_s:
             self._overruns_on_end = 0
         else:
@@ -95,7 +99,7 @@ class FilterPredicate:
 
     def check_rested(self) -> None:
         """Refuse the pull while the function rests."""
-        if self._rests_until <= time.monotonic():
+        if self._rests_until <= self._clock.monotonic():
             return
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
@@ -117,7 +121,7 @@ class FilterPredicate:
         if self._overruns_on_end < _OVERRUNS_TO_REST:
             return
         self._overruns_on_end = 0
-        self._rests_until = time.monotonic() + _REST_S
+        self._rests_until = self._clock.monotonic() + _REST_S
         log.error(
             "a filter predicate is too slow and rests",
             predicate=self.name,
@@ -144,7 +148,8 @@ class FilterPredicates:
     Raises ConfigError for an entry that has the wrong form, names no function, or repeats a name.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._clock = clock
         self._by_name: dict[str, FilterPredicate] = {}
         for entry in config.filter_predicate_modules.split(","):
             if entry.strip():
@@ -152,7 +157,7 @@ class FilterPredicates:
                 if name in self._by_name:
                     raise ConfigError(f"filterPredicateModules names {name} twice")
                 self._by_name[name] = FilterPredicate(
-                    name, function, config.filter_predicate_time_limit, config.broker_name
+                    name, function, config.filter_predicate_time_limit, config.broker_name, clock
                 )
 
     def __bool__(self) -> bool:
@@ -182,7 +187,7 @@ class FilterPredicates:
         """Return the filter for a pull with that subscription. Raises Refused."""
         predicate = self.find(subscription.sub_string)
         predicate.check_rested()
-        return MessageFilter(matches_whole=predicate.selects)
+        return MessageFilter(matches_whole=partial(timed, predicate.selects, self._clock))
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.REGISTER_MESSAGE_FILTER_CLASS, self.refuse_class)

@@ -26,6 +26,7 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -59,13 +60,14 @@ class Registration:
         address: str,
         ha_address: str,
         tasks: TaskOwner,
+        network: Network = TCP_NETWORK,
     ) -> None:
         self._config = config
         self._topics = topics
         self._address = address
         self._ha_address = ha_address
         self._tasks = tasks
-        self._client = RemotingClient(on_connect=self._connected)
+        self._client = RemotingClient(on_connect=self._connected, network=network)
         self._changed: dict[str, TopicConfig] = {}
         self._all_due = False
         self._announcing: asyncio.Task[None] | None = None

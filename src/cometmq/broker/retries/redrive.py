@@ -10,7 +10,6 @@ from. So the log tells how far an interrupted redrive came, and the same call co
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -32,6 +31,7 @@ from cometmq.protocol.record import StoredRecord
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
@@ -106,8 +106,10 @@ class Redrives:
         topics: TopicManager,
         flush: Callable[[], Awaitable[object]],
         state: StateWriter,
+        randomness: Randomness,
     ) -> None:
         self._state = state
+        self._randomness = randomness
         self._store = store
         self._clock = clock
         self._topics = topics
@@ -293,10 +295,10 @@ class Redrives:
             properties[p.RETRY_TOPIC] = topic
             message.topic = names.retry_topic(state.group)
             queues = self._topics.create_for_group(message.topic, 1).write_queue_nums
-            message.queue_id = random.randrange(max(1, queues))
+            message.queue_id = self._randomness.randrange(max(1, queues))
         else:
             message.topic = topic
-            message.queue_id = random.randrange(config.write_queue_nums)
+            message.queue_id = self._randomness.randrange(config.write_queue_nums)
             if first_queue_id is not None and first_queue_id < config.write_queue_nums:
                 message.queue_id = first_queue_id
         return message

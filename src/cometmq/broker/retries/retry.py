@@ -5,7 +5,6 @@ Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.han
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Final
 
@@ -31,6 +30,7 @@ from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -57,6 +57,7 @@ class RetryHandler:
         put: MessagePut,
         holds_queue_locks: Callable[[str], bool],
         limits: RetryLimits,
+        randomness: Randomness,
     ) -> None:
         self._config = config
         self._store = store
@@ -65,6 +66,7 @@ class RetryHandler:
         self._put = put
         self._holds_queue_locks = holds_queue_locks
         self._limits = limits
+        self._randomness = randomness
         self.sent_back_count = 0
         self.dead_letter_count = 0
 
@@ -138,7 +140,7 @@ class RetryHandler:
         record = self._record_at(header.offset)
         message = self._once_more(record)
         message.topic = topic.topic_name
-        message.queue_id = random.randrange(group.retry_queue_nums)
+        message.queue_id = self._randomness.randrange(group.retry_queue_nums)
         level = header.delay_level
         if record.reconsume_times >= max_times or level < 0:
             self._bury(message, header.group)

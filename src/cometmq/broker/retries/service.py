@@ -28,9 +28,15 @@ class Retries(Service):
             put,
             holds_queue_locks,
             self._limits,
+            parts.randomness,
         )
         self._redrives = Redrives(
-            parts.store, parts.clock, parts.topics, lambda: parts.flusher.flush(0), parts.state
+            parts.store,
+            parts.clock,
+            parts.topics,
+            lambda: parts.flusher.flush(0),
+            parts.state,
+            parts.randomness,
         )
 
     async def open(self) -> None:

@@ -6,7 +6,6 @@ until the topic changes. The common message costs no dict and no await.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn
 
@@ -42,6 +41,7 @@ from cometmq.protocol.properties import (
 )
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.queues.consume_queue import ConsumeQueue
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
@@ -53,10 +53,19 @@ _DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_
 class _Target:
     """Holds a topic that messages may be sent to, and its queues, opened when first used."""
 
-    __slots__ = ("is_retry", "name", "queue_limit", "queues", "sys_flag", "write_queue_nums")
+    __slots__ = (
+        "is_retry",
+        "name",
+        "queue_limit",
+        "queues",
+        "randomness",
+        "sys_flag",
+        "write_queue_nums",
+    )
 
-    def __init__(self, topic: TopicConfig) -> None:
+    def __init__(self, topic: TopicConfig, randomness: Randomness) -> None:
         self.name = topic.topic_name
+        self.randomness = randomness
         self.is_retry = names.is_retry_topic(topic.topic_name)
         self.write_queue_nums = topic.write_queue_nums
         self.queue_limit = max(topic.write_queue_nums, topic.read_queue_nums)
@@ -80,7 +89,7 @@ class _Target:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"topic[{self.name}] has no queues to write to"
             )
-        return random.randrange(self.write_queue_nums)
+        return self.randomness.randrange(self.write_queue_nums)
 
 
 class SendHandler:
@@ -104,6 +113,7 @@ class SendHandler:
         config = parts.config
         self._config = config
         self._store = parts.store
+        self._randomness = parts.randomness
         self._topics = parts.topics
         self._groups = parts.groups
         self._put = put
@@ -406,7 +416,7 @@ class SendHandler:
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden: "
                 f"brokerPermission is {self._config.broker_permission}",
             )
-        target = _Target(topic)
+        target = _Target(topic, self._randomness)
         if name not in self._first_sends:
             self._targets[name] = target
         return target

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Final
 
@@ -21,6 +20,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import Workers
 from cometmq.store.cleaner import Work
 from cometmq.store.store import MessageStore
 
@@ -35,10 +35,10 @@ class CleaningTimer:
     For the loop's thread only.
     """
 
-    def __init__(self, store: MessageStore, tasks: TaskOwner) -> None:
+    def __init__(self, store: MessageStore, tasks: TaskOwner, workers: Workers) -> None:
         self._store = store
         self._tasks = tasks
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="clean-store")
+        self._executor = workers.worker("clean-store")
 
     def start(self) -> None:
         self._store.cleaner.say_surprises()

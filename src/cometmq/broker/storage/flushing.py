@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,6 +14,7 @@ import structlog
 from cometmq.errors import StoreFullError, StoreStarvedError
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
@@ -37,9 +37,9 @@ def _put_off(what: str) -> Iterator[None]:
 class CommitLogFlusher:
     """Flushes the commit log in a thread of its own, one flush at a time."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, workers: Workers = THREADS) -> None:
         self._store = store
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush-commit-log")
+        self._executor = workers.worker("flush-commit-log")
 
     def flush(self, least_pages: int) -> asyncio.Future[int]:
         """Flush in the thread; the future gives the flushed offset, or StoreError of the disk."""
@@ -61,7 +61,12 @@ class FlushTimers:
     """
 
     def __init__(
-        self, store: MessageStore, flusher: CommitLogFlusher, clock: Clock, tasks: TaskOwner
+        self,
+        store: MessageStore,
+        flusher: CommitLogFlusher,
+        clock: Clock,
+        tasks: TaskOwner,
+        workers: Workers,
     ) -> None:
         self._store = store
         self._flusher = flusher
@@ -69,8 +74,8 @@ class FlushTimers:
         self._tasks = tasks
         # Threads of their own: flushing many queues must not hold up a sync send, and a slow flush
         # must not keep records in the buffers of the transient store pool.
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush-queues")
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="write-commit-log")
+        self._executor = workers.worker("flush-queues")
+        self._writer = workers.worker("write-commit-log")
         self._full = False
 
     def start(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import Workers
 from cometmq.store.index.index_service import IndexAnswer
 from cometmq.store.store import MessageStore
 
@@ -23,10 +23,10 @@ class Indexing:
     For the loop's thread only.
     """
 
-    def __init__(self, store: MessageStore, tasks: TaskOwner) -> None:
+    def __init__(self, store: MessageStore, tasks: TaskOwner, workers: Workers) -> None:
         self._store = store
         self._tasks = tasks
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
+        self._executor = workers.worker("index")
 
     def start(self) -> None:
         self._tasks.every(_BUILD_PERIOD_S, self._build, "build-index", first_s=0)

@@ -23,9 +23,11 @@ class Storage(Service):
     def __init__(self, parts: Parts, rolls: list[Callable[[int], int]]) -> None:
         self._parts = parts
         self._rolls = rolls
-        self._indexing = Indexing(parts.store, parts.tasks)
-        self._flush_timers = FlushTimers(parts.store, parts.flusher, parts.clock, parts.tasks)
-        self._cleaning = CleaningTimer(parts.store, parts.tasks)
+        self._indexing = Indexing(parts.store, parts.tasks, parts.workers)
+        self._flush_timers = FlushTimers(
+            parts.store, parts.flusher, parts.clock, parts.tasks, parts.workers
+        )
+        self._cleaning = CleaningTimer(parts.store, parts.tasks, parts.workers)
 
     async def open(self) -> None:
         parts = self._parts

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ import structlog
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies import TopicConfigSerializeWrapper
 from cometmq.runtime.durable import make_directories, sync, write_atomically
+from cometmq.runtime.workers import Workers
 
 log = structlog.get_logger(__name__)
 
@@ -116,9 +117,9 @@ class TopicJournal:
     it has `topics.json` written, and returns whether that happens at once.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, workers: Workers) -> None:
         self._file = JournalFile(path)
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="topic-journal")
+        self._executor = workers.worker("topic-journal")
         self.on_add: Callable[[], bool] = lambda: False
         # `topics.json` has version `_base` and all changes up to position `_folded`. `_lines` are
         # the changes behind that position.

@@ -14,7 +14,6 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
-from uuid import uuid4
 
 import msgspec
 
@@ -27,6 +26,7 @@ from cometmq.pipelines.archive.layout import (
     State,
 )
 from cometmq.runtime.durable import exchange_names, sync, write_atomically
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.spark.gaps import Gap, noted_gaps
 
 
@@ -96,7 +96,7 @@ class Archive:
         So a job of a killed driver that is still running writes into none of our directories.
         """
         self.layout.staging.mkdir(exist_ok=True)
-        return self.layout.staging / uuid4().hex
+        return self.layout.staging / SYSTEM_RANDOMNESS.token_hex(16)
 
     def gaps_noted(self, directory: Path) -> tuple[Gap, ...]:
         """Return the gaps noted in a directory named by `new_staging`, and remove the directory."""

@@ -13,7 +13,6 @@ import math
 import re
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -163,6 +162,7 @@ class _Run:
     ) -> None:
         self._config = config
         self._progress = context.progress
+        self._monotonic = context.clock.monotonic
         self._spark = spark
         self._archive = archive
         self._batches = Batches(
@@ -219,15 +219,15 @@ class _Run:
 
     def _stream(self, stopped: threading.Event) -> None:
         config = self._config
-        proof_after_s = time.monotonic() + config.proof_interval_s
+        proof_after_s = self._monotonic() + config.proof_interval_s
         with self._progress.step("archive") as step:
             while not stopped.is_set():
-                begun_s = time.monotonic()
+                begun_s = self._monotonic()
                 self._next_batch(step, stopped)
-                if time.monotonic() >= proof_after_s and not stopped.is_set():
+                if self._monotonic() >= proof_after_s and not stopped.is_set():
                     self._compact_and_prove(all_of_them=False)
-                    proof_after_s = time.monotonic() + config.proof_interval_s
-                stopped.wait(max(0.0, begun_s + config.interval_s - time.monotonic()))
+                    proof_after_s = self._monotonic() + config.proof_interval_s
+                stopped.wait(max(0.0, begun_s + config.interval_s - self._monotonic()))
             step.outcome = _said(self._written)
         self._compact_and_prove(all_of_them=False)
 

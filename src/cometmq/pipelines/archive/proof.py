@@ -10,7 +10,6 @@ can be compared with their proof after the log has expired.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -38,6 +37,7 @@ from cometmq.pipelines.archive.layout import (
 )
 from cometmq.pipelines.archive.source import Source
 from cometmq.pipelines.archive.spans import Span, length, within, without
+from cometmq.pipelines.report import now
 from cometmq.spark.gaps import Gap, noted_gaps
 
 # So many pairs of hour and queue that do not fit are compared message by message.
@@ -201,7 +201,7 @@ class Proof:
         if not changed and state == archive.state and archive.layout.safe.exists():
             return
         after = {**archive.manifests, **{one.key: one for one in changed}}
-        proved_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        proved_at = now().isoformat(timespec="seconds").replace("+00:00", "Z")
         safe = safe_ranges(state.queues, after.values(), gaps, proved_at)
         archive.commit(Commit("nothing", changed, state, safe=safe))
 

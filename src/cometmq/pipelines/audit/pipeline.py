@@ -8,7 +8,6 @@ messages. Messages stored after the cut only show that a send was not lost.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -81,7 +80,7 @@ class _Audit:
         self._log = log
         self._kept: list[Any] = []
         with context.progress.step("cut") as step:
-            self.cut_ms = time.time_ns() // 1_000_000
+            self.cut_ms = context.clock.now_ms()
             self.cut = self._take_cut()
             step.outcome = f"{len(self.cut.log):,} queues"
         with context.progress.step("log and archive") as step, step.spark_jobs(self._spark):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -157,10 +156,11 @@ class _Rebuild:
         self._work = work
         self._spark = context.spark
         self._progress = context.progress
+        self._monotonic = context.clock.monotonic
 
     def run(self) -> Report:
         work = self._work
-        started, clock = now(), time.perf_counter()
+        started, begun_s = now(), self._monotonic()
         shutil.rmtree(work.target / "building", ignore_errors=True)
         parts = self._scan()
         self._build_queues(parts)
@@ -175,7 +175,7 @@ class _Rebuild:
             store=str(work.config.store_path_root_dir),
             target=str(work.target),
             log_end=parts[-1].end,
-            seconds=time.perf_counter() - clock,
+            seconds=self._monotonic() - begun_s,
             log_files=[
                 LogFileScan(p.base, p.end, p.record_count, p.key_count, p.seconds) for p in parts
             ],

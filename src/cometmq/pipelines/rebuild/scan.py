@@ -9,7 +9,6 @@ part.json     a `Part`
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from cometmq.pipelines.rebuild.work import Work, put_in_place
 from cometmq.protocol.record_columns import Ints
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.index.index_keys import keys_of
 from cometmq.store.log.batch_scan import BatchScan, RecordBatch
 from cometmq.store.log.scan import find_record_in
@@ -91,7 +91,7 @@ class _Scan:
         self._key_count = 0
 
     def run(self) -> Part:
-        started = time.perf_counter()
+        started = SYSTEM_CLOCK.monotonic()
         log = self._work.log(self._base)
         (file,) = log.files
         scan = BatchScan(log, self._base, check_crc=True, flushed_until=self._work.flushed_until)
@@ -117,7 +117,7 @@ class _Scan:
             count,
             len(self._queues),
             self._key_count,
-            time.perf_counter() - started,
+            SYSTEM_CLOCK.monotonic() - started,
         )
 
     def _take_rows(self, batch: RecordBatch) -> None:

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 from cometmq.errors import ConfigError, StoreUnusableError
 from cometmq.runtime.config import from_properties, load_properties
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
@@ -92,7 +92,7 @@ class Work:
     @contextmanager
     def making(self) -> Iterator[Path]:
         """Yield a directory for unfinished files, and remove it at the end."""
-        path = self.target / "building" / uuid4().hex
+        path = self.target / "building" / SYSTEM_RANDOMNESS.token_hex(16)
         path.mkdir(parents=True)
         try:
             yield path

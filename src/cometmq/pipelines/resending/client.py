@@ -13,7 +13,6 @@ Docs: decisions/0052.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ from cometmq.pipelines.resending.pacing import Pacer
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.record import decode_records
 from cometmq.runtime.back_off import BackOff
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -101,6 +101,7 @@ class LaneClient:
         pacer: Pacer,
         *,
         exactly_once: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._reader = RangeReader(**connection)
         self._namespace = self._reader.namespace
@@ -109,6 +110,7 @@ class LaneClient:
         self._positions = list(bases)
         self._pacer = pacer
         self._exactly_once = exactly_once
+        self._monotonic = clock.monotonic
         self._locks_of: dict[int, QueueLock] = {}
         # Targets whose log must be read before anything more is sent to them.
         self._doubtful = set(range(len(targets)))
@@ -184,8 +186,8 @@ class LaneClient:
                 if isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
                     await self._refuse(at, parcels, error)
                     return
-                failing_since = failing_since or time.monotonic()
-                if time.monotonic() > failing_since + PATIENCE_S or not error.retriable:
+                failing_since = failing_since or self._monotonic()
+                if self._monotonic() > failing_since + PATIENCE_S or not error.retriable:
                     raise
                 await self._after_failure(at, error, back_off)
             except IllegalArgumentError as error:
@@ -236,7 +238,7 @@ class LaneClient:
     async def _secure(self, at: int) -> None:
         """Hold the target's lock, and know what its log has. One call at a time for each target."""
         async with self._turns[at]:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = self._monotonic() + PATIENCE_S
             back_off = BackOff()
             while True:
                 try:
@@ -246,7 +248,7 @@ class LaneClient:
                         await self._look(at)
                         self._doubtful.discard(at)
                 except (RemoteError, RemotingError, RouteNotFoundError) as error:
-                    if time.monotonic() > deadline or not error.retriable:
+                    if self._monotonic() > deadline or not error.retriable:
                         raise
                     wire = self._namespace.wrap(self._targets[at].topic)
                     self._reader.check_started().report_failure(error, wire, error.address)

@@ -24,7 +24,6 @@ the header instead: Java adds its seconds to it, and misses a message that came 
 from __future__ import annotations
 
 import struct
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +33,7 @@ from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 
 if TYPE_CHECKING:
+    from cometmq.store.append import Clock
     from cometmq.store.index.index_keys import IndexKeys
     from cometmq.store.index.index_table import IndexTable
 
@@ -224,7 +224,7 @@ class IndexFile:
         )
 
     def select(
-        self, key_hash: int, limit: int, begin_ms: int, end_ms: int, work: WorkBudget
+        self, key_hash: int, limit: int, begin_ms: int, end_ms: int, work: WorkBudget, clock: Clock
     ) -> list[int]:
         """Return commit-log offsets of up to `limit` entries that have the hash and fall into a
         time range, newest first.
@@ -242,7 +242,7 @@ class IndexFile:
         while len(found) < limit and work.left > 0:
             work.left -= 1
             if work.left % _ENTRIES_ON_END == 0:
-                time.sleep(0)  # lets the other threads run: the broker's loop is one of them
+                clock.sleep(0)  # lets the other threads run: the broker's loop is one of them
             entry_hash, offset, seconds, previous = _ENTRY.unpack_from(
                 mapping, self._entries_at + ENTRY_SIZE * number
             )

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
@@ -20,6 +20,7 @@ from cometmq.errors import StoreError
 from cometmq.model.work import WorkBudget
 from cometmq.protocol.record import MAGIC_BLANK
 from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
+from cometmq.store.append import Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
@@ -41,14 +42,6 @@ _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
 # Limit of the entries that one query looks at, a second or so. Chains grow with the messages of a
 # key, or with keys that somebody chose for their hashes.
 MAX_ENTRIES_LOOKED_AT: Final = 1_000_000
-
-
-class Clock(Protocol):
-    def now_ms(self) -> int:
-        """Wall time, ms since the epoch."""
-
-    def monotonic(self) -> float:
-        """Seconds on a clock that never jumps."""
 
 
 class IndexAnswer(NamedTuple):
@@ -365,7 +358,9 @@ class IndexService:
                 if len(found) >= limit or work.left <= 0:
                     break
                 if not file.is_empty and file.overlaps(begin_ms, end_ms):
-                    found += file.select(wanted, limit - len(found), begin_ms, end_ms, work)
+                    found += file.select(
+                        wanted, limit - len(found), begin_ms, end_ms, work, self._clock
+                    )
                 if file.begin_timestamp < begin_ms:
                     break
             if not found and work.left <= 0 < limit:

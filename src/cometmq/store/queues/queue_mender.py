@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from time import monotonic
 from typing import Final
 
 import structlog
@@ -93,11 +92,13 @@ class QueueMender:
         find: Callable[[str, int], ConsumeQueue | None],
         deleted: Callable[[], Mapping[str, int]],
         delay_levels_ms: Sequence[int],
+        monotonic: Callable[[], float],
     ) -> None:
         self._log = commit_log
         self._find = find
         self._deleted = deleted
         self._delay_levels_ms = delay_levels_ms
+        self._monotonic = monotonic
         self._verdicts: dict[tuple[ConsumeQueue, int], Verdict] = {}
         self._searches: dict[tuple[ConsumeQueue, int], _Search] = {}
         self._rest_until = 0.0
@@ -289,7 +290,7 @@ class QueueMender:
 
     def _step(self, search: _Search) -> bool:
         """Do a part of a search; True when it is over."""
-        began = monotonic()
+        began = self._monotonic()
         if not search.missing or search.at >= search.end:
             return self._finish(search)
         if not self._patient and began < self._rest_until:
@@ -298,9 +299,9 @@ class QueueMender:
         while left > 0 and search.missing and search.at < search.end:
             self._scan(search, min(left, _RECORDS_PER_LOOK))
             left -= _RECORDS_PER_LOOK
-            if monotonic() - began > _STEP_S:
+            if self._monotonic() - began > _STEP_S:
                 break
-        now = monotonic()
+        now = self._monotonic()
         self._rest_until = now + _REST * (now - began)
         return self._finish(search) if not search.missing or search.at >= search.end else False
 
@@ -428,7 +429,7 @@ class QueueMender:
         self, say: Callable[..., object], text: str, queue: ConsumeQueue, offset: int, count: int
     ) -> None:
         """Log a line, if there were not too many in the last minute; the next one tells how many."""
-        now = monotonic()
+        now = self._monotonic()
         self._lines = [then for then in self._lines if now - then < _MINUTE_S]
         if len(self._lines) >= _LINES_PER_MINUTE:
             self._left_out += 1

@@ -1,0 +1,43 @@
+"""What a host is called, and by which address others reach it."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+
+import pytest
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.runtime.addresses import own_address, resolve
+
+
+def test_a_peer_on_this_host_sees_loopback() -> None:
+    assert own_address("127.0.0.1", 9876) == "127.0.0.1"
+
+
+def test_the_own_address_is_one_that_can_be_bound() -> None:
+    address = own_address()
+    family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+    with socket.socket(family) as bound:
+        bound.bind((address, 0))
+
+
+def test_a_host_without_a_way_outside_has_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    assert own_address() == "127.0.0.1"
+
+
+def test_a_broker_is_called_after_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "rack7")
+    assert BrokerConfig().broker_name == "rack7"
+    monkeypatch.setattr(socket, "gethostname", lambda: "")
+    assert BrokerConfig().broker_name == "DEFAULT_BROKER"
+
+
+async def test_a_host_is_resolved_to_its_address() -> None:
+    assert await resolve("127.0.0.1") == "127.0.0.1"
+    assert ipaddress.ip_address(await resolve("localhost")).is_loopback
