@@ -14,8 +14,8 @@ from typing import Final
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
-from cometmq.runtime.networks import Networks
 from cometmq.store.config import StoreConfig
 
 
@@ -120,7 +120,7 @@ class BrokerConfig:
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
 
     def __post_init__(self) -> None:
-        Networks("adminFrom", self.admin_from)
+        AddressList("adminFrom", self.admin_from)
 
     def registration_period_s(self) -> float:
         """10 to 60 seconds, whatever is configured (Java: BrokerController.start)."""
