@@ -57,6 +57,15 @@ def fill(face: Face, topic: str, count: int) -> None:
         producer.send(Message(topic, b"%d" % i), queue=MessageQueue(topic, "broker-a", 0))
 
 
+def consumed(face: Face, name: str, count: int, **options: Any) -> Any:
+    """Return a consumer that has received the `count` messages that were sent for it."""
+    fill(face, name, count)
+    received = Received()
+    consumer = face.consumer(name, name, received.handle, consume_from=FIRST, **options)
+    received.wait_for(count)
+    return consumer
+
+
 def test_the_default_is_five_seconds() -> None:
     from cometmq.client.consuming.push_member import PERSIST_INTERVAL_S
 
@@ -68,10 +77,7 @@ def test_a_running_consumer_commits_from_time_to_time(
     face: Face, name: str, stored: Stored, every: Callable[[float], None], orderly: bool
 ) -> None:
     every(SOON_S)
-    fill(face, name, 7)
-    received = Received()
-    face.consumer(name, name, received.handle, consume_from=FIRST, orderly=orderly)
-    received.wait_for(7)
+    consumed(face, name, 7, orderly=orderly)
     eventually(lambda: stored(name, name) == 7)
 
 
@@ -80,11 +86,7 @@ def test_a_close_commits(
     face: Face, name: str, stored: Stored, every: Callable[[float], None], orderly: bool
 ) -> None:
     every(NEVER_S)
-    fill(face, name, 7)
-    received = Received()
-    consumer = face.consumer(name, name, received.handle, consume_from=FIRST, orderly=orderly)
-    received.wait_for(7)
-    consumer.close()
+    consumed(face, name, 7, orderly=orderly).close()
     assert stored(name, name) == 7
 
 
@@ -93,11 +95,7 @@ def test_a_queue_that_is_given_up_is_committed(
     face: Face, name: str, stored: Stored, every: Callable[[float], None], orderly: bool
 ) -> None:
     every(NEVER_S)
-    fill(face, name, 7)
-    received = Received()
-    consumer = face.consumer(name, name, received.handle, consume_from=FIRST, orderly=orderly)
-    received.wait_for(7)
-    consumer.unsubscribe(name)
+    consumed(face, name, 7, orderly=orderly).unsubscribe(name)
     eventually(lambda: stored(name, name) == 7)
 
 
@@ -106,13 +104,12 @@ def test_a_rebalance_commits_what_another_member_gets(
     face: Face, name: str, stored: Stored, every: Callable[[float], None], orderly: bool
 ) -> None:
     every(NEVER_S)
-    fill(face, name, 7)
     # The last in order gets the last queues, so queue 0 stays with who is named first.
-    received, late = Received(), Received()
-    options: dict[str, Any] = {"consume_from": FIRST, "orderly": orderly}
-    first = face.consumer(name, name, received.handle, instance_name=f"{name}-b", **options)
-    received.wait_for(7)
-    other = face.consumer(name, name, late.handle, instance_name=f"{name}-a", **options)
+    late = Received()
+    first = consumed(face, name, 7, instance_name=f"{name}-b", orderly=orderly)
+    other = face.consumer(
+        name, name, late.handle, consume_from=FIRST, instance_name=f"{name}-a", orderly=orderly
+    )
     mine = MessageQueue(name, "broker-a", 0)
     # Each member rebalances when it hears of the other, so for a moment both may hold the queue.
     eventually(lambda: mine in other.assigned_queues())
@@ -121,11 +118,7 @@ def test_a_rebalance_commits_what_another_member_gets(
 
 
 def broadcasting(directory: Path) -> dict[str, Any]:
-    return {
-        "consume_from": FIRST,
-        "message_model": MessageModel.BROADCASTING,
-        "local_offset_dir": directory,
-    }
+    return {"message_model": MessageModel.BROADCASTING, "local_offset_dir": directory}
 
 
 def offsets_in(file: Path) -> dict[int, int]:
@@ -150,7 +143,10 @@ def test_a_broadcasting_consumer_writes_its_file_from_time_to_time(
     every(SOON_S)
     fill(face, name, 3)
     received = Received()
-    consumer = face.consumer(name, name, received.handle, orderly=orderly, **broadcasting(tmp_path))
+    options = broadcasting(tmp_path)
+    consumer = face.consumer(
+        name, name, received.handle, consume_from=FIRST, orderly=orderly, **options
+    )
     file = tmp_path / consumer.client_id / name / "offsets.json"
     received.wait_for(3)
     eventually(lambda: offsets_in(file).get(0) == 3)
@@ -168,16 +164,13 @@ def test_a_broadcasting_consumer_goes_on_from_the_backup(
     every(NEVER_S)
     options = broadcasting(tmp_path)
     for count in (3, 2):
-        fill(face, name, count)
-        received = Received()
-        consumer = face.consumer(name, name, received.handle, **options)
+        consumer = consumed(face, name, count, **options)
         file = tmp_path / consumer.client_id / name / "offsets.json"
-        received.wait_for(count)
         consumer.close()
     assert offsets_in(file)[0] == 5
     assert offsets_in(file.with_name("offsets.json.bak"))[0] == 3
     file.write_text('{"offsetTable":{')  # cut off, as by a full disk
     received = Received()
-    face.consumer(name, name, received.handle, **options)
+    face.consumer(name, name, received.handle, consume_from=FIRST, **options)
     received.wait_for(2)
     assert [message.queue_offset for message in received.messages] == [3, 4]

@@ -46,6 +46,7 @@ RULES: dict[str, frozenset[str]] = {
             *RECORDS,
             "store.reading",
             "runtime.clock",
+            "runtime.file_lock",
             "runtime.randomness",
         }
     ),

@@ -13,9 +13,9 @@ from typing import Final
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import host_name, own_address
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
-from cometmq.runtime.networks import Networks
 from cometmq.store.config import StoreConfig
 
 
@@ -109,7 +109,7 @@ class BrokerConfig:
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
 
     def __post_init__(self) -> None:
-        Networks("adminFrom", self.admin_from)
+        AddressList("adminFrom", self.admin_from)
 
     def registration_period_s(self) -> float:
         """Return the registration period: the configured one, but 10 seconds at least and 60 at

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
-from cometmq.runtime.networks import Networks
 
 DEFAULT_PORT = 9876
 
@@ -55,7 +55,7 @@ class NamesrvConfig:
     wait_seconds_for_service: int = field(default=45, metadata={"min": 0})
 
     def __post_init__(self) -> None:
-        Networks("adminFrom", self.admin_from)
+        AddressList("adminFrom", self.admin_from)
 
     def refused_keys(self) -> frozenset[str]:
         """Return the keys that no request may change."""

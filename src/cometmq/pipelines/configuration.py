@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import structlog
 
-from cometmq.errors import ConfigError
+from cometmq.errors import CometMQError, ConfigError
 from cometmq.pipelines.catalogue import PIPELINES
 from cometmq.runtime.spelling import likely_meant
 
@@ -36,6 +36,19 @@ T = TypeVar("T")
 
 class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The base of a table's class: keys are the fields' names, and other keys are refused."""
+
+
+def check_names(names: Iterable[str], key: str, check: Callable[[str], object]) -> None:
+    """Raise ConfigError for a name that `check` refuses, or that occurs twice."""
+    seen = set()
+    for name in names:
+        try:
+            check(name)
+        except CometMQError as error:
+            raise ConfigError(f"{key}: {error}") from error
+        if name in seen:
+            raise ConfigError(f"{key} names {name} twice")
+        seen.add(name)
 
 
 class ClusterConfig(Settings, frozen=True):

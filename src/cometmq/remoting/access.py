@@ -15,7 +15,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.request_type import AnyRequestType, Right
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handler
-from cometmq.runtime.networks import Networks, is_loopback
+from cometmq.runtime.address_list import AddressList, is_loopback
 
 KEY: Final = "adminFrom"
 
@@ -28,7 +28,7 @@ class AdminAccess:
     """
 
     def __init__(self, admin_from: str = "") -> None:
-        self._networks = Networks(KEY, admin_from)
+        self._networks = AddressList(KEY, admin_from)
 
     def admits(self, connection: Connection) -> bool:
         """Return whether the peer is this machine, by any of its addresses, or is in the list."""

@@ -3,8 +3,8 @@ them, `rocketmq-store` reads the files of a store. Everything here needs the ext
 `java`, which says whether Spark can run.
 
 Both sources use `record_batches`, which turns bytes of the log into Arrow record batches, a column
-at a time: `arrow_slices` cuts pieces out of a window, `record_texts` takes topics and properties
-apart, `schema` names the columns. Both also use `options`, `pushdown`, `splitting` and `gaps`.
+at a time: `arrow_slices` cuts pieces out of a window, `text_columns` makes columns of topics and
+properties, `schema` names the columns. Both also use `options`, `pushdown`, `splitting` and `gaps`.
 
 Live brokers: `live_options`, `live_plan` (driver), `live_reading` (workers), `live_source` and
 `live_stream` (what Spark calls).

@@ -20,7 +20,7 @@ from cometmq.spark.gaps import NOT_STORED, Gap
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import LiveRange, lost
 from cometmq.spark.record_batches import RecordBatches
-from cometmq.spark.record_texts import RecordTexts
+from cometmq.spark.text_columns import TextColumns
 
 # In the consume queues of these topics, times replace the hash codes of tags, so brokers cannot
 # select by tags.
@@ -84,7 +84,7 @@ class LiveReading:
         self._report(part, chunk, offsets)
         columns = self._within_times(columns)
         if self._exact_tags is not None and len(columns):
-            found = RecordTexts(pa.py_buffer(records), columns).values(TAGS)
+            found = TextColumns(records, columns).values(TAGS)
             columns = columns.select(np.asarray(pc.is_in(found, self._exact_tags)))
         return columns
 

@@ -11,11 +11,11 @@ machine. The directory of a job is named after its transaction id.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -24,6 +24,7 @@ from pyarrow import fs
 
 from cometmq.errors import ConfigError, DataLossError
 from cometmq.model.queue import MessageQueue
+from cometmq.runtime.file_lock import locked
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.spark.sink_columns import OUTBOUND
 
@@ -156,18 +157,13 @@ class Outbox:
     def lock(self) -> Iterator[None]:
         """Hold the lock of the senders; wait while another process on this machine sends.
 
-        The lock ends with its process, however that ends. Other file systems than the local one
-        have no lock.
+        Other file systems than the local one have no lock.
         """
         if not self.is_local:
             yield
             return
-        descriptor = os.open(f"{self.root}/lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with locked(Path(self.root, "lock"), wait=True):
             yield
-        finally:
-            os.close(descriptor)
 
 
 def _new_name() -> str:

@@ -18,8 +18,8 @@ from cometmq.protocol.record_columns import read_columns
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.outbox import Decision, Mark, Outbox, Unit
 from cometmq.spark.patience import patiently
-from cometmq.spark.record_texts import RecordTexts
 from cometmq.spark.sink_options import SinkOptions
+from cometmq.spark.text_columns import TextColumns
 
 log = structlog.get_logger(__name__)
 
@@ -229,7 +229,7 @@ def _ids(records: bytes) -> Any:
     columns = read_columns(records, 0, len(records), None)
     if not len(columns):
         return _none()
-    return RecordTexts(pa.py_buffer(records), columns).values(UNIQ_CLIENT_MESSAGE_ID)
+    return TextColumns(records, columns).values(UNIQ_CLIENT_MESSAGE_ID)
 
 
 def _none() -> Any:

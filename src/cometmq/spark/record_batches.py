@@ -33,8 +33,8 @@ from cometmq.protocol.record_layout import (
     V6_WIDER,
 )
 from cometmq.spark.arrow_slices import slices
-from cometmq.spark.record_texts import RecordTexts
 from cometmq.spark.schema import arrow_schema
+from cometmq.spark.text_columns import TextColumns
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
@@ -120,8 +120,8 @@ class _Records:
         return field(self._window, name, moved)
 
     @cached_property
-    def texts(self) -> RecordTexts:
-        return RecordTexts(self._buffer, self._columns)
+    def texts(self) -> TextColumns:
+        return TextColumns(self._window, self._columns)
 
     @cached_property
     def _store_hosts(self) -> Ints:

@@ -13,7 +13,7 @@ from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import refused
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.networks import Networks
+from cometmq.runtime.address_list import AddressList
 
 ADMIN = UPDATE_BROKER_CONFIG
 ANYBODY = GET_BROKER_CONFIG
@@ -79,7 +79,7 @@ async def test_what_anybody_may_send_is_not_looked_at() -> None:
 @pytest.mark.parametrize("text", ["nowhere", "10.0.0.1/8", "10.0.0.300", "10.0.0.1:80"])
 def test_what_is_no_list_of_networks_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match=f"adminFrom={text} does not fit"):
-        Networks("adminFrom", text)
+        AddressList("adminFrom", text)
 
 
 def test_administrators_alone_send_what_changes_a_server() -> None:

@@ -10,13 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cometmq.errors import StoreLockedError
-from cometmq.protocol.record import MAGIC_V1, MAGIC_V2
+from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, encode_record
+from cometmq.protocol.record_columns import read_columns
 from cometmq.store import reading
 from cometmq.store.files.disk import Disk
 from cometmq.store.reading.files import kept_from_brokers
 from cometmq.store.reading.lock import EXCLUSIVE, SHARED, take_lock
+from cometmq.store.reading.record_texts import RecordTexts
 from cometmq.store.reading.records import next_magic
 from cometmq.store.reading.units import PLACEHOLDER_SIZE, UNIT_DTYPE, is_message
 
@@ -101,3 +106,40 @@ def test_either_magic_is_found_in_one_pass(tmp_path: Path) -> None:
     assert found == list(places)
     assert next_magic(mapping, 301, 503) == -1
     mapping.close()
+
+
+def record_with(properties: str) -> bytes:
+    return encode_record(
+        topic=b"orders",
+        body=b"body",
+        properties=properties.encode(),
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        sys_flag=0,
+        born_timestamp=1,
+        born_host=b"\x7f\0\0\1\0\0\x2a\x9f",
+        store_timestamp=2,
+        store_host=b"\x7f\0\0\1\0\0\x2a\x9f",
+    )
+
+
+# As users and older releases write them: whole, cut short, doubled and damaged.
+properties_texts = st.lists(
+    st.sampled_from(["\x01", "\x02", "TAGS", "KEYS", "TAGS\x01a\x02", "é", "x", "TAGSX"]),
+    max_size=12,
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(properties_texts, min_size=1, max_size=5))
+def test_one_property_and_all_properties_are_read_alike(written: list[str]) -> None:
+    window = b"".join(map(record_with, written))
+    texts = RecordTexts(window, read_columns(window, 0, len(window), None))
+    found: list[dict[str, str]] = [{} for _ in written]
+    for owner, start, name_end, end in zip(*texts.entries(), strict=True):
+        found[owner][texts.decode(start, name_end)] = texts.decode(name_end + 1, end)
+    assert found == [decode_properties(each) for each in written]
+    for name in ("TAGS", "KEYS"):
+        one = {owner: texts.decode(a, b) for owner, a, b in zip(*texts.values(name), strict=True)}
+        assert one == {at: each[name] for at, each in enumerate(found) if name in each}

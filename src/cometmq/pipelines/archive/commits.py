@@ -8,9 +8,8 @@ carries out the commit of a killed process, and removes what else is in `_stagin
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -24,8 +23,10 @@ from cometmq.pipelines.archive.layout import (
     Manifest,
     SafeRange,
     State,
+    load,
 )
 from cometmq.runtime.durable import exchange_names, sync, write_atomically
+from cometmq.runtime.file_lock import locked
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.spark.gaps import Gap, noted_gaps
 
@@ -58,7 +59,7 @@ class Archive:
         self.layout = Layout(path)
         self.state = State()
         self.manifests: dict[Hour, Manifest] = {}
-        self._lock_fd = -1
+        self._lock = ExitStack()
 
     def __enter__(self) -> Self:
         """Lock the archive and finish a commit that was cut short.
@@ -66,20 +67,22 @@ class Archive:
         Raise ConfigError when another process archives there, or when the directory is no archive.
         """
         layout = self.layout
-        try:
-            layout.data.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ConfigError(
-                f"path is {str(layout.path)!r}, where no archive can be made: {error.strerror}; "
-                "name a directory that this user can write to"
-            ) from error
-        try:
-            self._lock()
+        with ExitStack() as stack:
+            try:
+                layout.data.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(layout.lock))
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"another archive is at work in path {str(layout.path)!r}: wait for it or stop "
+                    "it, or give this one another path"
+                ) from error
+            except OSError as error:
+                raise ConfigError(
+                    f"path is {str(layout.path)!r}, where no archive can be made: {error.strerror}; "
+                    "name a directory that this user can write to"
+                ) from error
             self._recover()
-        except BaseException:
-            self._unlock()
-            raise
+            self._lock = stack.pop_all()
         return self
 
     def __exit__(
@@ -88,7 +91,7 @@ class Archive:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        self._unlock()
+        self._lock.close()
 
     def new_staging(self) -> Path:
         """Return a directory name that nobody else uses; the directory does not exist yet.
@@ -117,31 +120,9 @@ class Archive:
 
     # Inside
 
-    def _lock(self) -> None:
-        try:
-            # `lockf` would also grant the lock to a second archive in this process.
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(
-                f"another archive is at work in path {str(self.layout.path)!r}: wait for it or stop "
-                "it, or give this one another path"
-            ) from error
-
-    def _unlock(self) -> None:
-        fd, self._lock_fd = self._lock_fd, -1
-        if fd >= 0:
-            os.close(fd)
-
     def _recover(self) -> None:
         layout = self.layout
-        try:
-            pending = msgspec.json.decode(layout.pending.read_bytes(), type=Commit)
-        except FileNotFoundError:
-            pending = None
-        except msgspec.DecodeError as error:
-            raise ConfigError(
-                f"{layout.pending} is damaged ({error}): restore it from a copy of the archive"
-            ) from error
+        pending = load(layout.pending, msgspec.json.Decoder(Commit).decode)
         if pending is not None:
             self._carry_out(pending)
         shutil.rmtree(layout.staging, ignore_errors=True)

@@ -6,7 +6,7 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -171,7 +171,7 @@ class Layout:
         """Load the state. Raise ConfigError for a file that is no state, or has an unknown
         version.
         """
-        state = self._load(self.state, State)
+        state = load(self.state, msgspec.json.Decoder(State).decode)
         if state is None:
             return State()
         if state.version != _VERSION:
@@ -185,32 +185,30 @@ class Layout:
         """Yield the manifests ordered by topic and hour. Raise ConfigError for a file that is no
         manifest.
         """
+        decoder = msgspec.json.Decoder(Manifest)
         for path in sorted(self.manifests.glob("topic=*/hour=*.json")):
-            manifest = self._load(path, Manifest)
+            manifest = load(path, decoder.decode)
             if manifest is not None:
                 yield manifest
 
     def load_safe(self) -> list[SafeRange]:
         """Return the ranges that may expire. Raise ConfigError for a file that is no such list."""
-        try:
-            lines = self.safe.read_bytes().splitlines()
-            return [msgspec.json.decode(line, type=SafeRange) for line in lines]
-        except FileNotFoundError:
-            return []
-        except msgspec.DecodeError as error:
-            raise _damaged(self.safe, error) from error
-
-    def _load(self, path: Path, kind: type[T]) -> T | None:
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=kind)
-        except FileNotFoundError:
-            return None
-        except msgspec.DecodeError as error:
-            raise _damaged(path, error) from error
+        return load(self.safe, msgspec.json.Decoder(SafeRange).decode_lines) or []
 
 
-def _damaged(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(f"{path} is damaged ({error}): restore it from a copy of the archive")
+def load(path: Path, decode: Callable[[bytes], T]) -> T | None:
+    """Return what a file of the archive holds, None if there is no such file.
+
+    Raise ConfigError for a file that `decode` does not take.
+    """
+    try:
+        return decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{path} is damaged ({error}): restore it from a copy of the archive"
+        ) from error
 
 
 def session_for(spark: Any) -> Any:

@@ -27,7 +27,7 @@ from cometmq.pipelines.audit.causes import (
     Told,
 )
 from cometmq.pipelines.audit.report import Found, Report, make_report
-from cometmq.pipelines.audit.settings import Config
+from cometmq.pipelines.audit.settings import Config, Ledger
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.known_names import unknown_name
 from cometmq.pipelines.message_logs import (
@@ -142,7 +142,7 @@ class _Audit:
         # Brokers answer 0 for a group that they do not know if the queue still has its first
         # message.
         strange = [group for group, offsets in committed.items() if not any(offsets.values())]
-        if strange and self._consumed_by() == OFFSETS:
+        if strange and self._said_by(config.consumed) == OFFSETS:
             self._check_groups(strange)
         return rows.Bounds(ranges, committed=committed)
 
@@ -175,8 +175,7 @@ class _Audit:
         if config.archive is not None:
             notes = archive_notes(config.archive, config.topics)
             names = [name for name in columns if name != "file"]
-            frame = archived(self._spark, config.archive, config.topics, names)
-            archive = frame
+            archive = archived(self._spark, config.archive, config.topics, names)
         latest = self._log.ranges(config.topics)
         whole: Ranges = {
             queue: (low, max(end, latest.get(queue, (0, 0))[1]))
@@ -226,8 +225,8 @@ class _Audit:
             expired_ms[queue.topic] = min(oldest, expired_ms.get(queue.topic, oldest))
         return Told(
             self._config,
-            self._sent_by(),
-            {group: self._consumed_by() for group in self._config.groups},
+            self._said_by(self._config.sent),
+            {group: self._said_by(self._config.consumed) for group in self._config.groups},
             frozenset(group for group, offsets in self.cut.committed.items() if offsets),
             self.cut_ms,
             {},
@@ -242,13 +241,9 @@ class _Audit:
             if low > 0 and (first > 0 or to < low or rows.queue_columns(queue) in gaps):
                 yield queue
 
-    def _sent_by(self) -> str:
-        if self._config.sent is not None:
-            return LEDGER
-        return TRACE if self._config.trace_topic else OFFSETS
-
-    def _consumed_by(self) -> str:
-        if self._config.consumed is not None:
+    def _said_by(self, ledger: str | Ledger | None) -> str:
+        """Return what says which messages were sent, or consumed, where this ledger may be given."""
+        if ledger is not None:
             return LEDGER
         return TRACE if self._config.trace_topic else OFFSETS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -14,7 +13,7 @@ from cometmq.filtering.sql92 import compile_sql
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.names import check_topic
 from cometmq.model.subscription import SUB_ALL
-from cometmq.pipelines.configuration import Settings
+from cometmq.pipelines.configuration import Settings, check_names
 
 # The kinds of difference, as rules and reports name them.
 NOT_STORED: Final = "sent, not stored"
@@ -238,20 +237,6 @@ class Config(Settings, frozen=True):
     def sql(self, group: str) -> str | None:
         subscription = self.subscriptions.get(group)
         return subscription.sql if isinstance(subscription, SqlSubscription) else None
-
-
-def check_names(names: Iterable[str], key: str, check: object) -> None:
-    """Raise ConfigError for a name that `check` refuses, or that occurs twice."""
-    assert callable(check)
-    seen = set()
-    for name in names:
-        try:
-            check(name)
-        except CometMQError as error:
-            raise ConfigError(f"{key}: {error}") from error
-        if name in seen:
-            raise ConfigError(f"{key} names {name} twice")
-        seen.add(name)
 
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from cometmq.errors import ConfigError, StoreUnusableError
 from cometmq.runtime.config import from_properties, load_properties
+from cometmq.runtime.durable import PRIVATE_FILE, write_atomically
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
@@ -227,10 +228,5 @@ class State:
             )
 
     def save(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"mark": self._mark, **self.values})
-        temporary = self._path.with_suffix(".tmp")
-        disk = Disk()
-        disk.write(temporary, text.encode())
-        disk.rename(temporary, self._path)
-        disk.sync_directory(self._path.parent)
+        write_atomically(self._path, text.encode(), PRIVATE_FILE)

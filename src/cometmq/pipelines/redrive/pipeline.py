@@ -14,6 +14,7 @@ from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 from cometmq.model.names import check_group, dlq_topic, retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.configuration import check_names
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.known_names import unknown_name
 from cometmq.pipelines.message_logs import groups_among, read_live
@@ -69,10 +70,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            check_group(self.group)
-        except CometMQError as error:
-            raise ConfigError(f"group: {error}") from error
+        check_names([self.group], "group", check_group)
         self.check_sending(sends=self.send, unit="letters", instead="leave send out to look only")
 
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from cometmq.errors import CometMQError, ConfigError
+from cometmq.errors import ConfigError
 from cometmq.model.names import FORBIDDEN_SEND_TOPICS, check_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.configuration import check_names
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.known_names import some_of, unknown_name
 from cometmq.pipelines.message_logs import read_store
@@ -95,10 +96,7 @@ class Config(Settings, frozen=True, kw_only=True):
                     f"queues: {queue!r} is a queue of {topic}, which topics does not name"
                 )
         for topic in [self.to] if self.to is not None else self.topics:
-            try:
-                check_topic(topic)
-            except CometMQError as error:
-                raise ConfigError(f"{'to' if self.to else 'topics'}: {error}") from error
+            check_names([topic], "to" if self.to else "topics", check_topic)
             if topic in FORBIDDEN_SEND_TOPICS:
                 raise ConfigError(f"to: {topic} is the broker's own, nothing may be sent to it")
 

@@ -9,11 +9,10 @@ Only the driver reads and writes these files.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +21,7 @@ import msgspec
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.resending.timeline import Timeline
+from cometmq.runtime.file_lock import locked
 from cometmq.runtime.json_file import JsonFile
 
 P = TypeVar("P", bound="Plan")
@@ -94,22 +94,19 @@ class Ledger(Generic[P]):
     def held(self) -> Iterator[None]:
         """Keep other runs of this id out. Raise ConfigError when one is at work."""
         path = self._directory / "lock"
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+")
-        except OSError as error:
-            raise ConfigError(
-                f"state: {self._directory} cannot be written to: {error.strerror or error}; "
-                "name a directory that can"
-            ) from error
-        with file:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._directory.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(locked(path))
             except BlockingIOError as error:
-                file.seek(0)
                 raise ConfigError(
-                    f"id: {self._id} is being run by {file.read().strip() or 'somebody else'}; "
+                    f"id: {self._id} is being run by {path.read_text().strip() or 'somebody else'}; "
                     "wait for it, or choose another id"
+                ) from error
+            except OSError as error:
+                raise ConfigError(
+                    f"state: {self._directory} cannot be written to: {error.strerror or error}; "
+                    "name a directory that can"
                 ) from error
             file.truncate(0)
             file.write(f"process {os.getpid()} on {os.uname().nodename}\n")

@@ -139,16 +139,7 @@ def _produced(events: Any) -> Any:
 
 
 def _produce(produced: Any) -> Any:
-    from pyspark.sql import functions as f
-
-    return produced.where("success").select(
-        f.lit(PRODUCE).alias("measure"),
-        "topic",
-        "grp",
-        "msg_id",
-        f.col("cost_ms").alias("ms"),
-        f.col("time_ms").alias("at_ms"),
-    )
+    return _measured(produced.where("success"), PRODUCE, "cost_ms", "time_ms")
 
 
 def _stored(messages: Any) -> Any:
@@ -171,15 +162,9 @@ def _store(messages: Any, produced: Any) -> Any:
     at_once = messages.where("transaction_type is null and delay_level is null")
     at_once = at_once.where("deliver_time is null")
     groups = produced.groupBy("msg_id").agg(f.min("grp").alias("grp"))
-    born = f.unix_millis("born_time")
-    return at_once.join(groups, "msg_id", "left").select(
-        f.lit(STORE).alias("measure"),
-        "topic",
-        "grp",
-        "msg_id",
-        f.greatest(f.unix_millis("store_time") - born, f.lit(0)).alias("ms"),
-        born.alias("at_ms"),
-    )
+    took = "greatest(unix_millis(store_time) - unix_millis(born_time), 0)"
+    at_once = at_once.join(groups, "msg_id", "left")
+    return _measured(at_once, STORE, took, "unix_millis(born_time)")
 
 
 # Consumers
@@ -211,30 +196,19 @@ def _attempts(events: Any) -> Any:
 
 def _deliver(attempts: Any) -> Any:
     """Measure first deliveries only, because a retry is late on purpose."""
-    from pyspark.sql import functions as f
-
     first = attempts.where("before_ms is not null and stored_ms is not null and retry_times = 0")
-    return first.select(
-        f.lit(DELIVER).alias("measure"),
-        "topic",
-        "grp",
-        "msg_id",
-        # Two machines' clocks may differ, hence no value below 0.
-        f.greatest(f.col("before_ms") - f.col("stored_ms"), f.lit(0)).alias("ms"),
-        f.col("before_ms").alias("at_ms"),
-    )
+    # Two machines' clocks may differ, hence no value below 0.
+    return _measured(first, DELIVER, "greatest(before_ms - stored_ms, 0)", "before_ms")
 
 
 def _consume(attempts: Any) -> Any:
-    from pyspark.sql import functions as f
+    return _measured(attempts.where("cost_ms is not null"), CONSUME, "cost_ms", "before_ms")
 
-    return attempts.where("cost_ms is not null").select(
-        f.lit(CONSUME).alias("measure"),
-        "topic",
-        "grp",
-        "msg_id",
-        f.col("cost_ms").alias("ms"),
-        f.col("before_ms").alias("at_ms"),
+
+def _measured(rows: Any, measure: str, ms: str, at_ms: str) -> Any:
+    """Return the latencies of a measure; `ms` and `at_ms` are Spark SQL."""
+    return rows.selectExpr(
+        f"'{measure}' as measure", "topic", "grp", "msg_id", f"{ms} as ms", f"{at_ms} as at_ms"
     )
 
 

@@ -24,8 +24,7 @@ from cometmq.client.namespaces import Namespace
 from cometmq.errors import ConfigError
 from cometmq.model.names import TRACE_TOPIC, check_topic
 from cometmq.pipelines.audit.archive import archived
-from cometmq.pipelines.audit.settings import check_names
-from cometmq.pipelines.configuration import Settings
+from cometmq.pipelines.configuration import Settings, check_names
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.message_logs import MessageLog, check_topics, open_message_log
 from cometmq.pipelines.report import now

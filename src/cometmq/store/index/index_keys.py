@@ -19,7 +19,7 @@ from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from cometmq.protocol.record_columns import Ints, RecordColumns, read_columns
 from cometmq.store.index.index_file import hash_of
-from cometmq.store.log.record_texts import LONGEST, RecordTexts
+from cometmq.store.reading.record_texts import LONGEST, RecordTexts
 
 # By how much a text's hash is multiplied, modulo 2^32, when so many characters follow the text.
 # Keys longer than LONGEST are hashed one by one, without this.

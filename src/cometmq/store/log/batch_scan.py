@@ -15,8 +15,8 @@ import numpy as np
 
 from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, field, read_columns
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
-from cometmq.store.log.record_texts import Hashes, RecordTexts
 from cometmq.store.log.scan import BLANK, ScannedRecord, check_record, is_torn
+from cometmq.store.reading.record_texts import Hashes, RecordTexts
 from cometmq.store.reading.records import crc_holds, up_to_first
 
 # Large enough to make numpy's fixed costs small, small enough for the processor's cache.

@@ -19,9 +19,9 @@ from cometmq.model.properties import TAGS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.record_columns import Bools, Ints
 from cometmq.store.log.batch_scan import RecordBatch
-from cometmq.store.log.record_texts import RecordTexts
 from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 from cometmq.store.queues.dispatch import Dispatcher
+from cometmq.store.reading.record_texts import RecordTexts
 from cometmq.store.reading.units import UNIT_DTYPE
 
 # Tags codes in these topics are times.

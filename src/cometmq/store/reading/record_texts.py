@@ -1,13 +1,17 @@
-"""Take the topics and properties of many records apart at once, with numpy."""
+"""Take the topics and properties of many records apart at once, with numpy.
+
+Java: MessageDecoder.string2messageProperties; layout: `cometmq.protocol.properties`.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cometmq.protocol.record_columns import Bools, Bytes, Ints, RecordColumns, gather
+from cometmq.protocol.record_columns import Bools, Bytes, Ints, RecordColumns, Window, gather
 
 Hashes = npt.NDArray[np.uint32]
 # Index of the record, start and end of a text, as columns of equal length.
@@ -23,6 +27,17 @@ _POWERS: Final = np.array(
 )
 
 
+class Entries(NamedTuple):
+    """Properties, as columns of equal length: the index of the record, where the name begins, where
+    it ends (an 01 stands there, and the value behind it), where the value ends.
+    """
+
+    owners: Ints
+    starts: Ints
+    names_end: Ints
+    ends: Ints
+
+
 class RecordTexts:
     """The texts of at least one record. The columns must say of all records that they `fit`.
 
@@ -30,12 +45,12 @@ class RecordTexts:
     property has an 02 on both sides. Starts, ends and places are indexes into this array.
     """
 
-    def __init__(self, window: bytearray | memoryview, columns: RecordColumns) -> None:
+    def __init__(self, window: Window, columns: RecordColumns) -> None:
         places = zip(columns.topic_starts.tolist(), columns.ends.tolist(), strict=True)
         pieces = [window[start:end] for start, end in places]
         # Zeros come first, because a row of `_rows` reaches so far back, and then an 02.
         joined = bytearray((_ENTRY_END,)).join([bytes(LONGEST - 1), *pieces, b""])
-        self._joined = joined
+        self.joined = joined
         self._text: Bytes = np.frombuffer(joined, np.uint8)
         lengths = columns.ends - columns.topic_starts + 1
         self.starts = np.cumsum(lengths) - lengths + LONGEST
@@ -43,8 +58,20 @@ class RecordTexts:
         # These two bytes held the length of the properties.
         self._text[self.topic_ends] = _ENTRY_END
         self._text[self.topic_ends + 1] = _ENTRY_END
-        self._entries_end: Ints = np.flatnonzero(self._text == _ENTRY_END)
-        self._first_letters = gather(self._text, ">u4", self._entries_end[:-1] + 1)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def _entries_end(self) -> Ints:
+        return np.flatnonzero(self._text == _ENTRY_END)
+
+    @cached_property
+    def _first_letters(self) -> Ints:
+        return gather(self._text, ">u4", self._entries_end[:-1] + 1)
+
+    def is_ascii(self) -> bool:
+        return bool(self._text.max() < 0x80)
 
     def owners(self, places: Ints) -> Ints:
         """Return the indexes of the records that the places belong to."""
@@ -75,6 +102,23 @@ class RecordTexts:
         last = np.ones(len(owners), bool)
         last[:-1] = owners[1:] != owners[:-1]
         return (owners, starts, ends) if last.all() else (owners[last], starts[last], ends[last])
+
+    def entries(self) -> Entries:
+        """Return the properties of all records, in their order. Those without a name or a value
+        are left out; those that stand twice are not.
+        """
+        separators = np.flatnonzero(self._text - np.uint8(_NAME_END) < _ENTRY_END)
+        is_end = np.flatnonzero(self._text[separators] == _ENTRY_END)
+        bounds = separators[is_end]
+        starts, ends = bounds[:-1], bounds[1:]
+        # Without an 01 between two 02, this is the second 02.
+        names_end = separators[is_end[:-1] + 1]
+        good = (names_end > starts + 1) & (names_end + 1 < ends)
+        is_topic = np.zeros(len(starts), bool)
+        is_topic[np.searchsorted(starts, self.starts - 1)] = True
+        good &= ~is_topic
+        owners = np.cumsum(is_topic) - 1
+        return Entries(owners[good], starts[good] + 1, names_end[good], ends[good])
 
     def words(self, values: Pieces) -> Pieces:
         """Split values at blanks and return the words, without empty ones."""
@@ -109,7 +153,7 @@ class RecordTexts:
         """Return a matrix with a row for each piece: zeros, then the piece up to its end."""
         width = int(min(lengths.max(initial=1), LONGEST))
         rows: Bytes = np.ndarray(
-            (len(self._text) - width + 1, width), np.uint8, self._joined, strides=(1, 1)
+            (len(self._text) - width + 1, width), np.uint8, self.joined, strides=(1, 1)
         )
         units = rows[ends - width]
         if (lengths != width).any():
@@ -128,4 +172,4 @@ class RecordTexts:
         return same
 
     def decode(self, start: int, end: int) -> str:
-        return self._joined[start:end].decode("utf-8", "replace")
+        return self.joined[start:end].decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from cometmq.errors import ConfigError
 _SEPARATORS: Final = re.compile(r"[,;\s]+")
 
 
-class Networks:
+class AddressList:
     """The addresses and CIDR networks of a text, separated by commas, semicolons or blanks.
 
     Raises ConfigError, which names the text's configuration key `key`.
