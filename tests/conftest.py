@@ -11,9 +11,12 @@ else proves nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 LIMIT_S = 300.0
@@ -38,3 +41,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         of_these = any(room in item.path.parents for room in _ROOMS)
         if of_these and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMIT_S))
+
+
+@pytest.fixture
+def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What is logged during a test, wherever a client that an earlier test ran sends the lines."""
+    with structlog.testing.capture_logs() as lines:
+        yield lines

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.waits import WAIT_S, until
@@ -208,7 +209,7 @@ async def test_a_half_written_line_costs_only_itself(
 
 
 async def test_a_flipped_bit_costs_one_line_and_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: list[dict[str, Any]]
 ) -> None:
     go_on = blocked_folds(monkeypatch)
     tables = Tables(tmp_path / "config")
@@ -223,7 +224,7 @@ async def test_a_flipped_bit_costs_one_line_and_is_said(
     assert again.topics.get("first") is not None
     assert again.topics.get("third") is not None
     assert again.topics.get("second") is None
-    assert "damaged" in capsys.readouterr().out
+    assert any("damaged" in line["event"] for line in log_lines)
     again.close()
 
 
@@ -307,7 +308,7 @@ async def test_nothing_on_the_loop_waits_for_a_disk_that_hangs(
 
 
 async def test_a_full_disk_refuses_new_topics_and_takes_them_when_it_has_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: list[dict[str, Any]]
 ) -> None:
     tables = Tables(tmp_path)
     await tables.made("before")
@@ -336,16 +337,14 @@ async def test_a_full_disk_refuses_new_topics_and_takes_them_when_it_has_room(
     await until(lambda: tables.topics.is_written("two"))
     await until(lambda: "two" in tables.in_file().topic_config_table)
     assert "one" in Tables(copy_of(tmp_path)).in_file().topic_config_table
-    said: list[str] = []
 
-    def all_said() -> str:
-        said.append(capsys.readouterr().out)
-        return "".join(said)
+    def said() -> list[str]:
+        return [line["event"] for line in log_lines if line["event"].startswith("topics ")]
 
-    await until(lambda: "topics are written again" in all_said())
+    await until(lambda: "topics are written again" in said())
     tables.close()
-    assert all_said().count("topics cannot be written") == 1
-    assert all_said().count("topics are written again") == 1
+    assert said().count("topics are written again") == 1
+    assert len([event for event in said() if event.startswith("topics cannot be written")]) == 1
 
 
 async def test_too_many_new_topics_are_refused_by_name_of_the_limit(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.waits import WAIT_S, until
@@ -18,7 +19,7 @@ from cometmq.runtime.state_writer import StateWriter
 
 
 async def test_a_file_that_could_not_be_written_is_written_when_there_is_room(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, log_lines: list[dict[str, Any]]
 ) -> None:
     file = JsonFile(tmp_path / "consumerOffset.json")
     blocker = tmp_path / "consumerOffset.json.tmp"
@@ -33,12 +34,12 @@ async def test_a_file_that_could_not_be_written_is_written_when_there_is_room(
     blocker.rmdir()
     await until(file.path.exists)
     assert file.path.read_text() == "[2]"
-    await until(lambda: "written again" in capsys.readouterr().out)
+    await until(lambda: any("written again" in line["event"] for line in log_lines))
     writer.close()
 
 
 async def test_the_log_says_once_that_writing_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, log_lines: list[dict[str, Any]]
 ) -> None:
     file = JsonFile(tmp_path / "topics.json")
     (tmp_path / "topics.json.tmp").mkdir()
@@ -47,7 +48,7 @@ async def test_the_log_says_once_that_writing_fails(
         with pytest.raises(OSError, match="directory"):
             await writer.save(file, lambda: "[]")
     writer.close()
-    assert capsys.readouterr().out.count("cannot be written") == 1
+    assert len([line for line in log_lines if "cannot be written" in line["event"]]) == 1
 
 
 async def test_what_changes_while_a_file_is_written_leaves_in_one_write(

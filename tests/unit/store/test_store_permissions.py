@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.store.store_box import Box, bodies, put
@@ -45,7 +46,7 @@ def test_all_that_a_store_makes_is_for_its_owner(make_box: Callable[..., Box]) -
 
 
 def test_a_store_of_java_opens_and_is_closed_to_others(
-    make_box: Callable[..., Box], capsys: pytest.CaptureFixture[str]
+    make_box: Callable[..., Box], log_lines: list[dict[str, Any]]
 ) -> None:
     box = make_box()
     store = box.open()
@@ -53,19 +54,20 @@ def test_a_store_of_java_opens_and_is_closed_to_others(
     store.close()
     for path in (box.root, *box.root.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    capsys.readouterr()
+    log_lines.clear()
     store = box.open()
     assert bodies(store) == [b"kept"]
     assert set(modes(box.root).values()) == {0o700, 0o600}
-    said = capsys.readouterr().out
-    assert said.count("other users could reach parts of the store") == 1
+    said = [line["event"] for line in log_lines if "other users" in line["event"]]
+    assert said == ["other users could reach parts of the store; they cannot any more"]
     store.close()
+    log_lines.clear()
     box.open().close()
-    assert "other users" not in capsys.readouterr().out
+    assert not [line for line in log_lines if "other users" in line["event"]]
 
 
 def test_a_root_that_holds_something_else_is_left_as_it_is(
-    make_box: Callable[..., Box], capsys: pytest.CaptureFixture[str]
+    make_box: Callable[..., Box], log_lines: list[dict[str, Any]]
 ) -> None:
     box = make_box()
     store = box.open()
@@ -77,7 +79,7 @@ def test_a_root_that_holds_something_else_is_left_as_it_is(
     box.open().close()
     assert stat.S_IMODE(box.root.stat().st_mode) == 0o755
     assert stat.S_IMODE((box.root / "commitlog").stat().st_mode) == 0o700
-    assert "letters, which is not the store's" in capsys.readouterr().out
+    assert any("letters, which is not the store's" in str(line) for line in log_lines)
 
 
 def test_a_link_in_a_store_is_not_followed_when_rights_are_taken(
