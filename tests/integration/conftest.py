@@ -1,6 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+import structlog
 from tests.integration.client_faces import patient_starts
 from tests.integration.fixtures import cluster, face, name, namesrv
 
 __all__ = ["cluster", "face", "name", "namesrv", "patient_starts"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def log_lines_as_before() -> Iterator[None]:
+    """Undo what a module's clients do to structlog, which later modules of this process would keep."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    yield
+    if before is None:
+        structlog.reset_defaults()
+    else:
+        structlog.configure(**before)

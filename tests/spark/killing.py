@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
-from tests.spark.processes import Process, below, kill
+from tests.spark.processes import QUICK_JAVA, Process, below, kill
 from tests.spark.standalone import HOST, ROOT, StandaloneCluster
 from tests.waits import JVM_WAIT_S
 
@@ -33,16 +33,14 @@ HELPERS = (
     "pyspark.sql.worker.python_streaming_sink_runner",
     "pyspark.sql.worker.write_into_data_source",
 )
-# Java starts quicker like this, and there are many starts.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONFIG = {
     "spark.ui.enabled": "false",
     "spark.driver.host": HOST,
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.task.maxFailures": "100000",
     "spark.excludeOnFailure.enabled": "false",
     "spark.sql.shuffle.partitions": "2",

@@ -9,8 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-# Java starts sooner like this, on few cores, and there are many starts.
-QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Java starts sooner like this, on few cores, and there are many starts. Classes are published ones, so
+# their bytecode is not verified.
+QUICK_JAVA: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 class Process(NamedTuple):

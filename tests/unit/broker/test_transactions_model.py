@@ -35,7 +35,7 @@ def test_transactions_equal_their_model(tmp_path: Path) -> None:
     assert min(counts[name] for name in ("killed", "stopped", "asked", "discarded")) > 0
 
 
-@pytest.mark.parametrize("number", range(2 if STEPS < 100_000 else 6))
+@pytest.mark.parametrize("number", range(4 if STEPS < 100_000 else 20))
 def test_no_power_loss_hides_a_transaction_or_repeats_one(tmp_path: Path, number: int) -> None:
     (seed,) = _seeds(1)
     print(f"COMETMQ_TRANSACTION_SEED={seed}")  # noqa: T201 - shown when the test fails

@@ -102,7 +102,12 @@ class World:
     def __init__(self, root: Path, seed: int, *, power: bool = False) -> None:
         self.rng = random.Random(seed)
         self.box = Box(
-            root, mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=20 * 2000
+            root,
+            mapped_file_size_commit_log=1 << 18,
+            mapped_file_size_consume_queue=20 * 2000,
+            # An index file of the usual size has 420 MB, and `FaultDisk` copies all of it for a sync.
+            max_hash_slot_num=1_000,
+            max_index_num=4_000,
         )
         self.power = FaultDisk(seed) if power else None
         self.disk = self.power or QuickDisk()
