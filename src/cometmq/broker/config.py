@@ -15,6 +15,7 @@ from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.network import own_address
 from cometmq.runtime.networks import Networks
 from cometmq.store.config import StoreConfig
 
@@ -25,13 +26,7 @@ def _host_name() -> str:
 
 def local_ip() -> str:
     """The address of the interface that leads outside, else loopback (Java: localAddress)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # No packet is sent: connecting a datagram socket only chooses the interface.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
+    return own_address("192.0.2.1", 9)
 
 
 @dataclass

@@ -6,6 +6,7 @@ Servers and clients take a `Network` as a parameter, so a test can pass one that
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -56,6 +57,9 @@ class Network(Protocol):
         A `tls` handshake that takes longer than `handshake_timeout_s` closes its connection.
         """
 
+    def own_address(self, host: str, port: int) -> str:
+        """Return the IP address from which `host:port` would be reached, loopback if it cannot be."""
+
 
 class _TcpListener:
     def __init__(self, server: asyncio.Server) -> None:
@@ -72,8 +76,25 @@ class _TcpListener:
         await self._server.wait_closed()
 
 
+def own_address(host: str, port: int) -> str:
+    """Return the IP address from which this machine would reach `host:port`.
+
+    Nothing is sent: connecting a datagram socket only chooses the interface. The address is
+    loopback if there is no way to the host.
+    """
+    try:
+        family, kind, _, _, endpoint = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(endpoint)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
 class TcpNetwork:
     """The network of the operating system."""
+
+    own_address = staticmethod(own_address)
 
     async def connect(
         self, new_protocol: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None
