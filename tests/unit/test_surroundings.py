@@ -80,31 +80,13 @@ LOOP_METHODS: Final = frozenset(
 LEFT: Final[dict[str, str]] = {
     # `Broker` has a clock, and will take a randomness and a network to pass to these; the host's own
     # name and address, and looking up others, belong into `runtime`.
-    "broker.config": "socket.gethostname socket.socket",
+    "broker.config": "socket.gethostname",
     "broker.message_filter": "time.perf_counter_ns",
     "broker.predicates": "time.monotonic",
     "broker.redrive": "random.randrange",
     "broker.retry": "random.randrange",
     "broker.send": "random.randrange",
     "broker.server": "loop.getaddrinfo",
-    "bulk.range_pulls": "time.monotonic",
-    "bulk.range_reader": "time.monotonic",
-    # Clients will take a clock, a randomness and a network, which their shared instance passes on.
-    "client.consume_stats": "time.monotonic",
-    "client.consumer_options": "time.time_ns",
-    "client.consumption": "time.monotonic",
-    "client.damage": "time.monotonic",
-    "client.dispatcher": "time.time_ns",
-    "client.encoding": "time.time_ns",
-    "client.hooks": "time.monotonic uuid.uuid4",
-    "client.identity": "loop.getaddrinfo socket.getaddrinfo socket.socket time.monotonic_ns",
-    "client.instance": "random.randrange",
-    "client.listening": "time.monotonic time.time_ns",
-    "client.membership": "time.time_ns",
-    "client.process_queue": "time.time_ns",
-    "client.puller": "time.monotonic time.time_ns",
-    "client.queue_locks": "time.monotonic",
-    "client.requests": "time.time_ns uuid.uuid4",
     # Batch jobs on Spark, which no simulated cluster runs; they measure and name their own runs.
     "pipelines.client": "time.monotonic",
     "pipelines.commits": "uuid.uuid4",
@@ -114,8 +96,6 @@ LEFT: Final[dict[str, str]] = {
     "pipelines.report": "datetime.datetime.now",
     "pipelines.scan": "time.perf_counter",
     "pipelines.work": "uuid.uuid4",
-    # The client's identity makes the generator, and passes neither clock nor randomness yet.
-    "protocol.ids": "random.getrandbits random.randbytes time.time",
     # The store's parts get their clock from `MessageStore`; these two are made without one.
     "store.index_file": "time.sleep",
     "store.queue_mender": "time.monotonic",

@@ -42,6 +42,7 @@ from cometmq.protocol.properties import (
 )
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.store.queues.consume_queue import ConsumeQueue
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
@@ -113,7 +114,11 @@ class SendHandler:
         self._targets: dict[str, _Target] = {}
         self._announced = announced
         self._first_sends = FirstSends(self._open_target, self._ready, self.send, parts.tasks)
-        self._unique_ids = UniqueIdGenerator(parts.packed_host[:-4])
+        self._unique_ids = UniqueIdGenerator(
+            parts.packed_host[:-4],
+            now_ms=parts.clock.now_ms,
+            randbytes=SYSTEM_RANDOMNESS.randbytes,
+        )
         self._host_hex = parts.packed_host.hex().upper().encode()
         self._own_properties = {
             p.CLUSTER: config.broker_cluster_name,
