@@ -19,7 +19,6 @@ from typing import Final, Protocol, cast
 import structlog
 
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
-from cometmq.client.hooks import ConsumeContext
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -130,20 +129,6 @@ def _prepare(job: ConsumeJob, now_ms: int) -> list[MessageExt]:
     for message in job.messages:
         message.properties[p.CONSUME_START_TIMESTAMP] = started_ms
     return list(job.messages)
-
-
-def _before(hooks: ConsumeHooks | None, job: ConsumeJob) -> ConsumeContext | None:
-    return hooks.before(job.process_queue.queue, job.messages) if hooks else None
-
-
-def _after(
-    hooks: ConsumeHooks | None,
-    context: ConsumeContext | None,
-    job: ConsumeJob,
-    monotonic: Callable[[], float],
-) -> None:
-    if hooks is not None and context is not None and job.begun_at is not None:
-        hooks.after(context, job, monotonic() - job.begun_at)
 
 
 def _judge(job: ConsumeJob, returned: object) -> None:
@@ -310,7 +295,8 @@ class ThreadRunner:
     def _run(self, job: ConsumeJob, ident: int) -> None:
         started = job.begun_at = self._monotonic()
         self._running[ident] = job
-        context = _before(self._hooks, job)
+        hooks = self._hooks
+        context = hooks.before(job.process_queue.queue, job.messages) if hooks else None
         try:
             _judge(job, self._listener(_prepare(job, self._now_ms())))
         except BaseException as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
@@ -323,7 +309,8 @@ class ThreadRunner:
         # interpreter lock to another thread says nothing about the others.
         typical = max(self._typical_s, 1e-6)
         self._typical_s = min(max(taken, typical / 2), typical * 2)
-        _after(self._hooks, context, job, self._monotonic)
+        if hooks is not None and context is not None:
+            hooks.after(context, job, self._monotonic() - started)
 
     def _report(self, job: ConsumeJob) -> None:
         self._done.append(job)
@@ -409,7 +396,8 @@ class TaskRunner:
     async def _run(self, job: ConsumeJob, task: asyncio.Task[None] | None) -> None:
         started = job.begun_at = self._monotonic()
         self._running[task] = job
-        context = _before(self._hooks, job)
+        hooks = self._hooks
+        context = hooks.before(job.process_queue.queue, job.messages) if hooks else None
         try:
             _judge(job, await self._listener(_prepare(job, self._now_ms())))
         except KeyboardInterrupt:
@@ -423,7 +411,8 @@ class TaskRunner:
         finally:
             del self._running[task]
             job.seconds = self._monotonic() - started
-        _after(self._hooks, context, job, self._monotonic)
+        if hooks is not None and context is not None:
+            hooks.after(context, job, self._monotonic() - started)
 
     def _report(self, job: ConsumeJob) -> None:
         if not self._done:

@@ -89,7 +89,7 @@ class MessageEncoder:
         self._now_ms = clock.now_ms
         self._namespace = namespace
         self._namespaced = bool(namespace)  # asked for every message
-        self._unique_ids = unique_ids
+        self._next_id = unique_ids.next
         self._compress_over_bytes = compress_over_bytes
         self._compression = compression
         self._common: Final = {
@@ -154,7 +154,7 @@ class MessageEncoder:
         properties = message.properties
         unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if unique_id is None:
-            unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._unique_ids.next()
+            unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._next_id()
         if self._namespaced:
             properties[p.INSTANCE_ID] = self._namespace.name
         return unique_id
