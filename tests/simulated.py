@@ -261,6 +261,9 @@ class MemoryNetwork:
         self.listeners: dict[int, _MemoryListener] = {}
         self._next_port = 50_000
 
+    def own_address(self, host: str, port: int) -> str:
+        return "127.0.0.1"
+
     async def connect(
         self, new_protocol: Callable[[], P], host: str, port: int, *, tls: object
     ) -> P:

@@ -307,7 +307,11 @@ def _records() -> list[bytes]:
 RECORDS = [*_records(), *_golden("record")]
 _PROPERTIES = encode_properties({"TAGS": "TagA", "KEYS": "k1 k2", "K": "v"}).encode()
 _OFFSET_ID = encode_offset_id(pack_host("10.0.0.1", 10911), 4096).encode()
-_UNIQUE_ID = UniqueIdGenerator(bytes([10, 0, 0, 1]), clock=lambda: 1.7e9).next().encode()
+_UNIQUE_ID = (
+    UniqueIdGenerator(bytes([10, 0, 0, 1]), now_ms=lambda: 1_700_000_000_000, randbytes=bytes)
+    .next()
+    .encode()
+)
 
 
 def _compiles(expression: str) -> bool:

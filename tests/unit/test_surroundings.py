@@ -77,28 +77,7 @@ LOOP_METHODS: Final = frozenset(
 # What is still to go, by room and module; the packages between them are left out, so that a module
 # may move within its room. The list may only become shorter: a module that uses less than stands
 # here fails the test, too. What is used by the modules of one name stands in one line.
-LEFT: Final[dict[str, str]] = {
-    "bulk.range_pulls": "time.monotonic",
-    "bulk.range_reader": "time.monotonic",
-    # Clients will take a clock, a randomness and a network, which their shared instance passes on.
-    "client.consume_stats": "time.monotonic",
-    "client.consumer_options": "time.time_ns",
-    "client.consumption": "time.monotonic",
-    "client.damage": "time.monotonic",
-    "client.dispatcher": "time.time_ns",
-    "client.encoding": "time.time_ns",
-    "client.hooks": "time.monotonic uuid.uuid4",
-    "client.identity": "loop.getaddrinfo socket.getaddrinfo socket.socket time.monotonic_ns",
-    "client.instance": "random.randrange",
-    "client.listening": "time.monotonic time.time_ns",
-    "client.membership": "time.time_ns",
-    "client.process_queue": "time.time_ns",
-    "client.puller": "time.monotonic time.time_ns",
-    "client.queue_locks": "time.monotonic",
-    "client.requests": "time.time_ns uuid.uuid4",
-    # The client's identity makes the generator, and passes neither clock nor randomness yet.
-    "protocol.ids": "random.getrandbits random.randbytes time.time",
-}
+LEFT: Final[dict[str, str]] = {}
 
 
 def uses(code: str) -> set[str]:

@@ -157,7 +157,9 @@ class BulkProducer(AsyncClient):
     async def _open(self, instance: ClientInstance) -> None:
         instance.add_producer(self._group)
         self._sender = Sender(instance, SendLimits(), group=self.group, namespace=self._namespace)
-        self._encoder = MessageEncoder(self._group, instance.unique_ids, namespace=self._namespace)
+        self._encoder = MessageEncoder(
+            self._group, instance.unique_ids, namespace=self._namespace, clock=instance.clock
+        )
 
     async def _shut(self, instance: ClientInstance) -> None:
         await instance.remove_producer(self._group)

@@ -9,7 +9,6 @@ several are under way, each for as many messages as answers have shown to fit in
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
@@ -219,7 +218,7 @@ class RangePulls:
 
     async def _answer(self, offset: int, count: int) -> PullAnswer:
         """A pull's answer, waited for with patience."""
-        deadline = time.monotonic() + self._patience_s
+        deadline = self._instance.clock.monotonic() + self._patience_s
         back_off = BackOff(FIRST_PAUSE_S)
         while True:
             failure: CometMQError | None = None
@@ -232,7 +231,7 @@ class RangePulls:
             else:
                 if answer.header.next_begin_offset > offset:
                     return answer
-            if time.monotonic() > deadline:
+            if self._instance.clock.monotonic() > deadline:
                 if failure is not None:
                     raise failure
                 return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -236,7 +235,7 @@ class RangeReader(AsyncClient):
         patience_s: float,
     ) -> T:
         instance = self._running()
-        deadline = time.monotonic() + patience_s
+        deadline = instance.clock.monotonic() + patience_s
         wire = self._namespace.wrap_queue(queue)
         back_off = BackOff()
         while True:
@@ -247,7 +246,7 @@ class RangeReader(AsyncClient):
                 if not error.retriable:
                     raise
                 instance.report_failure(error, wire.topic, error.address)
-                if time.monotonic() >= deadline:
+                if instance.clock.monotonic() >= deadline:
                     raise
             await back_off.wait()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
@@ -17,7 +16,7 @@ from cometmq.client.cluster.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
 from cometmq.client.cluster.inspection import InspectedMember, Inspection
 from cometmq.client.cluster.namesrv_api import NamesrvApi
 from cometmq.client.cluster.routes import REFRESH_INTERVAL_S, RouteCache
-from cometmq.client.identity import client_id, local_address, unique_ids
+from cometmq.client.identity import client_id
 from cometmq.client.producing.requests import Replies, reply_topic
 from cometmq.errors import (
     ClientStateError,
@@ -36,12 +35,16 @@ from cometmq.protocol.headers import (
     CheckTransactionStateRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
+from cometmq.protocol.ids import UniqueIdGenerator, pack_host
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import StoredRecord, decode_record
-from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.client import RemotingClient, split_address
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.forks import PROCESS
+from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -80,11 +83,19 @@ class ClientInstance:
         namesrv: Sequence[str],
         new_remoting: Callable[..., RemotingClient] = RemotingClient,
         access: Access = PLAIN,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        randomness: Randomness = SYSTEM_RANDOMNESS,
+        network: Network = TCP_NETWORK,
     ) -> None:
+        self.clock = clock
+        self.randomness = randomness
         self._inspected: dict[str, InspectedMember] = {}
-        self.replies = Replies()
+        self.replies = Replies(clock, randomness)
         self.client_id = name
-        self.unique_ids = unique_ids(address)
+        self.unique_ids = UniqueIdGenerator(
+            pack_host(address, 0)[:-4], now_ms=clock.now_ms, randbytes=randomness.randbytes
+        )
         self.namesrv = list(namesrv)
         self.tasks = TaskOwner(f"client-{name}")
         self.access = access
@@ -93,10 +104,14 @@ class ClientInstance:
             on_connect=self._on_connect,
             credentials=access.credentials,
             tls=access.tls,
+            network=network,
         )
         self.brokers = BrokerApi(self.remoting)
         self.routes = RouteCache(
-            NamesrvApi(self.remoting, namesrv), self.tasks, random.randrange, self._on_route_change
+            NamesrvApi(self.remoting, namesrv),
+            self.tasks,
+            randomness.randrange,
+            self._on_route_change,
         )
         self.heartbeats = Heartbeats(
             self.brokers, self.routes, self.tasks, self._heartbeat_data, self._on_reached
@@ -287,6 +302,9 @@ def acquire_instance(
     *,
     unique: bool = True,
     access: Access = PLAIN,
+    clock: Clock = SYSTEM_CLOCK,
+    randomness: Randomness = SYSTEM_RANDOMNESS,
+    network: Network = TCP_NETWORK,
 ) -> ClientInstance:
     """The running loop's instance of that name, made and started if it is new; `unique` as in
     `client_id`.
@@ -294,12 +312,20 @@ def acquire_instance(
     Raises ClientStateError when it exists with other name servers, credentials or TLS settings;
     ConfigError when a file of the TLS settings cannot be used.
     """
-    address = local_address(namesrv[0])
-    name = client_id(address, instance_name, unit_name, unique=unique)
+    address = network.own_address(*split_address(namesrv[0]))
+    name = client_id(address, instance_name, unit_name, unique=unique, randomness=randomness)
     instances = _instances.setdefault(asyncio.get_running_loop(), {})
     instance = instances.get(name)
     if instance is None:
-        instance = instances[name] = ClientInstance(name, address, namesrv, access=access)
+        instance = instances[name] = ClientInstance(
+            name,
+            address,
+            namesrv,
+            access=access,
+            clock=clock,
+            randomness=randomness,
+            network=network,
+        )
         instance.start()
     elif instance.namesrv != list(namesrv):
         raise ClientStateError(

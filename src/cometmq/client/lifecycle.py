@@ -24,7 +24,10 @@ from cometmq.model.names import check_group
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.hooks import RpcHook
 from cometmq.remoting.tls import Tls
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.forks import PROCESS
+from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 
@@ -48,6 +51,11 @@ class ClientOptions:
     namespace: str | None = None
     credentials: Credentials | None = None
     tls: bool | Tls | None = None
+    # No options: simulations give these by name all the same, as they do to servers. See `takes`.
+    surroundings: ClassVar = frozenset({"clock", "randomness", "network"})
+    clock: ClassVar[Clock] = SYSTEM_CLOCK
+    randomness: ClassVar[Randomness] = SYSTEM_RANDOMNESS
+    network: ClassVar[Network] = TCP_NETWORK
 
     def __post_init__(self) -> None:
         check_client_group(self.group)
@@ -100,6 +108,9 @@ class AsyncClient(NamesOptions, ABC):
         self._hooks = HookList(*self._hook_kinds)
         self._instance_name = options.instance_name
         self._unit_name = options.unit_name
+        self._clock = options.clock
+        self._randomness = options.randomness
+        self._network = options.network
 
     @property
     def group(self) -> str:
@@ -123,12 +134,8 @@ class AsyncClient(NamesOptions, ABC):
         use_standard_logging()
         self._state = _State.STARTING
         try:
-            instance = acquire_instance(
-                self._namesrv,
-                self._instance_name,
-                self._unit_name,
-                unique=self._unique_client_id,
-                access=self._access,
+            instance = self._acquire(
+                self._instance_name, self._unit_name, unique=self._unique_client_id
             )
             try:
                 self._add_rpc_hooks(instance)
@@ -233,6 +240,20 @@ class AsyncClient(NamesOptions, ABC):
     @abstractmethod
     async def _shut(self, instance: ClientInstance) -> None:
         """End what `_open` began; the instance is released afterwards."""
+
+    def _acquire(
+        self, instance_name: str, unit_name: str | None, *, unique: bool = True
+    ) -> ClientInstance:
+        return acquire_instance(
+            self._namesrv,
+            instance_name,
+            unit_name,
+            unique=unique,
+            access=self._access,
+            clock=self._clock,
+            randomness=self._randomness,
+            network=self._network,
+        )
 
     def _begin_trace(self) -> None:
         """Trace from now on; a plain client has no traces, see TracedClient."""

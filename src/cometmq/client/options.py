@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_type_hints
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
 
@@ -16,6 +16,9 @@ EnumT = TypeVar("EnumT", bound=Enum)
 P = ParamSpec("P")
 RecordT = TypeVar("RecordT")
 SelfT = TypeVar("SelfT")
+
+# Names what a record, and a constructor that takes it, accept beside their signature; see `takes`.
+_SURROUNDINGS: Final = "surroundings"
 
 
 def takes(
@@ -25,7 +28,11 @@ def takes(
 
     So the options of a client are listed once, in the class that holds them, with their types and
     defaults: type checkers, editors and `help` see them as parameters of the client. Decision 91.
+
+    What the record calls its `surroundings` is taken by name too and set afterwards, but not shown:
+    simulations replace it, and it is no option. Decision 94.
     """
+    surroundings: frozenset[str] = getattr(record, _SURROUNDINGS, frozenset())
     hints = get_type_hints(record if is_dataclass(record) else getattr(record, "__init__"))  # noqa: B009 - mypy minds it written out
     stated = inspect.signature(record)
     signature = stated.replace(
@@ -43,17 +50,22 @@ def takes(
     ) -> Callable[Concatenate[SelfT, P], None]:
         @functools.wraps(constructor)
         def construct(self: SelfT, /, *args: P.args, **options: P.kwargs) -> None:
+            replaced = {name: options.pop(name) for name in surroundings & options.keys()}
             try:
                 signature.bind(*args, **options)
             except TypeError as error:
                 raise TypeError(f"{type(self).__name__}: {error}") from None
-            constructor(self, record(*args, **options))
+            made = record(*args, **options)
+            for name, value in replaced.items():
+                setattr(made, name, value)
+            constructor(self, made)
 
         construct.__annotations__ = {
             **{each.name: each.annotation for each in signature.parameters.values()},
             "return": None,
         }
         setattr(construct, "__signature__", whole)  # noqa: B010 - mypy minds it written out
+        setattr(construct, _SURROUNDINGS, surroundings)
         return construct
 
     return decorate
@@ -81,6 +93,7 @@ def _options(cls: type) -> tuple[set[str], set[str]]:
         named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         handed_on = {p.name for p in parameters if p.kind is p.VAR_KEYWORD}
         known |= {p.name for p in parameters} - handed_on - {"self"}
+        known |= getattr(base.__dict__["__init__"], _SURROUNDINGS, frozenset())
         keyword_only |= named
         if not handed_on:
             break

@@ -5,7 +5,7 @@ Unique id, given by the producer (Java: MessageClientIDSetter), 16 bytes with an
     size    field
     4 / 16  address of the client
     2       process id, low 16 bits
-    4       a number that is constant in a process
+    4       a random number that is the same in all ids of a generator
     4       milliseconds since the first of the month, local time
     2       counter
 
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import socket
 import struct
 import time
@@ -33,11 +32,11 @@ from cometmq.errors import IllegalArgumentError, ProtocolError
 
 
 class UniqueIdGenerator:
-    """Makes the unique ids of one process.
+    """Makes unique ids in one process.
 
     `address` is the packed IP address (4 or 16 bytes) to embed. Do not use a generator after
-    `fork`: it would repeat its parent's ids, so a child makes a generator of its own. `clock`
-    returns seconds since the epoch.
+    `fork`: it would repeat its parent's ids, so a child makes a generator of its own. `now_ms`
+    returns milliseconds since the epoch, `randbytes` as many random bytes as it is asked for.
     """
 
     def __init__(
@@ -45,19 +44,20 @@ class UniqueIdGenerator:
         address: bytes,
         process_id: int | None = None,
         *,
-        clock: Callable[[], float] = time.time,
+        now_ms: Callable[[], int],
+        randbytes: Callable[[int], bytes],
     ) -> None:
         process = (os.getpid() if process_id is None else process_id) & 0xFFFF
-        self._clock = clock
-        prefix = address + process.to_bytes(2, "big") + random.randbytes(4)
+        self._now_ms = now_ms
+        prefix = address + process.to_bytes(2, "big") + randbytes(4)
         self._prefix = prefix.hex().upper()
-        self._counter = itertools.count(random.getrandbits(16))
+        self._counter = itertools.count(int.from_bytes(randbytes(2), "big"))
         self._base_ms = 0
         self._next_base_ms = 0
 
     def next(self) -> str:
         """Return the next id: 32 characters with IPv4, 56 with IPv6."""
-        now_ms = int(self._clock() * 1000)
+        now_ms = self._now_ms()
         if not self._base_ms <= now_ms < self._next_base_ms:
             self._renew_base(now_ms)
         elapsed = (now_ms - self._base_ms) & 0xFFFFFFFF

@@ -10,6 +10,8 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from cometmq.runtime.addresses import own_address
+
 P = TypeVar("P", bound=asyncio.Protocol)
 
 
@@ -56,6 +58,9 @@ class Network(Protocol):
         A `tls` handshake that takes longer than `handshake_timeout_s` closes its connection.
         """
 
+    def own_address(self, host: str, port: int) -> str:
+        """Return the IP address from which `host:port` would be reached, loopback if it cannot be."""
+
 
 class _TcpListener:
     def __init__(self, server: asyncio.Server) -> None:
@@ -74,6 +79,8 @@ class _TcpListener:
 
 class TcpNetwork:
     """The network of the operating system."""
+
+    own_address = staticmethod(own_address)
 
     async def connect(
         self, new_protocol: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import uuid
 from typing import Final
 
 
@@ -17,6 +18,10 @@ class Randomness(random.Random):
     def token_hex(self, size_bytes: int) -> str:
         """Return `size_bytes` random bytes as hex text."""
         return self.randbytes(size_bytes).hex()
+
+    def uuid4(self) -> uuid.UUID:
+        """Return a random UUID."""
+        return uuid.UUID(bytes=self.randbytes(16), version=4)
 
 
 class _SystemRandomness(Randomness):

@@ -18,6 +18,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 RECORD_BYTES = 8
@@ -37,6 +38,7 @@ class FakeBroker:
         self.most_at_once = 0
         self._at_once = 0
         self.routes = self.brokers = self
+        self.clock = SYSTEM_CLOCK
 
     def pull_address(self, _broker: str, _broker_id: int) -> str:
         return "127.0.0.1:10911"

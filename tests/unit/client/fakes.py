@@ -14,6 +14,7 @@ from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.clock import SystemClock
 
 NAMESRV = "127.0.0.1:9876"
 Answer = Callable[[str, RemotingCommand], RemotingCommand]
@@ -111,11 +112,23 @@ def route(*brokers: str, queues: int = 4, perm: int = 6) -> TopicRouteData:
     )
 
 
+class SettableClock(SystemClock):
+    """The system's clock, set back by `behind_ms`."""
+
+    behind_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() - self.behind_ms
+
+
 class FakeInstance:
     """A client instance over a FakeRemoting; close it at the end."""
 
     def __init__(self) -> None:
-        self.instance = ClientInstance("127.0.0.1@test", "127.0.0.1", [NAMESRV], FakeRemoting)
+        self.clock = SettableClock()
+        self.instance = ClientInstance(
+            "127.0.0.1@test", "127.0.0.1", [NAMESRV], FakeRemoting, clock=self.clock
+        )
         remoting = self.instance.remoting
         assert isinstance(remoting, FakeRemoting)
         self.remoting = remoting

@@ -21,12 +21,19 @@ from cometmq.protocol.compression import CompressionType, decompress
 from cometmq.protocol.headers import SendMessageRequestHeaderV2
 from cometmq.protocol.ids import UniqueIdGenerator
 from cometmq.protocol.properties import decode_properties
+from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 QUEUE = MessageQueue("t", "b", 3)
 
 
 def encoder(**options: object) -> MessageEncoder:
-    return MessageEncoder("g", UniqueIdGenerator(bytes([127, 0, 0, 1])), **options)  # type: ignore[arg-type]  # a dict of options of several types
+    ids = UniqueIdGenerator(
+        bytes([127, 0, 0, 1]),
+        now_ms=SYSTEM_CLOCK.now_ms,
+        randbytes=SYSTEM_RANDOMNESS.randbytes,
+    )
+    return MessageEncoder("g", ids, **options)  # type: ignore[arg-type]  # a dict of options of several types
 
 
 def header(command: object) -> SendMessageRequestHeaderV2:

@@ -12,6 +12,7 @@ import cometmq.aio
 from cometmq import ConsumeResult
 from cometmq.client.identity import client_id
 from cometmq.client.lifecycle import AsyncClient
+from cometmq.runtime.randomness import Randomness
 
 NOBODY = "127.0.0.1:1"
 
@@ -21,10 +22,17 @@ def test_a_named_instance_has_its_name() -> None:
     assert client_id("10.0.0.1", "billing", "unit-1") == "10.0.0.1@billing@unit-1"
 
 
-def test_the_default_instance_is_process_and_time() -> None:
+def test_the_default_instance_is_process_and_number() -> None:
     first, second = (client_id("10.0.0.1", "DEFAULT", "u") for _ in range(2))
     assert re.fullmatch(rf"10\.0\.0\.1@{os.getpid()}#\d+@u", first)
     assert first != second
+
+
+def test_the_number_of_a_default_instance_comes_from_the_seed() -> None:
+    first, again, other = (
+        client_id("10.0.0.1", "DEFAULT", randomness=Randomness(seed)) for seed in (1, 1, 2)
+    )
+    assert first == again != other
 
 
 def test_an_id_that_must_stay_keeps_the_default_name() -> None:

@@ -32,6 +32,8 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import LocalTransactionState, SendResult, SendStatus
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.properties import decode_properties
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SystemClock
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -161,8 +163,10 @@ def test_the_keys_are_ids_and_keys() -> None:
 
 
 class Collected(TraceDispatcher):
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.topic = "RMQ_SYS_TRACE_TOPIC"
+        self.clock = clock
+        self.randomness = SYSTEM_RANDOMNESS
         self.contexts: list[TraceContext] = []
 
     def append(self, context: TraceContext) -> bool:
@@ -173,8 +177,10 @@ class Collected(TraceDispatcher):
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def sent(message: Message, queue: MessageQueue = QUEUE, **answer: Any) -> list[TraceContext]:
-    collected = Collected()
+def sent(
+    message: Message, queue: MessageQueue = QUEUE, clock: Clock = SYSTEM_CLOCK, **answer: Any
+) -> list[TraceContext]:
+    collected = Collected(clock)
     context = SendContext("g", [message], queue, "h:1", CommunicationMode.SYNC, len(message.body))
     hook = SendTrace(collected)
     hook.before_send(context)
@@ -244,11 +250,20 @@ def test_consuming_is_traced_before_and_after() -> None:
     assert after.context_code == ContextCode.EXCEPTION
 
 
-def test_a_clock_set_back_made_traces_of_negative_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter(range(1_700_000_000_000, 0, -3_600_000))
-    monkeypatch.setattr("cometmq.client.tracing.hooks.now_ms", lambda: next(times))
-    assert [event.cost_ms >= 0 for event in sent(Message("t", b"x"))] == [True]
-    collected = Collected()
+class ClockSetBack(SystemClock):
+    """A wall clock that is set back by an hour each time it is read."""
+
+    def __init__(self) -> None:
+        self._times = iter(range(1_700_000_000_000, 0, -3_600_000))
+
+    def now_ms(self) -> int:
+        return next(self._times)
+
+
+def test_a_clock_set_back_made_traces_of_negative_times() -> None:
+    clock = ClockSetBack()
+    assert [event.cost_ms >= 0 for event in sent(Message("t", b"x"), clock=clock)] == [True]
+    collected = Collected(clock)
     hook = ConsumeTrace(collected)
     context = ConsumeContext("cg", [MessageExt("t", b"x", msg_id="ID")], QUEUE)
     hook.before_consume(context)

@@ -3,62 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.simulated import EPOCH_MS, LoopClock, MemoryNetwork, simulate
+from tests.simulated_cluster import name_server, register
 
 from cometmq.admin.offsets import OffsetsAdmin
 from cometmq.errors import ConnectError, RequestTimeoutError, RouteNotFoundError
-from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.namesrv.config import NamesrvConfig
-from cometmq.namesrv.server import NameServer
 from cometmq.protocol import headers, requests
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import request
-from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
-
-BROKER = "10.0.0.1:10911"
-
-
-@asynccontextmanager
-async def name_server(directory: Path, network: MemoryNetwork) -> AsyncIterator[str]:
-    config = NamesrvConfig(
-        listen_port=9876,
-        kv_config_path=directory / "kvConfig.json",
-        config_store_path=directory / "namesrv.properties",
-    )
-    server = NameServer(config, clock=LoopClock(), network=network)
-    await server.start()
-    try:
-        yield f"127.0.0.1:{server.port}"
-    finally:
-        await server.close()
-
-
-async def register(client: RemotingClient, address: str) -> None:
-    # Two, because one topic alone is refused until all of a broker's have come.
-    topics = {name: TopicConfig(name) for name in ("orders", "payments")}
-    wrapper = TopicConfigSerializeWrapper(DataVersion(1), topic_config_table=topics)
-    body = encode_register_body(RegisterBrokerBody([], wrapper), compressed=False)
-    header = headers.RegisterBrokerRequestHeader(
-        broker_name="broker-a",
-        broker_addr=BROKER,
-        cluster_name="C",
-        ha_server_addr=BROKER,
-        broker_id=0,
-        compressed=False,
-        body_crc32=body_crc(body),
-    )
-    answer = await client.call(address, request(RequestCode.REGISTER_BROKER, header, body), 3.0)
-    assert answer.code == ResponseCode.SUCCESS
 
 
 async def has_route(client: RemotingClient, address: str) -> bool:

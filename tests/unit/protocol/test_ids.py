@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from cometmq.protocol.ids import (
     parse_unique_id,
     unpack_host,
 )
+from cometmq.runtime.randomness import Randomness
 
 hosts = st.ip_addresses().map(str)
 V4 = bytes([10, 0, 0, 1])
@@ -66,9 +68,20 @@ def test_any_text_is_an_id_or_a_protocol_error(text: str) -> None:
             continue
 
 
+def new_generator(
+    address: bytes,
+    now_ms: Callable[[], int] = lambda: 1_700_000_000_000,
+    *,
+    process_id: int | None = None,
+    seed: int = 1,
+) -> UniqueIdGenerator:
+    randbytes = Randomness(seed).randbytes
+    return UniqueIdGenerator(address, process_id, now_ms=now_ms, randbytes=randbytes)
+
+
 @pytest.mark.parametrize("address", [V4, V6])
 def test_a_unique_id_tells_its_maker(address: bytes) -> None:
-    unique_id = UniqueIdGenerator(address, process_id=0x1_2345).next()
+    unique_id = new_generator(address, process_id=0x1_2345).next()
     assert len(unique_id) == (32 if address is V4 else 56)
     assert unique_id == unique_id.upper()
     parts = parse_unique_id(unique_id)
@@ -76,8 +89,14 @@ def test_a_unique_id_tells_its_maker(address: bytes) -> None:
     assert parts.process_id == 0x2345
 
 
+def test_the_same_seed_and_time_give_the_same_ids() -> None:
+    first, again, other = (new_generator(V4, seed=seed) for seed in (1, 1, 2))
+    assert [first.next() for _ in range(3)] == [again.next() for _ in range(3)]
+    assert first.next() != other.next()
+
+
 def test_the_counter_wraps_and_ids_stay_distinct() -> None:
-    generator = UniqueIdGenerator(V4, clock=lambda: 1_700_000_000.0)
+    generator = new_generator(V4)
     ids = [generator.next() for _ in range(65536)]
     assert len(set(ids)) == 65536
     assert {len(unique_id) for unique_id in ids} == {32}
@@ -97,7 +116,7 @@ def test_time_counts_from_the_month_s_first_in_local_time(
     time.tzset()
     try:
         now = local_s(2024, 12, 31, 23, 59, 59)
-        generator = UniqueIdGenerator(V4, clock=lambda: now)
+        generator = new_generator(V4, lambda: int(now * 1000))
         last = parse_unique_id(generator.next())
         assert last.elapsed_ms == (31 * 86400 - 1) * 1000
         now += 1.25

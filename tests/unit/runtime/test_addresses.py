@@ -31,6 +31,11 @@ def test_a_host_without_a_way_outside_has_loopback(monkeypatch: pytest.MonkeyPat
     assert own_address() == "127.0.0.1"
 
 
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "300.1.1.1", ""])
+def test_a_peer_that_cannot_be_reached_gives_loopback(host: str) -> None:
+    assert own_address(host, 9876) in ("127.0.0.1", "::1")
+
+
 def test_a_broker_is_called_after_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "rack7")
     assert BrokerConfig().broker_name == "rack7"

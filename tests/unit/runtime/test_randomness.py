@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import uuid
 
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
@@ -17,6 +18,12 @@ def test_one_seed_gives_the_same_numbers() -> None:
 
 def test_a_token_is_as_long_as_asked() -> None:
     assert len(bytes.fromhex(SYSTEM_RANDOMNESS.token_hex(12))) == 12
+
+
+def test_uuids_are_random_ones_and_come_from_the_seed() -> None:
+    one, again, other = (Randomness(seed).uuid4() for seed in (7, 7, 8))
+    assert one == again != other
+    assert (one.version, one.variant) == (4, uuid.RFC_4122)
 
 
 def test_a_fork_does_not_repeat_the_tokens_of_its_parent() -> None:

@@ -124,7 +124,11 @@ class SendHandler:
         self._targets: dict[str, _Target] = {}
         self._announced = announced
         self._first_sends = FirstSends(self._open_target, self._ready, self.send, parts.tasks)
-        self._unique_ids = UniqueIdGenerator(parts.packed_host[:-4])
+        self._unique_ids = UniqueIdGenerator(
+            parts.packed_host[:-4],
+            now_ms=parts.clock.now_ms,
+            randbytes=self._randomness.randbytes,
+        )
         self._host_hex = parts.packed_host.hex().upper().encode()
         self._own_properties = {
             p.CLUSTER: config.broker_cluster_name,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from cometmq.protocol.consumer_bodies import ConsumeStatus
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 SAMPLE_INTERVAL_S: Final = 10.0
 _MINUTE: Final = 6
@@ -29,7 +29,7 @@ class _Totals:
 class ConsumeStats:
     """Totals by topic, with a sample of them every SAMPLE_INTERVAL_S. For the loop's thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self._clock = clock
         self._topics: dict[str, _Totals] = {}
         self._samples: dict[str, deque[tuple[float, _Totals]]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,12 +37,17 @@ class GroupOptions(TracedOptions):
         size_bytes = self.pull_threshold_size_for_queue_bytes
         check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
         check_range("consume_max_span", self.consume_max_span, 1, 65535)
-        given_ms = self.consume_timestamp_ms
-        half_an_hour_ago_ms = time.time_ns() // 1_000_000 - DEFAULT_TIMESTAMP_AGE_MS
-        self.timestamp_ms = half_an_hour_ago_ms if given_ms is None else given_ms
-        check_range("consume_timestamp_ms", self.timestamp_ms, 0, 2**63 - 1)
+        if self.consume_timestamp_ms is not None:
+            check_range("consume_timestamp_ms", self.consume_timestamp_ms, 0, 2**63 - 1)
         strategy = "an allocation strategy, allocate_averagely say"
         check_callable("allocation", self.allocation, strategy)
         self.message_model = choice("message_model", self.message_model, MessageModel)
         self.consume_from = choice("consume_from", self.consume_from, ConsumeFromWhere)
         self.offset_directory = local_directory(self.local_offset_dir)
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Return the time that was given, else that of half an hour ago."""
+        if self.consume_timestamp_ms is not None:
+            return self.consume_timestamp_ms
+        return self.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS

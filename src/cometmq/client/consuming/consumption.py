@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
@@ -18,6 +17,7 @@ from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -89,9 +89,11 @@ class Consumption:
         consume_timeout_s: float = CONSUME_TIMEOUT_S,
         stats: ConsumeStats | None = None,
         hooks: ConsumeHooks | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._monotonic = clock.monotonic
         self._group = group
-        self._stats = stats or ConsumeStats()
+        self._stats = stats or ConsumeStats(clock.monotonic)
         self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
         self._offsets = offsets
         self._send_back = send_back
@@ -102,7 +104,7 @@ class Consumption:
         self._sending_back: set[asyncio.Task[None]] = set()
         self._closed = False
         self.runner: ListenerRunner = listener_runner(
-            listener, concurrency, f"listener-{group}", self._on_done, hooks
+            listener, concurrency, f"listener-{group}", self._on_done, hooks, clock
         )
         if send_back is not None:
             self._owner.every(consume_timeout_s, self._give_up_expired, "expire")
@@ -239,7 +241,7 @@ class Consumption:
         return True
 
     async def _give_up_expired(self) -> None:
-        limit = time.monotonic() - self._consume_timeout_s
+        limit = self._monotonic() - self._consume_timeout_s
         for job in self.runner.running():
             if job.begun_at is None or job.begun_at > limit or job.process_queue.dropped:
                 continue

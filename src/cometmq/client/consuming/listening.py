@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, cast
@@ -20,11 +19,11 @@ from typing import Final, Protocol, cast
 import structlog
 
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
-from cometmq.client.hooks import ConsumeContext
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeReport, ConsumeResult
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -113,29 +112,23 @@ def listener_runner(
     name: str,
     on_done: OnDone,
     hooks: ConsumeHooks | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> ListenerRunner:
     """The runner for a function, or for a coroutine function (also an object with such a call);
     `hooks` are called around it."""
     if takes_await(listener):
-        return TaskRunner(cast("CoroutineListener", listener), concurrency, name, on_done, hooks)
-    return ThreadRunner(cast("FunctionListener", listener), concurrency, name, on_done, hooks)
+        coroutine = cast("CoroutineListener", listener)
+        return TaskRunner(coroutine, concurrency, name, on_done, hooks, clock)
+    function = cast("FunctionListener", listener)
+    return ThreadRunner(function, concurrency, name, on_done, hooks, clock)
 
 
-def _prepare(job: ConsumeJob) -> list[MessageExt]:
+def _prepare(job: ConsumeJob, now_ms: int) -> list[MessageExt]:
     """The list for the listener, its own copy: what the listener does to it concerns nobody else."""
-    started_ms = str(time.time_ns() // 1_000_000)
+    started_ms = str(now_ms)
     for message in job.messages:
         message.properties[p.CONSUME_START_TIMESTAMP] = started_ms
     return list(job.messages)
-
-
-def _before(hooks: ConsumeHooks | None, job: ConsumeJob) -> ConsumeContext | None:
-    return hooks.before(job.process_queue.queue, job.messages) if hooks else None
-
-
-def _after(hooks: ConsumeHooks | None, context: ConsumeContext | None, job: ConsumeJob) -> None:
-    if hooks is not None and context is not None and job.begun_at is not None:
-        hooks.after(context, job, time.monotonic() - job.begun_at)
 
 
 def _judge(job: ConsumeJob, returned: object) -> None:
@@ -180,7 +173,10 @@ class ThreadRunner:
         name: str,
         on_done: OnDone,
         hooks: ConsumeHooks | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._monotonic = clock.monotonic
+        self._now_ms = clock.now_ms
         self.concurrency = concurrency
         self._hooks = hooks
         self._listener = listener
@@ -297,22 +293,24 @@ class ThreadRunner:
         self._tokens.get()
 
     def _run(self, job: ConsumeJob, ident: int) -> None:
-        started = job.begun_at = time.monotonic()
+        started = job.begun_at = self._monotonic()
         self._running[ident] = job
-        context = _before(self._hooks, job)
+        hooks = self._hooks
+        context = hooks.before(job.process_queue.queue, job.messages) if hooks else None
         try:
-            _judge(job, self._listener(_prepare(job)))
+            _judge(job, self._listener(_prepare(job, self._now_ms())))
         except BaseException as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
             # SystemExit too: it would end this thread, and nobody would hear of the messages.
             _blame(job, error)
         finally:
             del self._running[ident]
-        taken = job.seconds = time.monotonic() - started
+        taken = job.seconds = self._monotonic() - started
         # Follows the typical duration by at most a factor of two: one listener that lost the
         # interpreter lock to another thread says nothing about the others.
         typical = max(self._typical_s, 1e-6)
         self._typical_s = min(max(taken, typical / 2), typical * 2)
-        _after(self._hooks, context, job)
+        if hooks is not None and context is not None:
+            hooks.after(context, job, self._monotonic() - started)
 
     def _report(self, job: ConsumeJob) -> None:
         self._done.append(job)
@@ -337,7 +335,10 @@ class TaskRunner:
         name: str,
         on_done: OnDone,
         hooks: ConsumeHooks | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._monotonic = clock.monotonic
+        self._now_ms = clock.now_ms
         self.concurrency = concurrency
         self._hooks = hooks
         self._listener = listener
@@ -393,11 +394,12 @@ class TaskRunner:
             self._looking -= 1
 
     async def _run(self, job: ConsumeJob, task: asyncio.Task[None] | None) -> None:
-        started = job.begun_at = time.monotonic()
+        started = job.begun_at = self._monotonic()
         self._running[task] = job
-        context = _before(self._hooks, job)
+        hooks = self._hooks
+        context = hooks.before(job.process_queue.queue, job.messages) if hooks else None
         try:
-            _judge(job, await self._listener(_prepare(job)))
+            _judge(job, await self._listener(_prepare(job, self._now_ms())))
         except KeyboardInterrupt:
             raise  # meant for whoever runs the loop
         except BaseException as error:
@@ -408,8 +410,9 @@ class TaskRunner:
             _blame(job, error)
         finally:
             del self._running[task]
-            job.seconds = time.monotonic() - started
-        _after(self._hooks, context, job)
+            job.seconds = self._monotonic() - started
+        if hooks is not None and context is not None:
+            hooks.after(context, job, self._monotonic() - started)
 
     def _report(self, job: ConsumeJob) -> None:
         if not self._done:

@@ -91,7 +91,9 @@ class LitePullMember:
         self._ready_count = 0
         # What polls have to tell of queues that were stopped.
         self._stops: dict[ProcessQueue, DamagedMessageError] = {}
-        self._damage = DamageControl(options.on_damaged, group, namespace=options.namespace)
+        self._damage = DamageControl(
+            options.on_damaged, group, namespace=options.namespace, clock=instance.clock
+        )
         self._arrived = asyncio.Event()
         visible_group = options.namespace.unwrap(group)
         self._admit = Admission(options.hooks, visible_group, options.namespace)
@@ -271,7 +273,7 @@ class LitePullMember:
         return self._instance.need_master(queue.broker_name, queue.topic)
 
     def _begin(self, queue: MessageQueue, offset: int | None) -> None:
-        process_queue = ProcessQueue(queue)
+        process_queue = ProcessQueue(queue, clock=self._instance.clock)
         task = self._owner.spawn(self._pull(process_queue, offset), f"pull-{queue}")
         self._assignments[queue] = _Assignment(process_queue, task, offset)
 

@@ -18,6 +18,7 @@ from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -54,9 +55,10 @@ class OrderlyConsumption:
         suspend_ms: int = SUSPEND_MS,
         stats: ConsumeStats | None = None,
         hooks: ConsumeHooks | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._group = group
-        self._stats = stats or ConsumeStats()
+        self._stats = stats or ConsumeStats(clock.monotonic)
         self._offsets = offsets
         self._retire = retire
         self.batch_max_size = batch_max_size
@@ -66,7 +68,7 @@ class OrderlyConsumption:
         self._workers: dict[MessageQueue, _QueueWorker] = {}
         self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
         self.runner: ListenerRunner = listener_runner(
-            listener, concurrency, f"listener-{group}", self._on_done, hooks
+            listener, concurrency, f"listener-{group}", self._on_done, hooks, clock
         )
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:

@@ -90,7 +90,9 @@ class GroupMember:
         self._owner = TaskOwner(f"consumer-{group}")
         self._locks: QueueLocks | None = None
         if options.orderly and self._clustering:
-            self._locks = QueueLocks(instance, group, self._lock_lost, self._still_current)
+            self._locks = QueueLocks(
+                instance, group, self._lock_lost, self._still_current, instance.clock.monotonic
+            )
         self.membership = Membership(
             instance,
             group,
@@ -104,7 +106,7 @@ class GroupMember:
         self._offsets = self.membership.offsets
         self._gate = asyncio.Event()
         self._gate.set()
-        self._stats = ConsumeStats()
+        self._stats = ConsumeStats(instance.clock.monotonic)
         # Dropped queues whose last listener still runs here.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
         visible_group = options.namespace.unwrap(group)
@@ -120,6 +122,7 @@ class GroupMember:
             offsets=self._offsets,
             bury=self._returns.send_damaged if self._clustering else None,
             tasks=self._owner,
+            clock=instance.clock,
         )
         self._consumption = self._new_consumption(listener)
         for topic, selector in subscriptions.items():
@@ -237,7 +240,7 @@ class GroupMember:
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         message.topic = self._options.namespace.unwrap(message.topic)
-        job = ConsumeJob(ProcessQueue(queue), [message])
+        job = ConsumeJob(ProcessQueue(queue, clock=self._instance.clock), [message])
         await self._consumption.consume(job)
         return direct_result(job, orderly=self._options.orderly)
 
@@ -284,6 +287,7 @@ class GroupMember:
                 suspend_ms=options.suspend_ms,
                 stats=self._stats,
                 hooks=self._consume_hooks,
+                clock=self._instance.clock,
             )
         return Consumption(
             self._group,
@@ -296,10 +300,11 @@ class GroupMember:
             consume_timeout_s=options.consume_timeout_s,
             stats=self._stats,
             hooks=self._consume_hooks,
+            clock=self._instance.clock,
         )
 
     def _begin(self, queue: MessageQueue, offset: int, lock: QueueLock | None) -> None:
-        process_queue = ProcessQueue(queue, lock)
+        process_queue = ProcessQueue(queue, lock, clock=self._instance.clock)
         puller = QueuePuller(
             self._instance,
             self._group,

@@ -40,7 +40,9 @@ class Returns:
         self._instance = instance
         self._group = group
         self._max_reconsume_times = max_reconsume_times
-        self._encoder = MessageEncoder(INNER_PRODUCER_GROUP, instance.unique_ids)
+        self._encoder = MessageEncoder(
+            INNER_PRODUCER_GROUP, instance.unique_ids, clock=instance.clock
+        )
         # A young group's retry topic may have no route yet: its first queue is there all the same.
         self._sender = Sender(instance, SendLimits(default_topic_queue_nums=1))
 

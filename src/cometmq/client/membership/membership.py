@@ -7,7 +7,6 @@ DefaultLitePullConsumerImpl each have all of this). What consumes the queues is 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +94,8 @@ class Membership:
         self._consume_type = consume_type
         self._begin_assigned = begin_assigned
         self._on_rebalance = on_rebalance
-        self._started_ms = time.time_ns() // 1_000_000
+        self._now_ms = instance.clock.now_ms
+        self._started_ms = self._now_ms()
         self._subscriptions: dict[str, SubscriptionData] = {}
         self.offsets = self._offset_store()
         self._rebalancer = Rebalancer(
@@ -191,7 +191,7 @@ class Membership:
         """Add or change a subscription before the start."""
         known = self._subscriptions.get(topic)
         # Brokers take the newer of two, which this one is even if the clock was set back.
-        version_ms = max(time.time_ns() // 1_000_000, known.sub_version + 1 if known else 0)
+        version_ms = max(self._now_ms(), known.sub_version + 1 if known else 0)
         self._subscriptions[topic] = build_subscription(topic, *selector, sub_version=version_ms)
 
     def subscribe(self, topic: str, selector: MessageSelector) -> None:

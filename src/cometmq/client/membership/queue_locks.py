@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -14,6 +13,7 @@ from cometmq.client.instance import ClientInstance
 from cometmq.errors import CometMQError, QueueLockedError
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -72,7 +72,7 @@ class QueueLocks:
         group: str,
         on_lost: Callable[[MessageQueue], None],
         still_current: Callable[[MessageQueue], Awaitable[bool]],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = SYSTEM_CLOCK.monotonic,
     ) -> None:
         self._instance = instance
         self._group = group

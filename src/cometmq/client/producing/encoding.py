@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -20,6 +19,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.compression import CompressionType, compress
 from cometmq.protocol.ids import UniqueIdGenerator
 from cometmq.protocol.properties import encode_properties
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 COMPRESS_OVER_BYTES: Final = 4096
 # The message type of replies to requests (Java: MixAll.REPLY_MESSAGE_FLAG); they have a request
@@ -84,10 +84,12 @@ class MessageEncoder:
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         compression: CompressionType = CompressionType.ZLIB,
         namespace: Namespace = NO_NAMESPACE,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._now_ms = clock.now_ms
         self._namespace = namespace
         self._namespaced = bool(namespace)  # asked for every message
-        self._unique_ids = unique_ids
+        self._next_id = unique_ids.next
         self._compress_over_bytes = compress_over_bytes
         self._compression = compression
         self._common: Final = {
@@ -152,7 +154,7 @@ class MessageEncoder:
         properties = message.properties
         unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if unique_id is None:
-            unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._unique_ids.next()
+            unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._next_id()
         if self._namespaced:
             properties[p.INSTANCE_ID] = self._namespace.name
         return unique_id
@@ -161,7 +163,7 @@ class MessageEncoder:
         ext = self._common.copy()
         ext["b"] = topic
         ext["f"] = str(sys_flag)
-        ext["g"] = str(time.time_ns() // 1_000_000)
+        ext["g"] = str(self._now_ms())
         ext["h"] = str(flag)
         ext["i"] = properties
         return ext

@@ -450,6 +450,7 @@ class Producer(TracedClient):
             compress_over_bytes=self._compress_over_bytes,
             compression=self._compression,
             namespace=self._namespace,
+            clock=instance.clock,
         )
 
     def _trace(self, dispatcher: TraceDispatcher) -> Hook:

@@ -8,8 +8,6 @@ pushes it to the client that waits (code 326).
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
 
 import structlog
 
@@ -27,6 +25,8 @@ from cometmq.protocol.headers import ReplyMessageRequestHeader
 from cometmq.protocol.properties import decode_properties
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
 log = structlog.get_logger(__name__)
 
@@ -63,12 +63,16 @@ def create_reply_message(request: Message, body: bytes) -> Message:
 class Replies:
     """The requests of one client instance that wait for their replies. For its loop."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, clock: Clock = SYSTEM_CLOCK, randomness: Randomness = SYSTEM_RANDOMNESS
+    ) -> None:
+        self._now_ms = clock.now_ms
+        self._randomness = randomness
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
 
     def expect(self) -> tuple[str, asyncio.Future[MessageExt]]:
         """A new correlation id and the future of its reply; see `forget`."""
-        correlation_id = str(uuid.uuid4())
+        correlation_id = str(self._randomness.uuid4())
         future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         return correlation_id, future
@@ -83,7 +87,7 @@ class Replies:
     def _on_reply(
         self, connection: Connection, call: Request[ReplyMessageRequestHeader]
     ) -> RemotingCommand:
-        message = _reply(call.header, bytes(call.body))
+        message = _reply(call.header, bytes(call.body), self._now_ms())
         correlation_id = message.properties.get(p.CORRELATION_ID, "")
         future = self._waiting.pop(correlation_id, None)
         if future is not None and not future.done():
@@ -99,9 +103,9 @@ class Replies:
         return response(ResponseCode.SUCCESS)
 
 
-def _reply(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
+def _reply(header: ReplyMessageRequestHeader, body: bytes, arrived_ms: int) -> MessageExt:
     properties = decode_properties(header.properties or "")
-    properties[p.REPLY_ARRIVE_TIME] = str(time.time_ns() // 1_000_000)
+    properties[p.REPLY_ARRIVE_TIME] = str(arrived_ms)
     message = MessageExt(
         header.topic,
         body,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -17,6 +16,7 @@ from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import CometMQError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import DamageCounts, DamagedMessage
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -45,7 +45,9 @@ class DamageControl:
         offsets: OffsetStore | None = None,
         bury: Bury | None = None,
         tasks: TaskOwner | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._monotonic = clock.monotonic
         self._choice = choice
         if choice is DamagedMessage.DEAD_LETTER and (bury is None or tasks is None):
             self._choice = DamagedMessage.SKIP
@@ -133,7 +135,7 @@ class DamageControl:
 
     def _say(self, text: str, damaged: DamagedRecord) -> None:
         """Log one line, if there were not too many in the last minute; the next one tells how many."""
-        now = time.monotonic()
+        now = self._monotonic()
         while self._lines and now - self._lines[0] > _MINUTE_S:
             self._lines.popleft()
         if len(self._lines) >= _LINES_PER_MINUTE:

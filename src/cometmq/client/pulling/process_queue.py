@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Protocol
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.consumer_bodies import ProcessQueueInfo
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 _MIB = 1024 * 1024
 
@@ -43,7 +43,10 @@ class ProcessQueue:
     the broker's lock without which an orderly consumer must not consume.
     """
 
-    def __init__(self, queue: MessageQueue, lock: Lock | None = None) -> None:
+    def __init__(
+        self, queue: MessageQueue, lock: Lock | None = None, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._now_ms = clock.now_ms
         self.queue = queue
         self.lock = lock
         self.dropped = False
@@ -110,7 +113,7 @@ class ProcessQueue:
         if self._highest < 0:
             return -1
         sizes = self._sizes
-        self.last_consume_ms = time.time_ns() // 1_000_000
+        self.last_consume_ms = self._now_ms()
         for offset in offsets:
             self._size_bytes -= sizes.pop(offset, 0)
         if self._removed is not None and not self._removed.done():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -119,11 +118,13 @@ class QueuePuller:
         on_stopped: Callable[[ProcessQueue, DamagedRecord], None] = lambda *_: None,
     ) -> None:
         self._admit = admit
-        self._damage = damage or DamageControl(DamagedMessage.SKIP, group)
+        self._damage = damage or DamageControl(DamagedMessage.SKIP, group, clock=instance.clock)
         self._on_stopped = on_stopped
         # The offset of a pull whose answer had bytes that are no record: it is asked for once more.
         self._doubted = -1
         self._instance = instance
+        self._monotonic = instance.clock.monotonic
+        self._now_ms = instance.clock.now_ms
         self._group = group
         self._process_queue = process_queue
         self._queue = process_queue.queue
@@ -181,7 +182,7 @@ class QueuePuller:
         """
         self.stop()
         if self._asked_at is not None:
-            rest_s = self._asked_at + PULL_SERVED_S - time.monotonic()
+            rest_s = self._asked_at + PULL_SERVED_S - self._monotonic()
             if rest_s > 0:
                 await asyncio.wait((run,), timeout=rest_s)
         run.cancel()
@@ -202,7 +203,7 @@ class QueuePuller:
             )
         else:
             header = self._header(address, subscription)
-        asked_at = self._asked_at = time.monotonic()
+        asked_at = self._asked_at = self._monotonic()
         try:
             return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
         except CometMQError as error:
@@ -210,7 +211,7 @@ class QueuePuller:
             raise
         finally:
             self._asked_at = None
-            self._process_queue.last_pull_s = time.monotonic() - asked_at
+            self._process_queue.last_pull_s = self._monotonic() - asked_at
 
     def _header(self, address: str, subscription: SubscriptionData) -> PullMessageRequestHeader:
         commit_offset = self._offsets.pull_offset(self._queue)
@@ -235,7 +236,7 @@ class QueuePuller:
         if self._process_queue.dropped or self._stopped:
             return
         header = answer.header
-        self._process_queue.last_pull_ms = time.time_ns() // 1_000_000
+        self._process_queue.last_pull_ms = self._now_ms()
         self._broker_id = header.suggest_which_broker_id
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -71,8 +70,10 @@ class TraceDispatcher:
         self._flushed_at_s = self._loop.time()
         self._told_dropped = 0
         self._instance = instance
+        self.clock = instance.clock
+        self.randomness = instance.randomness
         self._sender = Sender(instance, SendLimits())
-        self._encoder = MessageEncoder(self._group, instance.unique_ids)
+        self._encoder = MessageEncoder(self._group, instance.unique_ids, clock=instance.clock)
         self._flushing = asyncio.Lock()
 
     def start(self) -> None:
@@ -192,7 +193,3 @@ def trace_instance_name(namesrv: Sequence[str], *, alone: bool = False) -> str:
     """The instance that the dispatchers of a process share for these name servers, or a new one."""
     name = f"PID_CLIENT_INNER_TRACE_PRODUCER_{';'.join(namesrv)}"
     return f"{name}_{next(_numbers)}" if alone else name
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -5,8 +5,6 @@ A broker that says TRACE_ON=false, with its answer or in a message's properties,
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -26,7 +24,7 @@ from cometmq.client.tracing.codec import (
     TraceContext,
     TraceType,
 )
-from cometmq.client.tracing.dispatcher import TraceDispatcher, now_ms
+from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.results import SendStatus
@@ -45,10 +43,12 @@ class SendTrace(SendMessageHook, EndTransactionHook):
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
+        self._now_ms = dispatcher.clock.now_ms
+        self._monotonic = dispatcher.clock.monotonic
 
     def before_send(self, context: SendContext) -> None:
         # The second is for the time it takes, which a clock that is set must not change.
-        context.state[_STARTED] = now_ms(), time.monotonic()
+        context.state[_STARTED] = self._now_ms(), self._monotonic()
 
     def after_send(self, context: SendContext) -> None:
         result = context.result
@@ -73,7 +73,7 @@ class SendTrace(SendMessageHook, EndTransactionHook):
             started_ms,
             result.region_id,
             context.group,
-            _passed_ms(began_s),
+            int((self._monotonic() - began_s) * 1000),
         )
         event.success = result.status is SendStatus.SEND_OK
         self._dispatcher.append(event)
@@ -95,13 +95,13 @@ class SendTrace(SendMessageHook, EndTransactionHook):
         )
         region = message.properties.get(p.MSG_REGION) or DEFAULT_REGION
         self._dispatcher.append(
-            TraceContext(TraceType.END_TRANSACTION, [bean], now_ms(), region, context.group)
+            TraceContext(TraceType.END_TRANSACTION, [bean], self._now_ms(), region, context.group)
         )
 
     def recalled(self, group: str, topic: str, msg_id: str, *, success: bool) -> None:
         """A recall was answered (Java: DefaultRecallMessageTraceHook)."""
         event = TraceContext(
-            TraceType.RECALL, [TraceBean(msg_id, topic)], now_ms(), DEFAULT_REGION, group
+            TraceType.RECALL, [TraceBean(msg_id, topic)], self._now_ms(), DEFAULT_REGION, group
         )
         event.success = success
         self._dispatcher.append(event)
@@ -115,16 +115,18 @@ class ConsumeTrace(ConsumeMessageHook):
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
+        self._now_ms = dispatcher.clock.now_ms
+        self._monotonic = dispatcher.clock.monotonic
 
     def before_consume(self, context: ConsumeContext) -> None:
         traced = [m for m in context.messages if m.properties.get(p.TRACE_SWITCH) != "false"]
-        request_id = uuid.uuid4().hex.upper()
-        context.state[_BEGAN_S] = time.monotonic()
+        request_id = self._dispatcher.randomness.uuid4().hex.upper()
+        context.state[_BEGAN_S] = self._monotonic()
         events = context.state[_BEFORE] = [
             TraceContext(
                 TraceType.SUB_BEFORE,
                 [_consumed(message) for message in part],
-                now_ms(),
+                self._now_ms(),
                 part[-1].properties.get(p.MSG_REGION) or DEFAULT_REGION,
                 context.group,
                 request_id=request_id,
@@ -138,8 +140,8 @@ class ConsumeTrace(ConsumeMessageHook):
         events: list[TraceContext] = context.state.get(_BEFORE, [])
         if not events:
             return
-        now = now_ms()
-        took_ms = _passed_ms(context.state[_BEGAN_S])
+        now = self._now_ms()
+        took_ms = int((self._monotonic() - context.state[_BEGAN_S]) * 1000)
         for before in events:
             event = TraceContext(
                 TraceType.SUB_AFTER,
@@ -153,10 +155,6 @@ class ConsumeTrace(ConsumeMessageHook):
                 ContextCode[context.status],
             )
             self._dispatcher.append(event)
-
-
-def _passed_ms(began_s: float) -> int:
-    return int((time.monotonic() - began_s) * 1000)
 
 
 def _parts(messages: Sequence[MessageExt]) -> Iterator[Sequence[MessageExt]]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from cometmq.client.access import PLAIN
 from cometmq.client.hooks import Hook
-from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
+from cometmq.client.instance import ClientInstance, release_instance
 from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_flag
 from cometmq.client.tracing.dispatcher import TraceDispatcher, trace_instance_name
@@ -56,7 +56,7 @@ class TracedClient(AsyncClient):
             return
         # One for all clients that get in alike; secrets do not go into names.
         name = trace_instance_name(self._namesrv, alone=self._access != PLAIN)
-        self._trace_instance = acquire_instance(self._namesrv, name, None, access=self._access)
+        self._trace_instance = self._acquire(name, None)
         self._tracer = TraceDispatcher(
             self._trace_instance,
             self._visible_group,

@@ -304,7 +304,9 @@ class LaneClient:
 
     def _open(self, instance: ClientInstance) -> None:
         self._sender = Sender(instance, SendLimits(), group=GROUP, namespace=self._namespace)
-        self._encoder = MessageEncoder(GROUP, instance.unique_ids, namespace=self._namespace)
+        self._encoder = MessageEncoder(
+            GROUP, instance.unique_ids, namespace=self._namespace, clock=instance.clock
+        )
         self._queue_locks = QueueLocks(
             instance, self._marks.lock_group, self._on_lost, self._still_current
         )
