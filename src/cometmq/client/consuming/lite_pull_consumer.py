@@ -175,7 +175,7 @@ class LitePullConsumer(TracedClient):
         return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of `topic` that may be read. Raises RouteNotFoundError, RemotingError."""
+        """Return the readable queues of `topic`. Raises RouteNotFoundError, RemotingError."""
         check_topic(topic)
         topic = self._namespace.wrap(topic)
         routes = self._running().routes
