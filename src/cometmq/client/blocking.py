@@ -137,7 +137,7 @@ class BlockingClient(NamesOptions):
         return self._running_thread(coroutine).submit(coroutine)
 
     def _apply(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a plain method of the asyncio client, on the loop thread if the client is started."""
+        """Call a plain method of the asyncio client, on the loop thread if the client runs."""
         if self._thread is None:
             return function(*args, **kwargs)
         return self._thread.call(_later(function, *args, **kwargs))

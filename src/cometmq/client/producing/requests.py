@@ -1,8 +1,10 @@
-"""Requests that consumers reply to (Java: RequestFutureHolder, MessageUtil, ClientRemotingProcessor).
+"""Matches replies with the requests that wait for them.
 
-A request is an ordinary message with a correlation id and the client id that waits for the reply.
-Whoever consumes it sends a reply message to the cluster's reply topic, and the broker that gets it
-pushes it to the client that waits (code 326).
+A request is an ordinary message with a correlation id and the id of the client that waits for the
+reply. The consumer of the request sends a reply message to the cluster's reply topic. The broker
+that gets the reply pushes it to the waiting client (code 326).
+
+Java: RequestFutureHolder, MessageUtil, ClientRemotingProcessor.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ log = structlog.get_logger(__name__)
 
 
 def reply_topic(cluster: str) -> str:
-    """Where replies to requests go that were sent to brokers of `cluster`."""
+    """Return the topic of the replies to requests that were sent to brokers of `cluster`."""
     return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
 
 
 def create_reply_message(request: Message, body: bytes) -> Message:
-    """The reply to a request that a listener got; any producer's `send` takes it.
+    """Make the reply to a request that a listener got. Send it with any producer's `send`.
 
     Raises IllegalArgumentError for a message that asks for no reply.
     """
@@ -61,20 +63,20 @@ def create_reply_message(request: Message, body: bytes) -> Message:
 
 
 class Replies:
-    """The requests of one client instance that wait for their replies. For its loop."""
+    """Holds the requests of one client instance that wait for replies. For the instance's loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
 
     def expect(self) -> tuple[str, asyncio.Future[MessageExt]]:
-        """A new correlation id and the future of its reply; see `forget`."""
+        """Return a new correlation id and the future of its reply. Call `forget` in the end."""
         correlation_id = str(uuid.uuid4())
         future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         return correlation_id, future
 
     def forget(self, correlation_id: str) -> None:
-        """Whoever waited does so no more."""
+        """Forget a request: nobody waits for its reply any more."""
         self._waiting.pop(correlation_id, None)
 
     def register(self, handlers: Handlers) -> None:
@@ -89,7 +91,7 @@ class Replies:
         if future is not None and not future.done():
             future.set_result(message)
         else:
-            # Java answers success too: the broker has done its part.
+            # The answer is success all the same, as in Java: the broker has done its part.
             log.warning(
                 "a reply came that nobody waits for",
                 correlation_id=correlation_id,
