@@ -1,4 +1,4 @@
-"""Who a client says it is (Java: ClientConfig.buildMQClientId, MessageClientIDSetter)."""
+"""Makes client ids and message ids (Java: ClientConfig.buildMQClientId, MessageClientIDSetter)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _unique_ids: dict[int, UniqueIdGenerator] = {}
 
 
 def local_address(towards: str) -> str:
-    """The IP address this host would use to reach `towards` (`host:port`); nothing is sent."""
+    """Return the IP address this host would use to reach `towards` (`host:port`). Sends nothing."""
     host, port = split_address(towards)
     try:
         family, kind, _, _, endpoint = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
@@ -32,8 +32,11 @@ def local_address(towards: str) -> str:
 def client_id(
     address: str, instance_name: str, unit_name: str | None = None, *, unique: bool = True
 ) -> str:
-    """`ip@instance[@unit]`; the default instance name becomes `pid#nanotime`, unique in a process,
-    unless the id has to stay the same from one start to the next."""
+    """Return the client id `ip@instance[@unit]`.
+
+    The default instance name becomes `pid#nanotime`, which is unique in a process. Without `unique`
+    it stays as it is, so that the id is the same from one start to the next.
+    """
     if unique and instance_name == DEFAULT_INSTANCE_NAME:
         instance_name = f"{os.getpid()}#{_unique_nanos()}"
     parts = [address, instance_name]
@@ -43,7 +46,7 @@ def client_id(
 
 
 def unique_ids(address: str) -> UniqueIdGenerator:
-    """This process's generator of message ids; a forked child gets one of its own."""
+    """Return this process's generator of message ids. A forked child gets one of its own."""
     pid = os.getpid()
     generator = _unique_ids.get(pid)
     if generator is None:
