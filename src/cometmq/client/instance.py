@@ -169,7 +169,7 @@ class ClientInstance:
     # Failures
 
     def report_failure(self, error: CometMQError, topic: str, address: str | None) -> None:
-        """Renew the route and reach for the broker again after a call on the way to `topic` failed."""
+        """Renew the route and reach for the broker again, after a call for `topic` failed."""
         if error.refresh_route:
             self.routes.refresh_soon(topic)
         if address is not None and isinstance(error, (ConnectError, ConnectionLostError)):
@@ -239,9 +239,7 @@ class ClientInstance:
     async def _unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
-        """Tell every broker that this client is connected to; others forget the client by
-        themselves.
-        """
+        """Unregister at all connected brokers. The others forget this client by themselves."""
         try:
             async with asyncio.timeout(UNREGISTER_TIMEOUT_S):
                 await self.heartbeats.settle()
