@@ -91,7 +91,7 @@ class BrokerApi:
         )
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """Return the client ids of a group's members. RemoteError (code 1) says that it has none."""
+        """Return the client ids of a group's members. RemoteError (code 1) says there is none."""
         answer = await self._remoting.ask(
             address,
             requests.GET_CONSUMER_LIST_BY_GROUP,

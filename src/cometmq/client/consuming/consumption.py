@@ -1,6 +1,4 @@
-"""Consumes pulled messages concurrently, and moves offsets (Java:
-ConsumeMessageConcurrentlyService).
-"""
+"""Consumes pulled messages concurrently (Java: ConsumeMessageConcurrentlyService)."""
 
 from __future__ import annotations
 

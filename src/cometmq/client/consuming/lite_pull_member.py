@@ -1,5 +1,6 @@
-"""Provides the group member that is polled (Java: DefaultLitePullConsumerImpl,
-AssignedMessageQueue).
+"""Provides the group member that callers poll.
+
+Java: DefaultLitePullConsumerImpl, AssignedMessageQueue.
 """
 
 from __future__ import annotations
