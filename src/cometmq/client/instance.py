@@ -1,4 +1,7 @@
-"""Shares connections among the clients of one client id on one loop (Java: MQClientInstance)."""
+"""Shares connections, routes and heartbeats among the clients of one client id on one loop.
+
+Java: MQClientInstance, MQClientManager.
+"""
 
 from __future__ import annotations
 

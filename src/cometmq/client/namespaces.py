@@ -74,9 +74,7 @@ NO_NAMESPACE: Final = Namespace(None)
 
 
 def namespace_of(addresses: list[str]) -> str | None:
-    """Return the namespace in the first name-server address, which a hosted instance has, else
-    None.
-    """
+    """Return the namespace in the first address, which hosted instances have there, or None."""
     found = _INSTANCE_HOST.match(addresses[0])
     return found.group(1) if found else None
 

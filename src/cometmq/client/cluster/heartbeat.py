@@ -64,9 +64,7 @@ class Heartbeats:
         self._closed = True
 
     async def beat_all(self) -> None:
-        """Send one heartbeat to every broker. Revive brokers that it does not reach in the
-        background.
-        """
+        """Send one heartbeat to every broker. Revive brokers in the background if it fails."""
         await asyncio.gather(*(self._try_beat(address) for address in self._targets()))
 
     async def join(self) -> None:

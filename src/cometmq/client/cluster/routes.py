@@ -31,9 +31,7 @@ WATCH_FOR_S: Final = 600.0
 
 
 class PublishRoute:
-    """Holds the queues a producer may send to, with a round-robin position (Java:
-    TopicPublishInfo).
-    """
+    """Chooses among the queues that a producer may send to, in turn (Java: TopicPublishInfo)."""
 
     __slots__ = ("_next", "created_on_demand", "queues")
 

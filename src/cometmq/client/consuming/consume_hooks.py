@@ -85,9 +85,7 @@ class ConsumeHooks:
         run_hooks([hook.after_consume for hook in self._hooks], context)
 
     def polled(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
-        """Tell the hooks of messages that a poll returns. They count as consumed at once (as in
-        Java).
-        """
+        """Tell the hooks of a poll's messages, which count as consumed at once, as in Java."""
         context = self.before(queue, messages)
         context.status, context.success = SUCCESS, True
         run_hooks([hook.after_consume for hook in self._hooks], context)

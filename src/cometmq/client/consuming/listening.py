@@ -93,7 +93,7 @@ class ListenerRunner(Protocol):
     def submit(self, jobs: Sequence[ConsumeJob]) -> None: ...
 
     def running(self) -> list[ConsumeJob]:
-        """The jobs whose listeners run at this moment."""
+        """Return the jobs whose listeners run at this moment."""
 
     async def close(self, timeout_s: float) -> None:
         """Drop the jobs that have not begun, and wait for the others, at most `timeout_s`."""

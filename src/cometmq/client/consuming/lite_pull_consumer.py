@@ -132,10 +132,9 @@ class LitePullConsumer(TracedClient):
     def subscribe(
         self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
     ) -> None:
-        """Share the queues of `topic` with the group; PushConsumer.subscribe explains the
-        selection.
+        """Share the queues of `topic` with the group. Raises ClientStateError after `assign`.
 
-        Raises ClientStateError after `assign`.
+        PushConsumer.subscribe explains the selection.
         """
         if self._wanted is not None:
             raise ClientStateError(f"{self._name()} has assigned queues; it cannot subscribe too")

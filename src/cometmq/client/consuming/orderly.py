@@ -159,8 +159,7 @@ class OrderlyConsumption:
 
     def _finish(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         below = process_queue.remove([message.queue_offset for message in messages])
-        # This member still owns a dropped queue: it releases the queue after the last listener
-        # ended.
+        # This member still owns a dropped queue: it releases the queue after the last listener.
         if below >= 0 and not process_queue.forfeited:
             self._offsets.update(process_queue.queue, below, increase_only=False)
 

@@ -1,4 +1,7 @@
-"""Takes the brokers' locks that an orderly consumer needs (Java: RebalanceImpl.lock, unlock)."""
+"""Takes the brokers' locks that an orderly consumer needs.
+
+Java: RebalanceImpl.lock, lockAll, unlock.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +86,8 @@ class QueueLocks:
         self._owner = TaskOwner(f"queue-locks-{group}")
         self._turns: dict[str, asyncio.Lock] = {}
         self._held: dict[MessageQueue, QueueLock] = {}
-        # Queues whose lock was asked for without an answer. The member may hold these locks, so it
-        # must release them in the end.
+        # Queues whose lock was asked for without an answer yet. The member may hold these locks, so
+        # it must release them in the end.
         self._unsure: set[MessageQueue] = set()
         self._asked = asyncio.Event()
 

@@ -112,8 +112,8 @@ class Rebalancer:
         else:
             client_ids = await self._client_ids(topic)
             if self._instance.client_id not in client_ids:
-                # The broker restarted or does not know this client yet. Java gives up all queues
-                # then.
+                # The broker restarted or does not know this client yet. Java would give up all
+                # queues.
                 await self._instance.heartbeats.beat_all()
                 return False
             share = set(self._allocate(self._strategy, queues, client_ids))

@@ -54,9 +54,8 @@ class ProcessQueue:
         self.last_pull_ms = 0
         self.last_pull_s = 0.0
         self.last_consume_ms = 0
-        # Sizes by offset, lowest first, since pulls bring offsets in order. An OrderedDict, because
-        # a plain dict walks over the gaps of deleted entries whenever it is asked for its first
-        # key.
+        # Sizes by offset, lowest first, since pulls bring offsets in order. A plain dict would walk
+        # over the gaps of deleted entries whenever it is asked for its first key.
         self._sizes: OrderedDict[int, int] = OrderedDict()
         self._size_bytes = 0
         self._highest = -1

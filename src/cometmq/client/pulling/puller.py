@@ -123,8 +123,7 @@ class QueuePuller:
         self._admit = admit
         self._damage = damage or DamageControl(DamagedMessage.SKIP, group)
         self._on_stopped = on_stopped
-        # The offset of the last pull whose answer had bytes that are no record. It is pulled once
-        # more.
+        # The offset of the last pull whose answer had bytes that are no record, to pull once more.
         self._doubted = -1
         self._instance = instance
         self._group = group

@@ -1,4 +1,6 @@
-"""Encodes and decodes message traces (Java: TraceDataEncoder, TraceBean, TraceContext).
+"""Encodes and decodes message traces.
+
+Java: TraceDataEncoder, TraceConstants, TraceBean, TraceContext.
 
 Fields are separated by 0x01 and records end with 0x02; a missing value is written `null`:
 

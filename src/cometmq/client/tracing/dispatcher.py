@@ -189,8 +189,9 @@ def _sizes(context: TraceContext) -> tuple[int, int]:
 
 
 def trace_instance_name(namesrv: Sequence[str], *, alone: bool = False) -> str:
-    """Return the instance name that a process's dispatchers share for these name servers; `alone`,
-    a new name.
+    """Return the instance name that a process's dispatchers for these name servers share.
+
+    With `alone` return a new name, which no other dispatcher has.
     """
     name = f"PID_CLIENT_INNER_TRACE_PRODUCER_{';'.join(namesrv)}"
     return f"{name}_{next(_numbers)}" if alone else name

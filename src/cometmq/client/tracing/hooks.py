@@ -35,8 +35,7 @@ from cometmq.model.results import SendStatus
 _STARTED: Final = "cometmq.trace.started"
 _BEGAN_S: Final = "cometmq.trace.began_s"
 _BEFORE: Final = "cometmq.trace.before"
-# How many messages of one call go into one event. They are few, since their ids become message
-# keys.
+# The most messages of one call in one event: the ids of an event become keys of a trace message.
 _EVENT_MESSAGES: Final = 64
 # Messages with these properties are traced as delayed, as in Java.
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)

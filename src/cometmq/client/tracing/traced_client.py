@@ -54,8 +54,8 @@ class TracedClient(AsyncClient):
     def _begin_trace(self) -> None:
         if not self._enable_trace:
             return
-        # Clients without credentials and TLS share one instance. Any other client has one of its
-        # own, since its name would have to tell the secrets apart.
+        # Clients without credentials and TLS share one instance. Each other client has its own: a
+        # shared one's name would have to hold secrets, to tell clients with different ones apart.
         name = trace_instance_name(self._namesrv, alone=self._access != PLAIN)
         self._trace_instance = acquire_instance(self._namesrv, name, None, access=self._access)
         self._tracer = TraceDispatcher(
