@@ -29,7 +29,7 @@ MAX_NAME_LENGTH: Final = 200
 _NOT_FOR_USERS: Final = p.RESERVED - {p.UNIQ_CLIENT_MESSAGE_ID}
 _MAY_BE_EMPTY: Final = (p.TAGS, p.KEYS)
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
-# A UTF-16 unit takes at most this many bytes in UTF-8, so shorter texts need no encoding.
+# A character takes at most this many bytes in UTF-8, so shorter texts need no encoding.
 _UTF8_FACTOR: Final = 4
 
 
