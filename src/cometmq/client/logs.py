@@ -13,7 +13,7 @@ _FOR_LOGGING: Final = ("exc_info", "stack_info", "stacklevel")
 
 
 def use_standard_logging() -> None:
-    """Send our lines through the `logging` module, unless the application configured structlog.
+    """Send CometMQ's lines through `logging`, unless the application configured structlog.
 
     structlog's own default prints every line to standard output, debug lines too, which a library
     must not do. With this function `logging.getLogger("cometmq")` governs level and destination,

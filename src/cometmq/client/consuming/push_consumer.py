@@ -93,8 +93,8 @@ class PushConsumer(TracedClient):
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a
     queue while more than `pull_threshold_for_queue` messages or
-    `pull_threshold_size_for_queue_bytes` of it wait to be consumed, or while their offsets span
-    more than `consume_max_span`. `pull_threshold_for_topic` and
+    `pull_threshold_size_for_queue_bytes` of it wait to be consumed or, unless it is `orderly`,
+    while their offsets span more than `consume_max_span`. `pull_threshold_for_topic` and
     `pull_threshold_size_for_topic_bytes`, where they are not -1, replace the limits for a queue:
     they are divided among the topic's queues that this consumer has. `close` waits up to
     `close_timeout_ms` for running listeners.
