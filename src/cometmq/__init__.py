@@ -1,16 +1,16 @@
 """CometMQ: Apache RocketMQ in Python.
 
-Here are the messages, their results and the blocking clients; `cometmq.aio` has the asyncio clients
-under the same names.
+This package has the messages, their results and the blocking clients. `cometmq.aio` has the asyncio
+clients under the same names.
 
-The names stand in `__init__.pyi` and are imported when they are first used: a broker needs none of
-the clients.
+`__init__.pyi` lists the names. Each name is imported when it is first used, so that a broker does
+not import the clients.
 """
 
 import lazy_loader
 
 from cometmq import _compiled
 
-_compiled.install()  # before any of the modules that it may serve
+_compiled.install()  # before the import of any module that may have a compiled form
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""The asyncio clients; `cometmq` has the blocking ones under the same names."""
+"""Exports the asyncio clients; `cometmq` has the blocking clients under the same names."""
 
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer
 from cometmq.client.consuming.push_consumer import PushConsumer

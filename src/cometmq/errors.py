@@ -1,4 +1,4 @@
-"""The one error tree.
+"""Defines the one error tree.
 
 CometMQError
 ├── ConfigError               a key, a value or a file of the configuration does not fit
@@ -8,7 +8,7 @@ CometMQError
 ├── ClientStateError          used before start, after close, or started twice
 │   └── ForkedClientError     a client that was started before a fork is used in the child
 ├── RouteNotFoundError        no name server knows a route for the topic
-├── ProtocolError             bytes from a peer that are no frame, header or record
+├── ProtocolError             bytes from a peer are no frame, header or record
 │   └── FrameTooLargeError
 ├── SendForbiddenError        a hook of the user's forbade a send
 ├── RemotingError             the exchange with a peer failed
@@ -18,19 +18,20 @@ CometMQError
 │   ├── TooManyRequestsError  a named limit of ours refused the call
 │   └── RpcHookError          an RPC hook of the user's failed
 ├── KeyStoreError             a store of `cometmq.idempotent` could not be used
-├── DataLossError             messages that a bulk read was to give are gone
+├── DataLossError             messages that a bulk read should give are gone
 ├── DamagedMessageError       a message is not what was stored, and its reader wants to stop there
 ├── RemoteError               the peer answered with a code other than success
-│   ├── AccessDeniedError     it minds who asked: access key, secret key or permissions
+│   ├── AccessDeniedError     the peer refuses this client: its keys or its permissions
 │   └── QueueLockedError      another member of the group holds the lock of the queue
-└── StoreError                the store directory
-    ├── StoreLockedError      another process owns it
-    ├── StoreUnusableError    not a store, or not one that this user can use
+└── StoreError                the store directory could not be used
+    ├── StoreLockedError      another process owns the directory
+    ├── StoreUnusableError    the directory is no store, or this user cannot use it
     ├── StoreCorruptError     bytes on disk contradict their format
-    ├── StoreFullError        no space left
-    ├── StoreBusyError        the disk is behind: the same call may succeed in a moment
+    ├── StoreFullError        no space is left
+    ├── StoreBusyError        the disk does not keep up: the same call may succeed in a moment
     │   └── StoreStarvedError no file descriptor or memory is free at the moment
-    └── StoreClosedError
+    ├── MessageIllegalError   a message breaks a limit of the store
+    └── StoreClosedError      the store is not open
 
 Every retry loop reads the same three attributes of an error, and nothing else, to decide what to do
 (docs/decisions/0081):
@@ -49,7 +50,7 @@ from typing import Final, NamedTuple
 
 
 class Stored(Enum):
-    """What a failed send says of its message."""
+    """Says whether the message of a failed send is in the log."""
 
     YES = "stored"
     NO = "not stored"
@@ -57,7 +58,7 @@ class Stored(Enum):
 
 
 class AnswerMeaning(NamedTuple):
-    """What a response code other than success means to the client that asked."""
+    """Says what a response code other than success means to the client that asked."""
 
     retriable: bool
     refresh_route: bool
@@ -72,10 +73,10 @@ _STORED: Final = AnswerMeaning(retriable=False, refresh_route=False, stored=Stor
 
 # By response code (`cometmq.protocol.codes.ResponseCode`); a code that is not here is final.
 ANSWER_MEANINGS: Final[dict[int, AnswerMeaning]] = {
-    # SYSTEM_ERROR. Java's brokers answer it for any exception, also one after the append.
+    # SYSTEM_ERROR. Java's brokers answer so after any exception, even one after the append.
     1: AnswerMeaning(retriable=True, refresh_route=False, stored=Stored.UNKNOWN),
     2: _LATER,  # SYSTEM_BUSY
-    # The message is in the log; that a disk or a slave has it, too, was not confirmed in time.
+    # The message is in the log, but no disk or slave confirmed in time that it has the message.
     10: _STORED,  # FLUSH_DISK_TIMEOUT
     11: _STORED,  # SLAVE_NOT_AVAILABLE
     12: _STORED,  # FLUSH_SLAVE_TIMEOUT
@@ -138,7 +139,7 @@ class FilterExpressionError(IllegalArgumentError):
 
 
 class UnknownOptionError(IllegalArgumentError, TypeError):
-    """A client has no option of that name; the message tells the options that there are."""
+    """A client has no option of that name; the message lists the options that it has."""
 
 
 class ClientStateError(CometMQError):
@@ -146,7 +147,7 @@ class ClientStateError(CometMQError):
 
 
 class ForkedClientError(ClientStateError):
-    """The client was started by the parent process; a child makes clients of its own."""
+    """The parent process started the client; a child process must make clients of its own."""
 
 
 class RouteNotFoundError(CometMQError):
@@ -157,7 +158,7 @@ class RouteNotFoundError(CometMQError):
 
 
 class ProtocolError(CometMQError):
-    """Bytes from a peer that do not decode; the connection that brought them cannot go on."""
+    """Bytes from a peer do not decode; the connection that brought them cannot go on."""
 
     stored = Stored.UNKNOWN
 
@@ -167,9 +168,9 @@ class FrameTooLargeError(ProtocolError):
 
 
 class SendForbiddenError(CometMQError):
-    """A check-forbidden hook of the user's raised; the cause is what it raised."""
+    """A CheckForbiddenHook of the user's forbade a send; the cause is the hook's exception."""
 
-    # Hooks judge by queue and broker, so another one may be permitted (as in Java).
+    # Hooks judge by queue and broker, so a send to another broker may be permitted (as in Java).
     refresh_route = True
 
 
@@ -188,25 +189,25 @@ class ConnectError(RemotingError):
 
 
 class ConnectionLostError(RemotingError):
-    """The connection closed while the call was under way: it may or may not have been served."""
+    """The connection closed during the call: the peer may or may not have served the call."""
 
     refresh_route = True
 
 
 class RequestTimeoutError(RemotingError):
-    """No answer came in time: the call may or may not have been served."""
+    """No answer came in time: the peer may or may not have served the call."""
 
     refresh_route = True
 
 
 class TooManyRequestsError(RemotingError):
-    """A limit of this client on outstanding requests was reached; the message names it."""
+    """A limit of this client on outstanding requests was reached; the message names the limit."""
 
     stored = Stored.NO
 
 
 class RpcHookError(RemotingError):
-    """An RPC hook of the user's raised, which failed the call; the cause is what it raised."""
+    """An RpcHook of the user's failed the call by raising; the cause is the hook's exception."""
 
 
 class RemoteError(CometMQError):
@@ -228,16 +229,18 @@ class RemoteError(CometMQError):
 
 
 class AccessDeniedError(RemoteError):
-    """The peer does not serve whoever asked: it wants a signature, knows another one, or does not
-    permit this; the message says which, and the remedy. No error holds a secret.
+    """The peer refuses this client: it wants a signature, computed another one, or does not permit
+    the request. The message says which, and the remedy. No error holds a secret.
     """
 
-    # Who asks stays the same, whatever the code says otherwise.
+    # A repeated call comes from the same client, so it is refused again, whatever the code is.
     _code_tells = False
 
 
 class QueueLockedError(RemoteError):
-    """Another member of the group holds the lock of the queue, for a minute at most after its end."""
+    """Another member of the group holds the queue's lock, for a minute at most after that member's
+    end.
+    """
 
     retriable = True
 
@@ -249,13 +252,14 @@ class KeyStoreError(CometMQError):
 
 
 class DataLossError(CometMQError):
-    """Messages that were to be read are gone; the message names queue, offsets, cause and remedy."""
+    """Messages that should be read are gone; the text names queue, offsets, cause and remedy."""
 
 
 class DamagedMessageError(CometMQError):
-    """A message is not what was stored; the text names its topic, queue, offset, place and broker.
+    """A message is not what was stored.
 
-    `queue_offset` is its offset, `data` are the bytes that came instead of it.
+    The text names the message's topic, broker, queue, offset and commit-log offset. `queue_offset`
+    is the message's offset; `data` has the bytes that came instead of the message.
     """
 
     def __init__(self, message: str, *, queue_offset: int, data: bytes) -> None:
@@ -273,8 +277,8 @@ class StoreLockedError(StoreError):
 
 
 class StoreUnusableError(StoreError):
-    """The directory is no store of a layout we know, or this user may not use it; text says which
-    path and what to do.
+    """The directory is no store of a layout that we know, or this user may not use it. The text
+    names the path and the remedy.
     """
 
 
@@ -304,7 +308,9 @@ class StoreStarvedError(StoreBusyError):
 
 
 class MessageIllegalError(StoreError):
-    """A message breaks a limit of the store; text names limit and value (Java: MESSAGE_ILLEGAL)."""
+    """A message breaks a limit of the store; the text names limit and value (Java:
+    MESSAGE_ILLEGAL).
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=13)

@@ -1,4 +1,4 @@
-"""Sending in bulk, for tools that encode messages themselves."""
+"""Sends in bulk, for tools that encode messages themselves."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ IN_FLIGHT: Final = 32
 PATIENCE_MS: Final = 60_000
 # A request of many messages may wait for a disk.
 _SEND_TIMEOUT_S: Final = 15.0
-# Parcels that go to the loop's thread together.
+# How many parcels go to the loop's thread together.
 _AT_ONCE: Final = 16
 
 
 @dataclass(repr=False, kw_only=True)
 class BulkProducerOptions(ClientOptions):
-    """What a bulk producer takes; see BulkProducer."""
+    """Holds the options of a bulk producer; BulkProducer explains them."""
 
     in_flight: int = IN_FLIGHT
     patience_ms: int = PATIENCE_MS
@@ -42,10 +42,10 @@ class BulkProducerOptions(ClientOptions):
 
 
 class BulkProducer(AsyncClient):
-    """Sends parcels, see `cometmq.bulk.sending`, as a member of the producer group `group`.
+    """Sends parcels (see `cometmq.bulk.sending`) as a member of the producer group `group`.
 
-    At most `in_flight` of a sending's parcels are under way; what fails is sent again for
-    `patience_ms`. Topics are not created on demand. Hooks do not see parcels.
+    At most `in_flight` parcels of one `sending` are under way. A parcel that fails is sent again
+    for `patience_ms`. Topics are not created on demand. Hooks do not see parcels.
     """
 
     @takes(BulkProducerOptions)
@@ -57,10 +57,10 @@ class BulkProducer(AsyncClient):
         self._encoder: MessageEncoder | None = None
 
     async def write_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic among which keys choose, in their order.
+        """Return the queues of a topic among which keys choose, in their order.
 
-        Raises RouteNotFoundError when no name server knows the topic, or none may be written to;
-        RemotingError when no name server answers.
+        Raises RouteNotFoundError when no name server knows the topic, or when none of its queues
+        may be written to; RemotingError when no name server answers.
         """
         instance = self._running()
         wire = self._namespace.wrap(topic)
@@ -73,14 +73,18 @@ class BulkProducer(AsyncClient):
         return [self._namespace.unwrap_queue(q) for q in instance.routes.keyed_queues(wire)]
 
     async def join(self) -> None:
-        """Have the brokers of the topics that were asked for know this producer; those that do not
-        answer are found later. Raises AccessDeniedError when one does not let it in.
+        """Make this producer known to the brokers of the topics that it has asked for.
+
+        Brokers that do not answer are reached later, in the background. Raises AccessDeniedError
+        when a broker does not let the producer in.
         """
         await self._running().heartbeats.join()
 
     async def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
-        """Of each queue the lowest offset and the one that the next message gets, as its master says,
-        who has all that was acknowledged. Raises RouteNotFoundError, RemotingError, RemoteError.
+        """Return, for each queue, its lowest offset and the offset that its next message will get.
+
+        Asks the queue's master, which has all acknowledged messages. Raises RouteNotFoundError,
+        RemotingError, RemoteError.
         """
         instance = self._running()
         brokers = instance.brokers
@@ -97,17 +101,19 @@ class BulkProducer(AsyncClient):
         return found
 
     def common_properties(self) -> dict[str, str]:
-        """What each message's properties need beside its own and its unique id."""
+        """Return the properties that each message needs beside its own and its unique id."""
         common = {p.WAIT_STORE_MSG_OK: "true"}
         return common | {p.INSTANCE_ID: self._namespace.name} if self._namespace else common
 
     def new_ids(self, count: int) -> list[str]:
-        """Unique ids for so many messages."""
+        """Return unique ids for `count` messages."""
         following = self._running().unique_ids.next
         return [following() for _ in range(count)]
 
     def sending(self, *, once: bool = False) -> BulkSending:
-        """Where parcels are put; `once` sends nothing again that may have been stored."""
+        """Return a BulkSending to put parcels into. With `once` it never repeats a parcel that may
+        have been stored, nor sends it to another queue.
+        """
         return BulkSending(
             self._once if once else self._somewhere,
             in_flight=self._in_flight,
@@ -118,7 +124,7 @@ class BulkProducer(AsyncClient):
     # Inside
 
     async def _master(self, wire: MessageQueue) -> str:
-        """From a route that is asked for now: a broker may have come back elsewhere."""
+        """Return the address of the queue's master. Fetches the route if the address is unknown."""
         instance = self._running()
         if instance.routes.master_address(wire.broker_name) is None:
             await instance.routes.refresh(wire.topic)
@@ -166,7 +172,7 @@ class BulkProducer(AsyncClient):
 
 
 class BlockingBulkProducer(BlockingClient, of=BulkProducer):
-    """As BulkProducer, for threads without a loop."""
+    """Sends parcels like BulkProducer, for threads without a loop."""
 
     @takes(BulkProducer)
     def __init__(self, asynchronous: BulkProducer) -> None:
@@ -192,7 +198,7 @@ class BlockingBulkProducer(BlockingClient, of=BulkProducer):
         return BlockingBulkSending(self, self._async.sending(once=once))
 
     def put(self, sending: BulkSending, parcels: Iterable[Parcel]) -> None:
-        """See BulkSending.put; the parcels are made on the caller's thread."""
+        """See BulkSending.put. The iterable makes its parcels on the caller's thread."""
         coming = iter(parcels)
         while some := list(islice(coming, _AT_ONCE)):
             self._call(sending.put(some))
@@ -207,7 +213,7 @@ class BlockingBulkProducer(BlockingClient, of=BulkProducer):
 
 
 class BlockingBulkSending:
-    """As BulkSending, on the thread of its producer; closed by the end of a with statement."""
+    """Sends parcels like BulkSending, on the producer's thread. A `with` statement closes it."""
 
     def __init__(self, producer: BlockingBulkProducer, sending: BulkSending) -> None:
         self._producer = producer

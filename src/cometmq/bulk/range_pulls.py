@@ -1,9 +1,9 @@
-"""One range of a queue, read by many pulls at a time.
+"""Reads one range of a queue by many pulls at a time.
 
-A pull of queue offsets gives no more messages than the broker's transfer limits allow (32, or 8 when
-they come from the disk, as brokers are shipped), so what it costs to wait for one answer after the
-other would decide the speed. Without a filter the offsets of the next pulls are known beforehand:
-several are under way, each for as many messages as answers have shown to fit into one.
+A pull returns no more messages than the broker's transfer limits allow (as brokers are shipped, 32,
+or 8 when they come from the disk). So with one pull after the other, the waits for answers would
+decide the speed. Without a filter the offsets of the next pulls are known beforehand. Then several
+pulls are under way, each for as many messages as fitted into the answers so far.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MAX_PULLS: Final = 16
 MAX_MESSAGES: Final = 1024
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 FIRST_PAUSE_S: Final = 0.05
-# So many answers in a row brought all they were asked for: more may fit into one.
+# After so many full answers in a row, pulls ask for more messages: more may fit into one answer.
 _FULL_BEFORE_MORE: Final = 32
 
 
 class Missing(Enum):
-    """Why offsets gave no messages."""
+    """Says why offsets gave no messages."""
 
     RETENTION = "retention"
     NOT_STORED = "not stored"
@@ -54,9 +54,10 @@ class MissingRange(NamedTuple):
 
 @dataclass(slots=True)
 class Chunk:
-    """What the broker has of queue offsets from `start` to below `end`: records one after the other,
-    in queue order, and the ranges of which it has none. The last records may lie behind the end of what
-    was to be read.
+    """Holds what the broker has of queue offsets from `start` to below `end`.
+
+    `records` has records one after the other, in queue order; `missing` has the ranges of which the
+    broker has no messages. The last records may lie behind the end of the range that is read.
     """
 
     start: int
@@ -78,10 +79,11 @@ class _Pull:
 
 
 class RangePulls:
-    """Reads queue offsets from `start` to below `end`. For the instance's loop; `close` it.
+    """Reads queue offsets from `start` to below `end`. For the instance's loop. Must be closed.
 
-    What fails is tried again for `patience_s`, on a slave too where no master is left; an offset
-    behind the end of a broker's queue is waited for as long, since a slave may still get it.
+    A pull that fails is repeated for `patience_s`, at a slave if the route names no master. A pull
+    of an offset behind the end of the broker's queue is repeated as long, since a slave may still
+    get the message.
     """
 
     def __init__(
@@ -104,17 +106,17 @@ class RangePulls:
         self._filtered = not selects_all(subscription)
         self._tasks = TaskOwner(f"range-{queue}")
         self._pending: deque[_Pull] = deque()
-        # How many messages a pull asks for, and how many answers in a row were full; one pull at a
-        # time until the first answer has told.
+        # How many messages a pull asks for, how many answers in a row were full, and how many pulls
+        # may be under way: one, until the first answer tells how many messages fit into an answer.
         self._step = MAX_MESSAGES
         self._full = 0
         self._pulls = 1
 
     async def next_chunk(self) -> Chunk | None:
-        """About CHUNK_BYTES of records, less at the end; None behind it.
+        """Return about CHUNK_BYTES of records, less at the end of the range, and None behind it.
 
-        Raises RemotingError, RouteNotFoundError, RemoteError when the broker gives nothing for
-        `patience_s`, ProtocolError for an answer that does not decode.
+        Raises RemotingError, RouteNotFoundError or RemoteError when pulls fail for `patience_s`,
+        and ProtocolError for an answer that does not decode.
         """
         if self._position >= self._end:
             return None
@@ -123,7 +125,7 @@ class RangePulls:
             self._ask_for_more()
             pull = self._pending.popleft()
             self._take(pull, await pull.answer, chunk)
-        # These are answered while the caller works on the chunk.
+        # Brokers answer these pulls while the caller works on the chunk.
         self._ask_for_more()
         chunk.end = self._position
         return chunk
@@ -157,7 +159,7 @@ class RangePulls:
                 self._give_up()
                 return
         if self._filtered:
-            # How far a pull gets depends on what it passes over.
+            # With a filter, the next offset depends on how many messages this pull passed over.
             self._position = self._requested = min(next_offset, self._end)
             return
         self._position = min(next_offset, self._end)
@@ -169,13 +171,13 @@ class RangePulls:
             self._skip_to(next_offset)
 
     def _give_up(self) -> None:
-        """The queue ends in front of the range's end."""
+        """End the reading, since the queue ends before the range does."""
         while self._pending:
             self._pending.pop().answer.cancel()
         self._position = self._requested = self._end
 
     def _fill(self, start: int, end: int) -> None:
-        """Ask for the rest of a pull's range, in front of what was asked for behind it."""
+        """Ask for the rest of a pull's range, ahead of the pulls for the offsets behind it."""
         rest = [
             self._ask(offset, min(self._step, end - offset))
             for offset in range(start, end, self._step)
@@ -183,7 +185,7 @@ class RangePulls:
         self._pending.extendleft(reversed(rest))
 
     def _skip_to(self, offset: int) -> None:
-        """An answer has passed over offsets without messages, into what was asked for behind it."""
+        """Go on at `offset`, when an answer passed over offsets of the pulls behind it."""
         self._requested = max(self._requested, min(offset, self._end))
         while self._pending and self._pending[0].offset < offset:
             pull = self._pending.popleft()
@@ -204,7 +206,7 @@ class RangePulls:
             self._full = 0
 
     def _missing(self, offset: int, end: int, answer: PullAnswer) -> MissingRange | None:
-        """What an answer says of offsets that have no messages."""
+        """Return the offsets of a pull that have no messages, as its answer says, or None."""
         header = answer.header
         if header.min_offset > offset:
             return MissingRange(offset, min(end, header.min_offset), Missing.RETENTION)
@@ -252,7 +254,7 @@ class RangePulls:
 
 
 async def address_of(instance: ClientInstance, queue: MessageQueue) -> str:
-    """Where to read a queue: at its master, at a slave where the route names no master.
+    """Return the address to read a queue at: the master's, or a slave's if there is no master.
 
     Raises RouteNotFoundError, RemotingError.
     """

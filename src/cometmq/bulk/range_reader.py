@@ -1,4 +1,4 @@
-"""Reading queues in bulk, as the bytes that brokers send, for tools that decode them themselves."""
+"""Reads queues in bulk, as the bytes that brokers send, for tools that decode them themselves."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from cometmq.runtime.back_off import BackOff
 
 T = TypeVar("T")
 
-# Every broker has it, so that tools can read.
+# Every broker has this group, so that tools can read.
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 PATIENCE_MS: Final = 60_000
-# Of questions that are asked at the same time.
+# How many questions are asked at the same time.
 _AT_ONCE: Final = 64
 
 
 @dataclass(repr=False)
 class RangeReaderOptions(ClientOptions):
-    """What a range reader takes; see RangeReader."""
+    """Holds the options of a range reader; RangeReader explains them."""
 
     group: str = TOOLS_GROUP
     _: KW_ONLY
@@ -53,14 +53,15 @@ class RangeReaderOptions(ClientOptions):
 
 
 class RangeReader(AsyncClient):
-    """Reads ranges of queues, without regard to who consumes them.
+    """Reads ranges of queues, without regard to the groups that consume them.
 
         async with RangeReader(namesrv="127.0.0.1:9876") as reader:
             for queue in await reader.queues("orders"):
                 low, high = (await reader.offsets([queue]))[queue]
                 async for chunk in reader.read(queue, low, high): ...
 
-    `group` is the one that brokers see reading. It commits nothing but what `commit` is told to.
+    `group` is the consumer group that brokers see reading. A question or pull that fails is
+    repeated for `patience_ms`. Only `commit` commits offsets.
     """
 
     @takes(RangeReaderOptions)
@@ -70,16 +71,16 @@ class RangeReader(AsyncClient):
 
     @property
     def namespace(self) -> Namespace:
-        """How topics, groups and queues are named on the wire, for what works beside the reader."""
+        """The namespace of topics and groups, for code that needs their names on the wire."""
         return self._namespace
 
     async def topics(self) -> list[str]:
-        """All topics that name servers know, the brokers' own too. Raises RemotingError."""
+        """Return all topics that a name server knows, brokers' own too. Raises RemotingError."""
         names = await self._running().routes.topic_names()
         return sorted(map(self._namespace.unwrap, names))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of `topic` that may be read. Raises RouteNotFoundError, RemotingError."""
+        """Return the readable queues of `topic`. Raises RouteNotFoundError, RemotingError."""
         routes = self._running().routes
         wire = self._namespace.wrap(topic)
         await routes.refresh(wire)
@@ -88,7 +89,7 @@ class RangeReader(AsyncClient):
         return [self._namespace.unwrap_queue(queue) for queue in queues]
 
     async def writable_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of `topic` that may be written to, sorted; none when its brokers take nothing.
+        """Return the queues of `topic` that may be written to, sorted. There may be none.
 
         Raises RouteNotFoundError when no name server knows the topic, RemotingError.
         """
@@ -102,25 +103,26 @@ class RangeReader(AsyncClient):
     async def check_selection(
         self, topic: str, tags: str = SUB_ALL, *, sql: str | None = None
     ) -> None:
-        """Ask a broker of `topic` whether it can select like this.
+        """Ask a broker of `topic` whether it serves this selection.
 
-        Raises IllegalArgumentError for what is no selection, RemoteError when the broker refuses it.
+        Raises IllegalArgumentError for `tags` or `sql` that are no legal selection, and RemoteError
+        when the broker refuses the selection.
         """
         selector = message_selector(topic, tags, sql)
         subscription = build_subscription(self._namespace.wrap(topic), *selector)
         await check_expression(self._running(), self._group, subscription)
 
     async def offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
-        """Of each queue the lowest offset that the broker still has, and the one that the next
-        message will get. Raises RemotingError, RemoteError, RouteNotFoundError.
+        """Return, for each queue, the lowest offset that the broker still has, and the offset that
+        the next message will get. Raises RemotingError, RemoteError, RouteNotFoundError.
         """
         return await self._of_each(queues, self._bounds)
 
     async def offsets_or_failures(
         self, queues: Iterable[MessageQueue]
     ) -> dict[MessageQueue, tuple[int, int] | CometMQError]:
-        """As `offsets`, without patience: of a queue whose broker cannot be reached now, or has too
-        much to do, the failure.
+        """Return what `offsets` returns, but ask only once. For a queue whose broker cannot be
+        reached now, or is too busy, return the failure.
         """
 
         at_once = asyncio.Semaphore(_AT_ONCE)
@@ -139,7 +141,9 @@ class RangeReader(AsyncClient):
     async def offsets_for_timestamp(
         self, queues: Iterable[MessageQueue], timestamp_ms: int
     ) -> dict[MessageQueue, int]:
-        """Of each queue the first offset whose message was stored at or after `timestamp_ms`."""
+        """Return, for each queue, the first offset whose message was stored at or after
+        `timestamp_ms`.
+        """
         brokers = self._running().brokers
 
         async def found(address: str, queue: MessageQueue) -> int:
@@ -148,7 +152,7 @@ class RangeReader(AsyncClient):
         return await self._of_each(queues, found)
 
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store these as offsets of `group`, at the masters. Raises as `offsets`."""
+        """Store `offsets` of `group` at the queues' masters. Raises what `offsets` raises."""
         instance = self._running()
         name = self._namespace.wrap(group)
         firsts = FirstCommits()
@@ -164,7 +168,7 @@ class RangeReader(AsyncClient):
     async def committed(
         self, group: str, queues: Iterable[MessageQueue]
     ) -> dict[MessageQueue, int | None]:
-        """The stored offsets of `group`, None where there is none."""
+        """Return the stored offsets of `group`, with None for a queue that has none."""
         brokers = self._running().brokers
         name = self._namespace.wrap(group)
 
@@ -182,8 +186,10 @@ class RangeReader(AsyncClient):
         *,
         sql: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
-        """What the broker has of the queue offsets from `start` to below `end`, selected by tags (by
-        their hashes, as brokers do it) or by SQL. For the errors see RangePulls.next_chunk.
+        """Yield what the broker has of the queue offsets from `start` to below `end`.
+
+        `tags` select by their hashes, as brokers do it; `sql` selects by properties. Raises what
+        RangePulls.next_chunk raises.
         """
         pulls = self.pulls(queue, start, end, tags, sql=sql)
         try:
@@ -201,7 +207,7 @@ class RangeReader(AsyncClient):
         *,
         sql: str | None = None,
     ) -> RangePulls:
-        """As `read`, to be asked for each chunk."""
+        """Return the RangePulls behind `read`, which the caller asks for each chunk and closes."""
         check_range("start", start, 0, 2**63 - 1)
         check_range("end", end, 0, 2**63 - 1)
         selector = message_selector(queue.topic, tags, sql)
@@ -212,7 +218,8 @@ class RangeReader(AsyncClient):
 
     async def _bounds(self, address: str, queue: MessageQueue) -> tuple[int, int]:
         brokers = self._running().brokers
-        # In this order: what retention removes in between must not turn the bounds around.
+        # The lowest offset first: if retention removes messages between the two questions, the
+        # lowest offset must not end above the other one.
         low = await brokers.min_offset(address, queue)
         return low, await brokers.max_offset(address, queue)
 
@@ -221,7 +228,9 @@ class RangeReader(AsyncClient):
         queues: Iterable[MessageQueue],
         ask: Callable[[str, MessageQueue], Awaitable[T]],
     ) -> dict[MessageQueue, T]:
-        """What `ask` says of each queue, given a broker's address and the queue's name there."""
+        """Return what `ask` returns for each queue, given a broker's address and the queue named as
+        on the wire.
+        """
         at_once = asyncio.Semaphore(_AT_ONCE)
         wanted = list(queues)
         asked = (self._of_one(queue, ask, at_once, self._patience_s) for queue in wanted)
@@ -251,14 +260,14 @@ class RangeReader(AsyncClient):
             await back_off.wait()
 
     async def _open(self, instance: ClientInstance) -> None:
-        """Nothing but the instance is needed."""
+        """Do nothing: a reader needs only the instance."""
 
     async def _shut(self, _instance: ClientInstance) -> None:
-        """Whoever reads closes the reading."""
+        """Do nothing: callers close the pulls that they began."""
 
 
 class BlockingRangeReader(BlockingClient, of=RangeReader):
-    """As RangeReader, for threads without a loop."""
+    """Reads like RangeReader, for threads without a loop."""
 
     @takes(RangeReader)
     def __init__(self, asynchronous: RangeReader) -> None:
@@ -311,7 +320,7 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
         *,
         sql: str | None = None,
     ) -> Iterator[Chunk]:
-        """The next chunk is read while the caller works on the one before."""
+        """Yield chunks. Reads the next chunk while the caller works on the one before."""
         pulls = self._apply(self._async.pulls, queue, start, end, tags, sql=sql)
         coming = self._submit(pulls.next_chunk())
         try:

@@ -1,8 +1,8 @@
-"""Many requests under way at once, in order where order is asked for. For one loop.
+"""Sends many requests at once, and keeps order where callers ask for it. For one loop.
 
-What is to be sent comes as parcels: a batch of messages that are encoded already, or one message that
-cannot go into a batch. The parcels of one queue that are `ordered` go one after the other, the next
-when the one before is acknowledged, so that a retry overtakes nothing; all others at once.
+Callers put parcels: batches of messages that are encoded already, or single messages that cannot go
+into a batch. The `ordered` parcels of one queue are sent one after the other: the next one when the
+one before is acknowledged, so that a retry overtakes no parcel. All other parcels are sent at once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FIRST_PAUSE_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What one request carries.
+    """Holds the content of one request.
 
-    `properties` is None for a batch of `count` messages, whose encoding `body` is (see
-    `cometmq.protocol.batch`); else the properties string of one message, with its unique id.
-    Unless `ordered`, another queue of the topic does as well.
+    For a batch of `count` messages `properties` is None and `body` is the batch's encoding (see
+    `cometmq.protocol.batch`). For one message `properties` is its properties string, with its
+    unique id. A parcel that is not `ordered` may also go to another queue of the topic.
     """
 
     queue: MessageQueue
@@ -43,15 +43,15 @@ class Parcel:
     sys_flag: int = 0
 
 
-# One attempt, the number of which (from 0) may choose another queue.
+# Makes one attempt. The attempt's number, from 0, may make it choose another queue.
 Send = Callable[[Parcel, int], Awaitable[None]]
 
 
 class BulkSending:
     """Sends parcels with `send`, at most `in_flight` at a time.
 
-    What fails is sent again for `patience_s`. With `once`, what may have been stored is not: all
-    stops then, and `doubt` is the failure.
+    A parcel that fails is sent again for `patience_s`. With `once`, a parcel that may have been
+    stored is not sent again: then all sending stops, and `doubt` has the failure.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class BulkSending:
         self.doubt: CometMQError | None = None
 
     async def put(self, parcels: Iterable[Parcel]) -> None:
-        """Begin to send these, in their order; returns when all are under way or wait for their turn.
+        """Begin to send parcels, in order. Return when all are under way or wait for their turn.
 
-        Raises what failed for good since then.
+        Raises the error of the first parcel, of this call or an earlier one, that failed for good.
         """
         for parcel in parcels:
             await self._room.acquire()
@@ -81,13 +81,16 @@ class BulkSending:
         self._raise()
 
     async def flush(self) -> None:
-        """Wait until all that was put is acknowledged. Raises what failed for good."""
+        """Wait until all parcels are acknowledged.
+
+        Raises the error of the first parcel that failed for good.
+        """
         while self._running:
             await asyncio.wait(self._running)
         self._raise()
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Give up the parcels under way."""
         await self._tasks.close()
 
     # Inside
@@ -146,7 +149,7 @@ class BulkSending:
                     log.warning("it is not known what is stored", reason=str(error))
                     self.doubt = error
                     return
-                # The first failure starts the clock, not the wait for a slow answer before it.
+                # The patience begins at the first failure: a slow answer before it does not count.
                 deadline = deadline or loop.time() + self._patience_s
                 if not error.retriable or loop.time() > deadline:
                     raise

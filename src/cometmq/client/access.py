@@ -1,4 +1,4 @@
-"""How a client gets in: in whose name it asks, and over what kind of connection."""
+"""Holds a client's access: the credentials with which it asks, and its TLS settings."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ PLAIN: Final = Access()
 
 
 def access_of(credentials: object, tls: object) -> Access:
-    """From a client's parameters of these names. Raises IllegalArgumentError."""
+    """Make an Access of a client's parameters of these names. Raises IllegalArgumentError."""
     return Access(check_credentials(credentials), tls_of(tls))

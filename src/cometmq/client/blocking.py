@@ -1,6 +1,6 @@
-"""What the blocking clients share: one background loop thread, and the ways to call into it.
+"""Runs the calls of blocking clients on one background loop thread.
 
-It runs while one of them does; a forked child gets one of its own.
+The thread runs while one of the blocking clients does. A forked child gets a thread of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _SharedLoopThread:
-    """The loop thread of all blocking clients of the process; it runs while one of them does."""
+    """Runs the loop thread of all blocking clients of the process, while one of them is started."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,14 +50,22 @@ class _SharedLoopThread:
                     thread.stop()
 
     def leave_to_parent(self) -> None:
-        """In a child, which has none of the threads: neither who held the lock nor the loop's."""
+        """Forget the thread and the lock in a forked child.
+
+        A child has only the thread that forked: no loop thread, and perhaps not the thread that
+        held the lock.
+        """
         PROCESS.keep(self._thread)
         self._lock = threading.Lock()
         self._thread = None
         self._users = 0
 
     def warn_unclosed(self) -> None:
-        """At the interpreter's end: running threads hold what would warn when it is collected."""
+        """Warn of unclosed clients at the interpreter's end.
+
+        The running thread refers to the clients, so they are not collected and cannot warn
+        themselves.
+        """
         if self._thread is not None and self._thread.running:
             warnings.warn(
                 f"{self._users} blocking clients are unclosed at exit; call close() or use them in "
@@ -73,7 +81,7 @@ os.register_at_fork(after_in_child=_shared.leave_to_parent)
 
 
 class BlockingClient(NamesOptions):
-    """Base of the blocking classes."""
+    """Is the base of the blocking classes; `of` names the asyncio class that each one runs."""
 
     def __init_subclass__(cls, *, of: type[AsyncClient], **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -129,7 +137,7 @@ class BlockingClient(NamesOptions):
         return self._running_thread(coroutine).submit(coroutine)
 
     def _apply(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a plain method of the asyncio client: on the loop thread once that is in use."""
+        """Call a plain method of the asyncio client, on the loop thread if the client runs."""
         if self._thread is None:
             return function(*args, **kwargs)
         return self._thread.call(_later(function, *args, **kwargs))
@@ -143,7 +151,7 @@ class BlockingClient(NamesOptions):
 
 
 def _document(cls: type, of: type) -> None:
-    """Have `help` say of each method what the asyncio class says of it."""
+    """Give each public method without a docstring the one of the asyncio class, for `help`."""
     for name, member in vars(cls).items():
         if not name.startswith("_") and not member.__doc__:
             member.__doc__ = inspect.getdoc(getattr(of, name))

@@ -1,9 +1,10 @@
-"""Hooks that users register with a client (Java: org.apache.rocketmq.client.hook).
+"""Defines the hooks that users register with a client (Java: org.apache.rocketmq.client.hook).
 
-Each is a class with methods that may be left out. They run where the work is done: those of sending
-on the producer's loop, those of consuming in the thread or task of the listener. They must not block
-a loop. What they raise is logged and changes nothing, but for CheckForbiddenHook, whose exception is
-its verdict, and RpcHook, whose exception fails the call.
+Each kind of hook is a class; methods that are not abstract may be left out. Hooks run where the
+work is done: hooks of sending on the producer's loop, ConsumeMessageHook in the thread or task of
+the listener, FilterMessageHook on the consumer's loop. They must not block a loop. An exception of
+a hook is logged and changes nothing, except that a CheckForbiddenHook forbids a send by raising,
+and that the exception of an RpcHook fails the call.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ class CommunicationMode(Enum):
 
 @dataclass(slots=True)
 class SendContext:
-    """One attempt to send. `messages` has several only for a batch; `queue` has the user's topic
-    name. `result` or `error` is set afterwards, neither of them after a one-way send. `state` is the
-    hook's own, from one method to the other, by whatever key it likes.
+    """Describes one attempt to send.
+
+    `messages` has several messages only for a batch. `queue` has the topic's name as users know it.
+    After the attempt `result` or `error` is set; a one-way send has no result. Hooks may keep
+    values of their own in `state`, under any key, from `before_send` to `after_send`.
     """
 
     group: str
@@ -57,7 +60,10 @@ class SendContext:
 
 @dataclass(slots=True)
 class EndTransactionContext:
-    """What a producer tells a broker of a transaction. `from_check`: because it was asked."""
+    """Describes a verdict on a transaction that a producer sends to a broker.
+
+    `from_check` is True when the broker had asked for the verdict.
+    """
 
     group: str
     message: Message
@@ -70,9 +76,12 @@ class EndTransactionContext:
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """One call of a listener. Set afterwards: `success`, and `status`, one of SUCCESS, FAILED,
-    TIME_OUT, EXCEPTION and RETURNNULL. `queue` is where the messages were pulled from (for a retried
-    message the retry topic), by the user's names. `state` is the hook's own.
+    """Describes one call of a listener.
+
+    After the call `success` is set, and `status` is one of SUCCESS, FAILED, TIME_OUT, EXCEPTION and
+    RETURNNULL. `queue` is the queue that the messages were pulled from (of the retry topic for a
+    retried message), with the topic's name as users know it. Hooks may keep values of their own in
+    `state`, under any key, from `before_consume` to `after_consume`.
     """
 
     group: str
@@ -86,7 +95,10 @@ class ConsumeContext:
 
 @dataclass(slots=True)
 class FilterContext:
-    """Messages just pulled. What a hook takes out of the list `messages` is never consumed here."""
+    """Holds messages that were just pulled.
+
+    This consumer never consumes a message that a hook removes from the list `messages`.
+    """
 
     group: str
     messages: list[MessageExt]
@@ -94,21 +106,23 @@ class FilterContext:
 
 
 class SendMessageHook(ABC):  # noqa: B024 - each of its methods may be left out
-    """Around every attempt to send a message."""
+    """Is called before and after every attempt to send."""
 
     def before_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out
-        """May add properties to a single message, which are then sent (a trace's id, say)."""
+        """See an attempt before it is made. Properties that the hook adds to the message, a trace's
+        id say, are sent with it, unless the message is one of a batch.
+        """
 
     def after_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out
-        """The attempt ended."""
+        """See an attempt after it ended."""
 
 
 class CheckForbiddenHook(ABC):
-    """Asked before every attempt; forbids it by raising.
+    """Is asked before every attempt to send, and forbids the attempt by raising.
 
-    What it raises reaches the caller: a CometMQError as it is, anything else as the cause of a
-    SendForbiddenError. Since it may concern only one broker, a `send` goes on to the next one, as
-    after a failure.
+    The exception reaches the caller: a CometMQError as it is, any other as the cause of a
+    SendForbiddenError. A verdict may concern only one broker, so `send` tries the next broker after
+    a SendForbiddenError, as after a failure.
     """
 
     @abstractmethod
@@ -116,24 +130,24 @@ class CheckForbiddenHook(ABC):
 
 
 class EndTransactionHook(ABC):
-    """Told of every verdict on a transaction before it is sent."""
+    """Is told of every verdict on a transaction before the producer sends the verdict."""
 
     @abstractmethod
     def end_transaction(self, context: EndTransactionContext) -> None: ...
 
 
 class ConsumeMessageHook(ABC):  # noqa: B024 - each of its methods may be left out
-    """Around every call of a listener, and every non-empty poll."""
+    """Is called before and after every call of a listener, and for polls that return messages."""
 
     def before_consume(self, context: ConsumeContext) -> None:  # noqa: B027 - each of them may be left out
-        """The listener is about to be called."""
+        """See the messages before the listener is called."""
 
     def after_consume(self, context: ConsumeContext) -> None:  # noqa: B027 - each of them may be left out
-        """The listener has returned or raised."""
+        """See the outcome after the listener has returned or raised."""
 
 
 class FilterMessageHook(ABC):
-    """Takes out of what was pulled what this consumer shall not see."""
+    """Removes from pulled messages those that this consumer shall not see."""
 
     @abstractmethod
     def filter_messages(self, context: FilterContext) -> None: ...
@@ -151,7 +165,7 @@ ContextT = TypeVar("ContextT")
 
 
 class HookList:
-    """The hooks of one client, by kind, in the order in which they were added."""
+    """Holds the hooks of one client, by kind, in the order in which they were added."""
 
     def __init__(self, *kinds: type) -> None:
         self._kinds = (*kinds, RpcHook)
@@ -161,11 +175,11 @@ class HookList:
         self.consume: list[ConsumeMessageHook] = []
         self.filter: list[FilterMessageHook] = []
         self.rpc: list[RpcHook] = []
-        # Whether a send has to make a context.
+        # True when a send has to make a SendContext, which costs time.
         self.around_sends = False
 
     def add(self, hook: Hook) -> None:
-        """Raises IllegalArgumentError for what is no hook of a kind that this client calls."""
+        """Add a hook. Raises IllegalArgumentError if it is of no kind that this client calls."""
         if not isinstance(hook, self._kinds):
             names = ", ".join(kind.__name__ for kind in self._kinds)
             raise IllegalArgumentError(f"{hook!r} is no hook of this client; it calls {names}")
@@ -191,7 +205,7 @@ class HookList:
         )
 
     def before_send(self, context: SendContext) -> None:
-        """Raises what a check-forbidden hook raised; see there."""
+        """Call the hooks before an attempt. Raises what a CheckForbiddenHook raised; see there."""
         for hook in self.forbidden:
             try:
                 hook.check_forbidden(context)
@@ -214,10 +228,10 @@ class HookList:
 
 
 def run_hooks(methods: Sequence[Callable[[ContextT], None]], context: ContextT) -> None:
-    """Call each; what one raises is logged and keeps none from the others."""
+    """Call each method. If one raises, log its exception and go on with the next."""
     for method in methods:
         try:
             method(context)
         except Exception as error:
-            # The user's code, which must not end ours.
+            # A hook is the user's code; its failure must not end the client's work.
             log.warning("a hook failed", hook=repr(method), exc_info=error)

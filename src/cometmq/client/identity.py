@@ -1,4 +1,4 @@
-"""Who a client says it is (Java: ClientConfig.buildMQClientId, MessageClientIDSetter)."""
+"""Makes client ids and message ids (Java: ClientConfig.buildMQClientId, MessageClientIDSetter)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the clients of one client id on one loop share (Java: MQClientInstance, MQClientManager)."""
+"""Shares connections, routes and heartbeats among the clients of one client id on one loop.
+
+Java: MQClientInstance, MQClientManager.
+"""
 
 from __future__ import annotations
 
@@ -52,28 +55,29 @@ log = structlog.get_logger(__name__)
 UNREGISTER_TIMEOUT_S: Final = 1.0
 
 
-# The connection to answer on, the offsets to name in the answer, and the half message.
+# Called with the connection to answer on, the offsets to name in the answer, and the half message.
 OnTransactionCheck = Callable[[Connection, CheckTransactionStateRequestHeader, StoredRecord], None]
 
 
 class ConsumerMember(Protocol):
-    """A consumer group's member as its instance sees it."""
+    """Is a consumer group's member as its instance sees it."""
 
     @property
     def group(self) -> str: ...
 
     def consumer_data(self) -> ConsumerData:
-        """The membership as heartbeats state it."""
+        """Return the membership as heartbeats state it."""
 
     def rebalance_soon(self) -> None:
-        """Queues or members may have changed."""
+        """Rebalance soon, since queues or members may have changed."""
 
 
 class ClientInstance:
-    """Connections, routes and heartbeats of one client id. For the loop that created it.
+    """Holds connections, routes and heartbeats of one client id. For the loop that created it.
 
-    `acquire` and `release` count the producers and consumers that use it; the last one closes it.
-    `access` is how it gets in; `new_remoting` makes the client that carries its calls.
+    `acquire_instance` and `release_instance` count the clients that use the instance; the last one
+    closes it. `access` has its credentials and TLS settings. `new_remoting` makes the client that
+    carries its calls.
     """
 
     def __init__(
@@ -133,7 +137,7 @@ class ClientInstance:
     # Groups
 
     def add_producer(self, group: str, on_check: OnTransactionCheck | None = None) -> None:
-        """`on_check` is called when a broker asks for a transaction of the group.
+        """Add a producer. `on_check` is called when a broker asks for a transaction of the group.
 
         Raises ClientStateError when this client id has a producer of the group already.
         """
@@ -149,7 +153,7 @@ class ClientInstance:
     def add_consumer(
         self, member: ConsumerMember, inspected: InspectedMember | None = None
     ) -> None:
-        """`inspected` answers what brokers ask about the member.
+        """Add a group member. `inspected` answers what brokers ask about the member.
 
         Raises ClientStateError when this client id is a member of the group already.
         """
@@ -165,8 +169,8 @@ class ClientInstance:
         await self._unregister(consumer_group=group)
 
     async def introduce(self, topic: str) -> None:
-        """Have all brokers know this client that may get the reply to a request to `topic`: those of
-        its clusters, since a replier sends to any of them.
+        """Make this client known to all brokers that may get the reply to a request to `topic`:
+        those of the topic's clusters, since a replier sends to any of them.
 
         The route of `topic`, or of the topics that brokers create on demand, is known already.
         """
@@ -180,17 +184,17 @@ class ClientInstance:
                     log.info("replies may be lost", topic=name, reason=str(error))
         await self.heartbeats.introduce()
 
-    # What went wrong
+    # Failures
 
     def report_failure(self, error: CometMQError, topic: str, address: str | None) -> None:
-        """A call on the way to `topic` failed: renew the route, and reach for the broker again."""
+        """Renew the route and reach for the broker again, after a call for `topic` failed."""
         if error.refresh_route:
             self.routes.refresh_soon(topic)
         if address is not None and isinstance(error, (ConnectError, ConnectionLostError)):
             self.heartbeats.revive(address)
 
     def need_master(self, broker_name: str, topic: str) -> str:
-        """The address of a broker's master. Raises RouteNotFoundError when none is known."""
+        """Return the address of a broker's master. Raises RouteNotFoundError when none is known."""
         address = self.routes.master_address(broker_name)
         if address is None:
             raise RouteNotFoundError(
@@ -253,7 +257,7 @@ class ClientInstance:
     async def _unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
-        """Tell every broker we are connected to; the others forget us by themselves."""
+        """Unregister at all connected brokers. The others forget this client by themselves."""
         try:
             async with asyncio.timeout(UNREGISTER_TIMEOUT_S):
                 await self.heartbeats.settle()
@@ -286,7 +290,7 @@ _instances: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Clien
 
 
 def _leave_to_parent() -> None:
-    """In a child: the instances stay the parent's, whose sockets they hold."""
+    """Forget the instances in a forked child, since they hold the parent's sockets."""
     global _instances  # noqa: PLW0603 - the parent's may be locked in the middle of a change
     PROCESS.keep(_instances)
     _instances = weakref.WeakKeyDictionary()
@@ -306,11 +310,11 @@ def acquire_instance(
     randomness: Randomness = SYSTEM_RANDOMNESS,
     network: Network = TCP_NETWORK,
 ) -> ClientInstance:
-    """The running loop's instance of that name, made and started if it is new; `unique` as in
-    `client_id`.
+    """Return the running loop's instance of that name; make and start it if there is none.
 
-    Raises ClientStateError when it exists with other name servers, credentials or TLS settings;
-    ConfigError when a file of the TLS settings cannot be used.
+    `unique` has the meaning that it has for `client_id`. Raises ClientStateError when the instance
+    exists with other name servers, credentials or TLS settings; ConfigError when a file of the TLS
+    settings cannot be used.
     """
     address = network.own_address(*split_address(namesrv[0]))
     name = client_id(address, instance_name, unit_name, unique=unique, randomness=randomness)
@@ -342,7 +346,7 @@ def acquire_instance(
 
 
 async def release_instance(instance: ClientInstance) -> None:
-    """Give an instance back; the last user closes it."""
+    """Give an instance back. The last user closes it."""
     instance.users -= 1
     if instance.users == 0:
         instances: dict[str, Any] = _instances.get(asyncio.get_running_loop(), {})

@@ -1,4 +1,4 @@
-"""The life of a client object: new, running on one loop, closed."""
+"""Starts and closes client objects: a client is new, then runs on one loop, then is closed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class _State(Enum):
 
 @dataclass(repr=False)
 class ClientOptions:
-    """What every client takes; see AsyncClient. Raises IllegalArgumentError for what it cannot be."""
+    """Holds the options of every client; AsyncClient explains them.
+
+    Raises IllegalArgumentError for a value that breaks a rule.
+    """
 
     group: str
     _: KW_ONLY
@@ -64,7 +67,7 @@ class ClientOptions:
             check_name("unit_name", self.unit_name)
 
     def addresses(self) -> list[str]:
-        """Return the name servers as given, else as the environment says."""
+        """Return the addresses of the name servers given, else those in the environment."""
         given = self.namesrv if self.namesrv is not None else os.environ.get(NAMESRV_VARIABLE)
         if given is None:
             raise IllegalArgumentError(
@@ -75,23 +78,24 @@ class ClientOptions:
 
 
 class AsyncClient(NamesOptions, ABC):
-    """Base of the asyncio producers and consumers.
+    """Is the base of the asyncio producers and consumers.
 
-    A client belongs to the loop on which it was started, and to the process: in a forked child its
-    methods raise ForkedClientError, except `close`, which leaves to the parent what is the parent's.
-    `start` may be tried again after it failed; a closed client stays closed. `close` is idempotent.
+    A client belongs to the loop and to the process that started it. In a forked child its methods
+    raise ForkedClientError, except `close`, which leaves the parent's connections alone. `start`
+    may be tried again after it failed; a closed client stays closed. `close` is idempotent.
 
-    With a `namespace`, topics and groups have other names on the wire than here; name-server
-    addresses of hosted instances (`MQ_INST_….`) bring theirs along; allocation strategies see the
-    names on the wire, as in Java.
+    With a `namespace`, topics and groups have other names on the wire than for the user.
+    Name-server addresses of hosted instances (`MQ_INST_….`) bring their namespace along. Allocation
+    strategies see the names on the wire, as in Java.
 
-    With `credentials`, a `Credentials(access_key, secret_key)`, every request to name servers and
-    brokers is signed; what they refuse for the asker's sake raises AccessDeniedError. `tls` is True,
-    or a `Tls` that says which certificates count, for servers that talk TLS.
+    With `credentials`, a `Credentials(access_key, secret_key)`, the client signs every request to
+    name servers and brokers. A request that they refuse because of who asks raises
+    AccessDeniedError. For servers that talk TLS, `tls` is True, or a `Tls` that says which
+    certificates count.
     """
 
     _hook_kinds: ClassVar[tuple[type, ...]] = ()
-    _state = _State.NEW  # here, for __del__ of an object whose arguments are refused
+    _state = _State.NEW  # on the class: __del__ reads it even when the constructor raised
 
     def __init__(self, options: ClientOptions) -> None:
         self._unique_client_id = True
@@ -114,7 +118,7 @@ class AsyncClient(NamesOptions, ABC):
 
     @property
     def group(self) -> str:
-        """The group as it was given, without its namespace."""
+        """The name of the group, without its namespace."""
         return self._visible_group
 
     @property
@@ -123,7 +127,7 @@ class AsyncClient(NamesOptions, ABC):
         return self.check_started().client_id
 
     async def start(self) -> None:
-        """Join the cluster. Does not need a name server or broker to be up already.
+        """Join the cluster. No name server or broker needs to be up already.
 
         Raises ClientStateError when started before.
         """
@@ -168,7 +172,7 @@ class AsyncClient(NamesOptions, ABC):
     def add_hook(self, hook: Hook) -> None:
         """Have `hook` called from now on; see `cometmq.client.hooks` for the kinds.
 
-        Raises IllegalArgumentError for what is no hook that this client calls.
+        Raises IllegalArgumentError for an object that is no hook of a kind that this client calls.
         """
         if self._state is not _State.NEW:
             instance = self._running()
@@ -178,21 +182,21 @@ class AsyncClient(NamesOptions, ABC):
 
     @property
     def _inherited(self) -> bool:
-        """Whether the client was started by the process that this one was forked from."""
+        """True when the parent started the client, before this process was forked."""
         return (
             self._state in (_State.STARTING, _State.RUNNING)
             and self._generation != PROCESS.generation
         )
 
     def _abandon(self) -> None:
-        """Forget, in a child, what the parent goes on with."""
+        """Forget, in a forked child, the instance and the loop that the parent goes on with."""
         PROCESS.keep((self._instance, self._loop))
         self._instance = None
         self._state = _State.CLOSED
 
     def close_unstarted(self) -> None:
-        """Close a client that does nothing here: it was never started, or by the parent process.
-        Without effect on a closed one."""
+        """Close a client that does not run in this process: it was never started, or the parent
+        process started it. Does nothing to a closed client."""
         if self._inherited:
             self._abandon()
             return
@@ -216,7 +220,7 @@ class AsyncClient(NamesOptions, ABC):
             )
 
     def check_started(self) -> ClientInstance:
-        """The shared instance. Raises ClientStateError unless started and not closed."""
+        """Return the shared instance. Raises ClientStateError unless started and not closed."""
         if self._generation != PROCESS.generation:
             self._check_process()
         if self._instance is None:
@@ -256,7 +260,7 @@ class AsyncClient(NamesOptions, ABC):
         )
 
     def _begin_trace(self) -> None:
-        """Trace from now on; a plain client has no traces, see TracedClient."""
+        """Begin to trace; a plain client has no traces, see TracedClient."""
 
     async def _end_trace(self) -> None:
         """End what `_begin_trace` began."""
@@ -275,7 +279,8 @@ class AsyncClient(NamesOptions, ABC):
             await release_instance(instance)
 
     def _running(self) -> ClientInstance:
-        """The instance, for a call on the right loop between start and close."""
+        """Return the instance. Raises ClientStateError unless started, not closed, and on the loop
+        that started the client."""
         instance = self.check_started()
         if _current_loop() is not self._loop:
             raise ClientStateError(

@@ -1,4 +1,4 @@
-"""What is checked before anything is sent (Java: Validators, DefaultMQProducerImpl)."""
+"""Checks messages and options before anything is sent (Java: Validators, DefaultMQProducerImpl)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 
 MAX_MESSAGE_SIZE_BYTES: Final = 4 * 1024 * 1024
 MAX_ADDRESSES: Final = 64
-# Of instance and unit names: a broker keeps client ids in its tables, brokers' logs show them.
+# Bounds instance and unit names: brokers keep client ids in their tables and show them in their
+# logs.
 MAX_NAME_LENGTH: Final = 200
 
-# The producer sets the unique id itself, and a message sent twice carries it already.
+# Users may pass the unique id: the producer sets it, so a message that is sent again carries it.
 _NOT_FOR_USERS: Final = p.RESERVED - {p.UNIQ_CLIENT_MESSAGE_ID}
 _MAY_BE_EMPTY: Final = (p.TAGS, p.KEYS)
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
-# A UTF-16 unit takes at most this many bytes in UTF-8, so shorter texts need no encoding.
+# A character takes at most this many bytes in UTF-8, so shorter texts need no encoding.
 _UTF8_FACTOR: Final = 4
 
 
 class MessageChecks:
-    """The rules one producer applies to every message; remembers the topics it found legal."""
+    """Applies one producer's rules to every message, and remembers topics that it found legal."""
 
     def __init__(self, max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES) -> None:
         check_range("max_message_size_bytes", max_message_size_bytes, 1, 16 * 1024 * 1024)
@@ -41,12 +42,15 @@ class MessageChecks:
         self._legal_topics: set[str] = set()
 
     def check(self, message: Message) -> None:
-        """Raise IllegalArgumentError naming the value, the limit and the remedy."""
+        """Raise IllegalArgumentError for a message that may not be sent.
+
+        The error names the value, the limit and the remedy.
+        """
         if not isinstance(message, Message):
             raise IllegalArgumentError(
                 f"{message!r:.80} is a {type(message).__name__}; send a Message(topic, body)"
             )
-        topic: Any = message.topic  # what users hand over may be anything, also unhashable
+        topic: Any = message.topic  # users may hand over any object, even one without a hash
         if not isinstance(topic, str):
             check_topic(topic)
         if topic not in self._legal_topics:
@@ -79,7 +83,9 @@ class MessageChecks:
             )
 
     def check_batch(self, batch: Iterable[Message]) -> list[Message]:
-        """The messages: one topic, one WAIT, no delay, not a retry topic (Java: MessageBatch)."""
+        """Return the messages of a batch as a list. Raises IllegalArgumentError unless they have
+        one topic, which is no retry topic, agree on WAIT and have no delay (Java: MessageBatch).
+        """
         if isinstance(batch, Message) or not isinstance(batch, Iterable):
             raise IllegalArgumentError(
                 f"a batch is a list of messages, not {batch!r:.80}; send one message with send"
@@ -122,13 +128,13 @@ class MessageChecks:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raise IllegalArgumentError unless all are text and would be there again when they are read."""
+    """Raise IllegalArgumentError unless all are text, and consumers would see them again."""
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise IllegalArgumentError(
                 f"the property {name!r:.80} has the value {value!r:.80}; names and values are text"
             )
-        # Java: MessageAccessor's putUserProperty; decoders leave such entries out.
+        # Decoders leave such entries out. Java: MessageAccessor.putUserProperty.
         if not name or (not value and name not in _MAY_BE_EMPTY):
             raise IllegalArgumentError(
                 f"the property {name!r:.80} has the value {value!r}; neither may be empty, since "
@@ -174,7 +180,7 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Raise IllegalArgumentError unless `value` is True or False: "false" would count as true."""
+    """Raise IllegalArgumentError unless `value` is a bool, since the text "false" would be true."""
     if not isinstance(value, bool):
         raise IllegalArgumentError(
             f"{name} is {value!r:.80}, a {type(value).__name__}; it must be True or False"
@@ -213,7 +219,7 @@ def check_callback(callback: object) -> None:
 
 
 def check_recall_handle(handle: object) -> None:
-    """Raise IllegalArgumentError for a handle that is no text: None, of a message without a delay."""
+    """Raise IllegalArgumentError unless `handle` is text: messages without a delay have None."""
     if not isinstance(handle, str):
         raise IllegalArgumentError(
             f"the recall handle is {handle!r:.80}; pass the recall_handle of the SendResult, which "
@@ -222,7 +228,10 @@ def check_recall_handle(handle: object) -> None:
 
 
 def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
-    """Name-server addresses `host:port`, given as a list or as text joined by `;` or `,`."""
+    """Return name-server addresses `host:port`, given as a list or as text joined by `;` or `,`.
+
+    Raises IllegalArgumentError for any other value.
+    """
     if not isinstance(namesrv, str | Sequence):
         raise IllegalArgumentError(
             f"namesrv is {namesrv!r:.80}, a {type(namesrv).__name__}; pass namesrv='host:9876'"

@@ -1,4 +1,4 @@
-"""Where a client's log lines go in an application that says nothing about it."""
+"""Sends a client's log lines through `logging`, unless the application configures structlog."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final
 import structlog
 
 _render: Final = structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True)
-# What `logging` makes of these is the application's choice: a traceback has lines of its own there.
+# Passed on to `logging` as they are: the application decides there how a traceback is written.
 _FOR_LOGGING: Final = ("exc_info", "stack_info", "stacklevel")
 
 
 def use_standard_logging() -> None:
-    """Send our lines through the `logging` module, unless the application configured structlog.
+    """Send CometMQ's lines through `logging`, unless the application configured structlog.
 
-    structlog's own default prints every line to standard output, debug lines too, which is no way
-    for a library to behave. So `logging.getLogger("cometmq")` governs level and destination, and an
-    application that does nothing sees warnings on standard error.
+    structlog's own default prints every line to standard output, debug lines too, which a library
+    must not do. With this function `logging.getLogger("cometmq")` governs level and destination,
+    and an application that configures nothing sees warnings on standard error.
     """
     if structlog.is_configured():
         return
@@ -36,6 +36,6 @@ def use_standard_logging() -> None:
 def _for_logging(
     logger: Any, method: str, event: MutableMapping[str, Any]
 ) -> tuple[tuple[str], dict[str, Any]]:
-    """The arguments of `logging`'s method: one line of text, and an exception as an exception."""
+    """Return the arguments for `logging`'s method: one line of text, and an exception as such."""
     kept = {key: event.pop(key) for key in _FOR_LOGGING if key in event}
     return (str(_render(logger, method, event)),), kept

@@ -1,8 +1,8 @@
-"""Names inside a namespace (Java: NamespaceUtil, ClientConfig.withNamespace).
+"""Translates names in a namespace (Java: NamespaceUtil, ClientConfig.withNamespace).
 
 On the wire a topic or group of the namespace `ns` is called `ns%name`, a retry or dead-letter topic
-`%RETRY%ns%group`. Users see and give the names without it. Names of RocketMQ itself have none, nor
-have the reply topics: those belong to the cluster.
+`%RETRY%ns%group`. Users see and give the names without the namespace. RocketMQ's own names have no
+namespace. Nor have the reply topics, which belong to the cluster.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Namespace:
         return bool(self._prefix)
 
     def wrap(self, name: str) -> str:
-        """The name on the wire of a topic or group."""
+        """Return the name that a topic or group has on the wire."""
         if not self._prefix or not name or _is_of_rocketmq(name):
             return name
         prefix, bare = _split(name)
         return name if bare.startswith(self._prefix) else f"{prefix}{self._prefix}{bare}"
 
     def unwrap(self, name: str) -> str:
-        """The name as users know it; one of another namespace stays as it is."""
+        """Return the name as users know it. A name of another namespace stays as it is."""
         if not self._prefix:
             return name
         prefix, bare = _split(name)
@@ -74,7 +74,7 @@ NO_NAMESPACE: Final = Namespace(None)
 
 
 def namespace_of(addresses: list[str]) -> str | None:
-    """The namespace that a name-server address of a hosted instance carries, else None."""
+    """Return the namespace in the first address, which hosted instances have there, or None."""
     found = _INSTANCE_HOST.match(addresses[0])
     return found.group(1) if found else None
 

@@ -1,4 +1,4 @@
-"""What callers hand to constructors: options that exist, values of the right kind."""
+"""Checks what callers pass to constructors: options must exist, values must be of their kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SURROUNDINGS: Final = "surroundings"
 def takes(
     record: Callable[P, RecordT],
 ) -> Callable[[Callable[[SelfT, RecordT], None]], Callable[Concatenate[SelfT, P], None]]:
-    """Let a constructor be called with what `record` takes, and get what that makes of it.
+    """Give a constructor the parameters of `record`, and call it with the record made of them.
 
     So the options of a client are listed once, in the class that holds them, with their types and
     defaults: type checkers, editors and `help` see them as parameters of the client. Decision 91.
@@ -72,7 +72,7 @@ def takes(
 
 
 class NamesOptions:
-    """Base of classes whose constructors say which option is unknown, and what it may have meant."""
+    """Is the base of classes whose constructors name an unknown option and the closest known one."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -82,8 +82,8 @@ class NamesOptions:
 
 
 def _options(cls: type) -> tuple[set[str], set[str]]:
-    """The names that a constructor takes, with those that it hands on to its base; and of these the
-    ones that are only given by name."""
+    """Return the names that a constructor and the bases that it hands options on to take, and those
+    of them that are keyword-only."""
     known: set[str] = set()
     keyword_only: set[str] = set()
     for base in cls.__mro__:
@@ -119,7 +119,8 @@ def _checking(cls: type, constructor: Callable[..., None]) -> Callable[..., None
 
 
 def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
-    """The member of `kind` that `value` is, or is the value of. Raises IllegalArgumentError."""
+    """Return `value` as a member of `kind`; it may be the member's value. Raises
+    IllegalArgumentError."""
     try:
         return kind(value)
     except ValueError:

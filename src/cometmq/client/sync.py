@@ -1,9 +1,9 @@
-"""The blocking clients: the asyncio ones, run on one background loop thread.
+"""Provides the blocking clients, which run the asyncio clients on one background loop thread.
 
 No rule of RocketMQ lives here. Parameters, results and errors are those of the asyncio classes
-(`cometmq.client.producing.producer`, `cometmq.client.consuming.push_consumer`), which say what they mean; a test keeps
-the signatures equal. Any thread may call any method, except from a coroutine listener, which runs
-on the loop thread itself and uses `cometmq.aio`.
+(`cometmq.client.producing.producer`, `cometmq.client.consuming.push_consumer`), whose docstrings
+explain them; a test keeps the signatures equal. Any thread may call any method, except from a
+coroutine listener: it runs on the loop thread itself and must use `cometmq.aio`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from cometmq.model.results import (
 
 
 class Producer(BlockingClient, of=AsyncProducer):
-    """The blocking `cometmq.aio.Producer`: as below, with `with` for `async with` and without `await`.
+    """Sends messages like `cometmq.aio.Producer`, whose text follows in `help`, but blocks.
 
-    Any thread may call its methods. `send_async` and `request_async` return futures of
-    concurrent.futures, and call their callbacks on the loop thread.
+    Use `with` for `async with`, and no `await`. Any thread may call the methods. `send_async` and
+    `request_async` return futures of concurrent.futures, and call their callbacks on the loop
+    thread.
     """
 
     @takes(AsyncProducer)
@@ -153,9 +154,11 @@ class Producer(BlockingClient, of=AsyncProducer):
 
 
 class TransactionProducer(Producer, of=AsyncTransactionProducer):
-    """The blocking `cometmq.aio.TransactionProducer`: as below, without `await`.
+    """Sends messages like `cometmq.aio.TransactionProducer`, whose text follows in `help`, but
+    blocks.
 
-    Any thread may call its methods. Listeners that are functions run in its own threads.
+    Use `with` for `async with`, and no `await`. Any thread may call the methods. Listeners that are
+    functions run in threads of the producer's own.
     """
 
     @takes(AsyncTransactionProducer)
@@ -172,9 +175,9 @@ class TransactionProducer(Producer, of=AsyncTransactionProducer):
 
 
 class PushConsumer(BlockingClient, of=AsyncPushConsumer):
-    """The blocking `cometmq.aio.PushConsumer`: as below, with `with` for `async with`.
+    """Consumes like `cometmq.aio.PushConsumer`, whose text follows in `help`, but blocks.
 
-    Any thread may call its methods.
+    Use `with` for `async with`. Any thread may call the methods.
     """
 
     @takes(AsyncPushConsumer)
@@ -214,8 +217,9 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
 
 
 class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
-    """The blocking `cometmq.aio.LitePullConsumer`: as below, with `with` for `async with` and without
-    `await`. Any thread may call its methods.
+    """Consumes like `cometmq.aio.LitePullConsumer`, whose text follows in `help`, but blocks.
+
+    Use `with` for `async with`, and no `await`. Any thread may call the methods.
     """
 
     @takes(AsyncLitePullConsumer)

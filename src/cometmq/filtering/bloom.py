@@ -1,4 +1,4 @@
-"""The Bloom filter behind a message's bit map: which groups' SQL92 expressions it may match.
+"""Makes a message's bit map with a Bloom filter: which groups' SQL92 expressions it may match.
 
 Java: BloomFilter, BitsArray, BloomFilterData; the hash is Guava's murmur3_128. A group's positions
 on a topic are those of the text `group#topic`. Bit p of a bit map is bit p % 8, counted from the
@@ -21,7 +21,7 @@ _C2: Final = 0x4CF5AD432745937F
 
 @dataclass(frozen=True)
 class BloomFilter:
-    """A Bloom filter of `bit_count` bits, of which each text sets `position_count`."""
+    """Is a Bloom filter of `bit_count` bits, of which each text sets `position_count`."""
 
     bit_count: int
     position_count: int

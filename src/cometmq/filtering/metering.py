@@ -20,7 +20,7 @@ _FREE_SEARCH_LENGTH: Final = 64
 
 
 class MeteredProperties(dict[str, str]):
-    """A message's properties, whose evaluation is charged to `budget`.
+    """Holds a message's properties, whose evaluation is charged to `budget`.
 
     After OutOfWorkError, refill the budget and evaluate the expression again with the same object.
     The object remembers the searches that were done, so the evaluation comes to its end.

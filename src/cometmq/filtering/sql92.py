@@ -85,7 +85,8 @@ _HINTS: Final = {
 
 
 class SqlCondition:
-    """A compiled expression of `size` properties and literals; call it with a message's properties.
+    """Is a compiled expression of `size` properties and literals. Call it with a message's
+    properties.
 
     A call with MeteredProperties charges their budget and raises OutOfWorkError when that is spent.
     """

@@ -23,7 +23,7 @@ MAX_TERMS: Final = 1024
 
 
 class ValueType(Enum):
-    """The type of every value of a term, which is known without a message. Properties are texts."""
+    """Is the type of all values of a term, known without a message. Properties are texts."""
 
     TEXT = "text"
     INT = "int32"
@@ -38,7 +38,7 @@ NUMBERS: Final = frozenset({ValueType.INT, ValueType.LONG, ValueType.DOUBLE})
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of an expression, compiled.
+    """Is a compiled part of an expression.
 
     `depth` counts the levels of nesting down from and including the term, `size` the properties and
     literals in it. `name` is set if the term is a property. `fixed` says that the value is `value`

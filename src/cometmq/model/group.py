@@ -1,4 +1,4 @@
-"""Configuration of a consumer group on one broker (Java: SubscriptionGroupConfig)."""
+"""Defines a consumer group's configuration on one broker (Java: SubscriptionGroupConfig)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as users make them and as brokers deliver them (Java: Message, MessageExt)."""
+"""Defines messages as users make them and as brokers deliver them (Java: Message, MessageExt)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class Message:
-    """A message to send.
+    """Holds a message to send.
 
     `body` has the bytes to carry. `tags` is one tag, by which consumers select. `keys` is one
     business key, or several, by which the message can be looked up. `properties` are further texts
@@ -95,7 +95,7 @@ class Message:
 
     @property
     def wait_store_ok(self) -> bool:
-        """If False, the broker may acknowledge before the message is flushed or replicated."""
+        """If False, the broker may acknowledge the message before it is flushed or replicated."""
         return self.properties.get(p.WAIT_STORE_MSG_OK, "true") != "false"
 
     @property
@@ -189,7 +189,7 @@ class Message:
 
 
 class MessageExt(Message):
-    """A message as a broker delivered it.
+    """Holds a message as a broker delivered it.
 
     `msg_id` is the producer's unique id (else the offset id). `offset_msg_id` names the broker and
     the commit-log offset where the message lies. Timestamps are milliseconds since the epoch; hosts

@@ -1,4 +1,4 @@
-"""Rules for topic and group names, and the names that RocketMQ itself uses.
+"""Defines the rules for topic and group names, and the names that RocketMQ itself uses.
 
 Java: TopicValidator, Validators, MixAll.
 """
@@ -13,7 +13,7 @@ from cometmq.errors import IllegalArgumentError
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-# Of records of our own that have no queue, see `cometmq.store.delivery_note`.
+# The topic of CometMQ's own records that have no queue; see `cometmq.store.delivery_note`.
 DELIVERY_NOTE_TOPIC: Final = "rmq_sys_delivery_note"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -26,7 +26,7 @@ CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
-# Queues of this prefix hold messages of other topics (Java: MixAll.LMQ_PREFIX).
+# Queues of topics with this prefix hold messages of other topics (Java: MixAll.LMQ_PREFIX).
 LMQ_PREFIX: Final = "%LMQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
@@ -60,7 +60,7 @@ FORBIDDEN_SEND_TOPICS: Final = frozenset(
 )
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-# Created by every broker at start (Java: SubscriptionGroupManager.init).
+# Every broker creates these groups at start (Java: SubscriptionGroupManager.init).
 BUILT_IN_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -82,12 +82,12 @@ _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def retry_topic(group: str) -> str:
-    """The topic that holds a group's messages to be consumed again."""
+    """Return the name of the topic that holds a group's messages to be consumed again."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """The topic that holds a group's messages that were given up."""
+    """Return the name of the topic that holds the messages that a group gave up."""
     return DLQ_PREFIX + group
 
 
@@ -104,7 +104,7 @@ def is_system_group(group: str) -> bool:
 
 
 def topic_fault(topic: object) -> str | None:
-    """Why `topic` is no legal topic name, or None if it is one (Java: TopicValidator)."""
+    """Say why `topic` is no legal topic name; None if it is one (Java: TopicValidator)."""
     if not isinstance(topic, str):
         return f"the topic name {topic!r} is a {type(topic).__name__}; give text"
     if not topic or topic.isspace():
@@ -116,7 +116,7 @@ def topic_fault(topic: object) -> str | None:
 
 
 def group_fault(group: object) -> str | None:
-    """Why `group` is no legal group name, or None if it is one (Java: Validators.checkGroup)."""
+    """Say why `group` is no legal group name; None if it is one (Java: Validators.checkGroup)."""
     if not isinstance(group, str):
         return f"the group name {group!r} is a {type(group).__name__}; give text"
     if not group or group.isspace():

@@ -1,4 +1,4 @@
-"""Names of message properties that brokers and clients read (Java: MessageConst)."""
+"""Names the message properties that brokers and clients read (Java: MessageConst)."""
 
 from __future__ import annotations
 

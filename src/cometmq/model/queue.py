@@ -1,4 +1,4 @@
-"""A message queue: one ordered part of a topic on one broker (Java: MessageQueue)."""
+"""Defines the message queue, one ordered part of a topic on one broker (Java: MessageQueue)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker.
+    """Names one queue of a topic on one broker.
 
     As in Java, queues are ordered by topic, then broker name, then queue id.
     """

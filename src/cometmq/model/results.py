@@ -1,4 +1,4 @@
-"""The results of sending, pulling and consuming (Java: SendResult, PullStatus, …).
+"""Defines the results of sending, pulling and consuming (Java: SendResult, PullStatus, …).
 
 Some of a consumer's choices are here too, such as ConsumeFromWhere.
 """
@@ -18,7 +18,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class SendStatus(Enum):
-    """What became of a message that the broker stored.
+    """Says what became of a message that the broker stored.
 
     The message is stored in every status; all but SEND_OK name what the broker could not wait for.
     """
@@ -31,7 +31,7 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The broker's acknowledgement of one message or one batch.
+    """Holds the broker's acknowledgement of one message or one batch.
 
     `msg_id` is the unique id (comma-separated for a batch), `queue_offset` the offset of the first
     message in `queue`. With `recall_handle`, `Producer.recall` takes back a message with `delay_ms`
@@ -51,7 +51,7 @@ class SendResult:
 
 
 class LocalTransactionState(Enum):
-    """The state of a producer's own part of a transaction. After UNKNOWN the broker will ask."""
+    """Says how a producer's own part of a transaction ended. After UNKNOWN the broker will ask."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -60,7 +60,7 @@ class LocalTransactionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionSendResult(SendResult):
-    """The acknowledgement of a transactional message, with the state that the producer reported.
+    """Holds the acknowledgement of a transactional message, and the state the producer reported.
 
     `queue_offset` is that of the half message, which no consumer sees.
     """
@@ -88,7 +88,8 @@ class PullResult:
 
 
 class ConsumeResult(Enum):
-    """A listener's verdict on its messages (Java: ConsumeConcurrentlyStatus, ConsumeOrderlyStatus).
+    """Is a listener's verdict on its messages (Java: ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus).
 
     RECONSUME_LATER has the broker deliver the messages again; SUSPEND has an orderly consumer hold
     their queue and try them again in place. An orderly consumer takes RECONSUME_LATER for SUSPEND,
@@ -102,7 +103,7 @@ class ConsumeResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeReport:
-    """What a listener may return instead of a ConsumeResult, to say more (Java:
+    """Says more than a ConsumeResult; a listener may return it instead of one (Java:
     ConsumeConcurrentlyContext, ConsumeOrderlyContext).
 
     With SUCCESS, `ack_index` is the index in the list of the last message that is done (-1: none);
@@ -138,7 +139,7 @@ class ConsumeReport:
 
 
 class DamagedMessage(Enum):
-    """What a consumer does with a message that is not what was stored.
+    """Says what a consumer does with a message that is not what was stored.
 
     The body of such a message contradicts its CRC, or the broker's bytes are no record of the
     queue. The consumer logs and counts the message in any case. SKIP goes on behind it. STOP
@@ -154,7 +155,7 @@ class DamagedMessage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DamageCounts:
-    """The numbers of damaged messages that a consumer skipped and dead-lettered since its start.
+    """Counts the damaged messages that a consumer skipped and dead-lettered since its start.
 
     `stopped` has the queues that it stopped, each with the offset of the message where it stopped.
     """
@@ -165,7 +166,7 @@ class DamageCounts:
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without a stored offset begins.
+    """Says where a group without a stored offset begins.
 
     If the broker still has a queue's first message in memory, a new group begins with that message,
     whatever this says. RocketMQ's brokers do so too (accessMessageInMemoryMaxRatio, by default 40 %

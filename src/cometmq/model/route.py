@@ -1,4 +1,7 @@
-"""Routes: which brokers hold which queues of a topic (Java: TopicRouteData, TopicPublishInfo)."""
+"""Defines routes: which brokers hold which queues of a topic.
+
+Java: TopicRouteData, TopicPublishInfo.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ MASTER_ID: Final = 0
 
 
 class QueueData(msgspec.Struct, rename="camel"):
-    """The queues of one topic on one broker name."""
+    """Counts the queues of one topic on one broker name."""
 
     broker_name: str
     read_queue_nums: Int32 = 0
@@ -24,7 +27,7 @@ class QueueData(msgspec.Struct, rename="camel"):
 
 
 class BrokerData(msgspec.Struct, rename="camel"):
-    """The addresses of one broker name by broker id (0 = master), each `host:port`."""
+    """Holds the addresses of one broker name by broker id (0 = master), each `host:port`."""
 
     broker_name: str
     cluster: str = ""

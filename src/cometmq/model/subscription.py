@@ -28,7 +28,7 @@ class MessageSelector(NamedTuple):
 
 
 class SubscriptionData(msgspec.Struct, rename="camel"):
-    """One group's subscription to one topic.
+    """Describes one group's subscription to one topic.
 
     `code_set` has the Java hash codes of `tags_set`, by which the broker selects; `sub_version`
     (ms) orders the versions of one subscription.
@@ -44,7 +44,7 @@ class SubscriptionData(msgspec.Struct, rename="camel"):
 
 
 class ConsumerData(msgspec.Struct, rename="camel"):
-    """A client's membership in one consumer group, as its heartbeat reports it."""
+    """Describes a client's membership in one consumer group, as its heartbeat reports it."""
 
     group_name: str
     consume_type: str = "CONSUME_PASSIVELY"

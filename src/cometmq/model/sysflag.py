@@ -1,4 +1,4 @@
-"""Bit flags of messages, pull requests and permissions.
+"""Defines the bit flags of messages, pull requests and permissions.
 
 Java: MessageSysFlag, PullSysFlag, TopicSysFlag, PermName, CompressionType.
 """

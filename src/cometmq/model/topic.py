@@ -1,4 +1,4 @@
-"""Topic configuration and the version that guards tables of it (Java: TopicConfig, DataVersion)."""
+"""Defines a topic's configuration, and the version of a table (Java: TopicConfig, DataVersion)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DataVersion(msgspec.Struct, rename="camel"):
 
 
 class TopicConfig(msgspec.Struct, rename="camel"):
-    """One topic on one broker. `perm` is a bit set of `sysflag.PERM_*`."""
+    """Configures one topic on one broker. `perm` is a bit set of `sysflag.PERM_*`."""
 
     topic_name: str = ""
     attributes: dict[str, str] = {}

@@ -15,7 +15,7 @@ class OutOfWorkError(Exception):
 
 
 class WorkBudget:
-    """Work of which `left` units may still be spent; the last charge may exceed them."""
+    """Counts the units of work that may still be spent, `left`; the last charge may exceed them."""
 
     __slots__ = ("left",)
 

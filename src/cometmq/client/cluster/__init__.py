@@ -1,1 +1,1 @@
-"""What a client knows of its cluster, asks of it and answers to it."""
+"""Holds what a client knows of its cluster, its calls to servers, and its answers to brokers."""

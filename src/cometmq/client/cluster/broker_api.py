@@ -1,4 +1,4 @@
-"""Typed calls to brokers (Java: MQClientAPIImpl).
+"""Makes typed calls to brokers (Java: MQClientAPIImpl).
 
 Every call raises RemotingError when the exchange fails, RemoteError when the broker refuses.
 """
@@ -53,7 +53,7 @@ _PULL_STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """A pull's answer with its records still encoded."""
+    """Holds a pull's answer, with its records still encoded."""
 
     status: PullStatus
     header: PullMessageResponseHeader
@@ -91,7 +91,7 @@ class BrokerApi:
         )
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """The client ids of a group's members. RemoteError (code 1) when none is online."""
+        """Return the client ids of a group's members. RemoteError (code 1) says there is none."""
         answer = await self._remoting.ask(
             address,
             requests.GET_CONSUMER_LIST_BY_GROUP,
@@ -103,7 +103,7 @@ class BrokerApi:
     async def query_consumer_offset(
         self, address: str, group: str, queue: MessageQueue
     ) -> int | None:
-        """The group's stored offset of a queue, None when there is none."""
+        """Return the group's stored offset of a queue, or None if there is none."""
         answer = await self._remoting.ask(
             address,
             requests.QUERY_CONSUMER_OFFSET,
@@ -133,7 +133,7 @@ class BrokerApi:
         await self._remoting.send_oneway(address, requests.UPDATE_CONSUMER_OFFSET.command(header))
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
-        """The offset the queue's next message will get."""
+        """Return the offset that the queue's next message will get."""
         answer = await self._remoting.ask(
             address,
             requests.GET_MAX_OFFSET,
@@ -143,7 +143,7 @@ class BrokerApi:
         return answer.header.offset
 
     async def min_offset(self, address: str, queue: MessageQueue) -> int:
-        """The lowest offset whose message the broker still has."""
+        """Return the lowest offset whose message the broker still has."""
         answer = await self._remoting.ask(
             address,
             requests.GET_MIN_OFFSET,
@@ -153,7 +153,7 @@ class BrokerApi:
         return answer.header.offset
 
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset whose message was stored at or after `timestamp_ms`."""
+        """Return the first offset whose message was stored at or after `timestamp_ms`."""
         answer = await self._remoting.ask(
             address,
             requests.SEARCH_OFFSET_BY_TIMESTAMP,
@@ -195,7 +195,7 @@ class BrokerApi:
     ) -> None:
         """Have the broker deliver `message` to the group again later, or give it up (code 36).
 
-        `topic` is the message's on the wire, where users see another one.
+        `topic` is the name of the message's topic on the wire, if users see another name.
         """
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.commit_log_offset,
@@ -217,7 +217,7 @@ class BrokerApi:
     async def recall(
         self, address: str, group: str, topic: str, handle: str, timeout_s: float
     ) -> str:
-        """Have the broker not deliver a timed message (code 370); its unique id."""
+        """Keep the broker from delivering a timed message (code 370). Return its unique id."""
         answer = await self._remoting.ask(
             address,
             requests.RECALL_MESSAGE,
@@ -230,7 +230,7 @@ class BrokerApi:
     async def lock_queues(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> set[MessageQueue]:
-        """Ask for the locks of `queues`, or renew them; those that the client holds afterwards."""
+        """Take or renew the locks of `queues`. Return those that the client then holds."""
         answer = await self._remoting.ask(
             address,
             requests.LOCK_BATCH_MQ,

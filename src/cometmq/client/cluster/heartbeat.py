@@ -1,7 +1,8 @@
-"""Telling brokers which groups this client is a member of (Java: sendHeartbeatToAllBroker).
+"""Tells brokers which groups this client is a member of (Java: sendHeartbeatToAllBroker).
 
-A broker knows a client by its connection, so a heartbeat follows every connect at once: a broker
-that restarted has forgotten the group, and answers its pulls only after it heard of it again.
+A broker knows a client by its connection, so a heartbeat follows every connect at once. A broker
+that restarted has forgotten the group, and answers the group's pulls only after it got a heartbeat
+again.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ REVIVE_LAST_S: Final = 1.0
 
 
 class Heartbeats:
-    """Heartbeats of one client to every broker its routes name. For the loop's thread.
+    """Sends heartbeats of one client to every broker its routes name. For the loop's thread.
 
-    `data` gives the body to send, or None while there is no group to tell of; `on_reached` is
-    called when a broker heard of this client for the first time on a connection.
+    `data` returns the body to send, or None while the client is in no group. `on_reached` is called
+    when a broker got the first heartbeat of a connection.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class Heartbeats:
         self._reviving: set[str] = set()
         # Addresses that the last heartbeat did not reach.
         self._failed: set[str] = set()
-        # Addresses to which a heartbeat is on its way, perhaps by a connection made for it.
+        # Addresses to which a heartbeat is on its way, perhaps on a connection made for the
+        # heartbeat.
         self._beating: set[str] = set()
-        # Addresses that did not accept who sent it.
+        # By address, why its broker did not let this client in.
         self._denied: dict[str, AccessDeniedError] = {}
         self._quiet = asyncio.Event()
         self._closed = False
@@ -62,32 +64,34 @@ class Heartbeats:
         self._closed = True
 
     async def beat_all(self) -> None:
-        """One heartbeat to every broker; those that fail are revived in the background."""
+        """Send one heartbeat to every broker. Revive brokers in the background if it fails."""
         await asyncio.gather(*(self._try_beat(address) for address in self._targets()))
 
     async def join(self) -> None:
-        """As `beat_all`; raises AccessDeniedError when a broker does not let this client in."""
+        """Call `beat_all`. Raises AccessDeniedError when a broker does not let this client in."""
         await self.beat_all()
         for error in self._denied.values():
             raise error
 
     async def introduce(self) -> None:
-        """One heartbeat to every broker that heard none on its present connection, but for those that
-        did not take the last one: they are being revived."""
+        """Send one heartbeat to every broker that got none on its present connection. Leave out
+        brokers that the last heartbeat did not reach, since they are being revived.
+        """
         strangers = self._targets() - self._reached - self._failed
         await asyncio.gather(*(self._try_beat(address) for address in strangers))
 
     async def settle(self) -> None:
         """Wait for heartbeats that are on their way.
 
-        A Java broker serves heartbeats and farewells in different threads: one that is served after
-        the farewell would leave a member behind that is gone, with its share of the queues.
+        A Java broker serves heartbeats and requests to unregister in different threads. If it
+        served a heartbeat last, a member that is gone would stay in the group, with its share of
+        the queues.
         """
         if self._beating:
             await self._quiet.wait()
 
     async def beat(self, address: str) -> None:
-        """One heartbeat. Raises RemotingError or RemoteError."""
+        """Send one heartbeat. Raises RemotingError or RemoteError."""
         data = self._data()
         if data is None:
             return
@@ -106,12 +110,12 @@ class Heartbeats:
             self._on_reached(address)
 
     def beat_new(self) -> None:
-        """Heartbeats in the background to brokers that heard none on their present connection."""
+        """Send background heartbeats to brokers that got none on their present connection."""
         for address in self._targets() - self._reached - self._reviving:
             self.revive(address)
 
     def on_connect(self, address: str, connection: Connection) -> None:
-        """A connection was made: say who we are, and notice when it is lost."""
+        """Send a heartbeat on a new connection, and watch for the loss of the connection."""
         self._reached.discard(address)
         connection.on_close.append(lambda _: self._on_lost(address))
         if address in self._targets() and address not in self._beating:
@@ -159,7 +163,7 @@ class Heartbeats:
             self.revive(address)
             return False
         except CometMQError as error:
-            # A refusal reached the broker; the next period tries again.
+            # The heartbeat reached the broker, which refused it. The next period tries again.
             log.warning("heartbeat refused", address=address, reason=str(error))
             if isinstance(error, AccessDeniedError):
                 self._denied[address] = error

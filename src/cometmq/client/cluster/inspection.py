@@ -1,4 +1,7 @@
-"""What brokers ask a consumer: codes 220, 221, 307 and 309 (Java: ClientRemotingProcessor)."""
+"""Answers brokers' questions to a consumer, codes 220, 221, 307 and 309.
+
+Java: ClientRemotingProcessor.
+"""
 
 from __future__ import annotations
 
@@ -40,22 +43,22 @@ MAX_STACKS_LENGTH: Final = 1024 * 1024
 
 
 class InspectedMember(Protocol):
-    """A group's member as brokers may ask about it."""
+    """Answers brokers' questions about a group's member."""
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at these offsets with those of the queues that this member consumes."""
+        """Go on at these offsets in those of the queues that this member consumes."""
 
     def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """The offsets of this member's queues as it will commit them."""
+        """Return the offsets of this member's queues as it will commit them."""
 
     def running_info(self) -> ConsumerRunningInfo: ...
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult | None:
-        """Hand a message to the listener, outside of all queues; None without a listener."""
+        """Hand a message to the listener, outside of all queues. Return None without a listener."""
 
 
 class Inspection:
-    """Serves brokers' questions from the members by group. For the loop's thread."""
+    """Answers brokers' questions by asking the group's member. For the loop's thread."""
 
     def __init__(self, members: Mapping[str, InspectedMember], namesrv: list[str]) -> None:
         self._members = members
@@ -70,7 +73,7 @@ class Inspection:
     async def reset_offsets(
         self, connection: Connection, call: Request[ResetOffsetRequestHeader]
     ) -> None:
-        """One way: what goes wrong is only logged."""
+        """Reset the member's offsets. The request is one-way, so failures are only logged."""
         header = call.header
         member = self._members.get(header.group)
         try:
@@ -129,7 +132,7 @@ class Inspection:
 
 
 def thread_stacks() -> str:
-    """What every thread of this process does at the moment."""
+    """Return the stacks of all threads of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f'"{names.get(ident, "?")}" {ident}\n{"".join(traceback.format_stack(frame))}'

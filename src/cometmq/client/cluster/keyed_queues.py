@@ -1,13 +1,14 @@
-"""The queues among which a key chooses: the same ones, in the same order, while brokers come and go.
+"""Keeps the list of queues among which a key chooses the same while brokers come and go.
 
-A key's queue is found by its place in a list, so the list must not change when a broker restarts and
-leaves the route for a while (a Java producer's does, and sends the key elsewhere meanwhile). Here the
-queues of a broker that is away keep their places: what is sent to them fails until it is back, and
-order holds. They go when the broker is back with fewer queues or without write permission, or was
-away for `AWAY_FOR_S`. New queues come in at once, as they do for every other producer.
+A key chooses a queue by its place in the list. So the list must not change when a broker restarts
+and leaves the route for a while. (A Java producer's list does change, so it sends the key's
+messages to another queue meanwhile.) Here the queues of a broker that is away keep their places:
+sends to them fail until the broker is back, and order holds. The queues leave the list when the
+broker is back with fewer queues or without write permission, or has been away for `AWAY_FOR_S`. New
+queues enter the list at once, as they do for every other producer.
 
-The list begins with the first route that a producer sees. Where order must hold across producers that
-start while a broker is away, the queues belong into the name server's ORDER_TOPIC_CONFIG.
+The list begins with the first route that a producer sees. If order must hold across producers that
+start while a broker is away, put the queues into the name server's ORDER_TOPIC_CONFIG.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ AWAY_FOR_S: Final = 600.0
 
 
 class KeyedQueues:
-    """The list of one topic. `now_s` is a monotonic clock."""
+    """Keeps the list of one topic. `now_s` is a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._present: list[MessageQueue] = []
-        # Queues of brokers that are away, and since when.
+        # By broker that is away, its queues and the time since when it is away.
         self._away: dict[str, tuple[list[MessageQueue], float]] = {}
 
     def take(self, route: TopicRouteData, queues: Sequence[MessageQueue]) -> None:
-        """The topic has a new route, in which `queues` may be written to."""
+        """Take over a new route of the topic, in which `queues` may be written to."""
         here = {data.broker_name for data in route.broker_datas if MASTER_ID in data.broker_addrs}
         for queue in self._present:
             if queue.broker_name not in here and queue.broker_name not in self._away:
@@ -40,11 +41,11 @@ class KeyedQueues:
         for name in here & self._away.keys():
             del self._away[name]
         if route.order_topic_conf:
-            self._away.clear()  # the list is configured, and complete in every route
+            self._away.clear()  # every route has the whole configured list
         self._present = list(queues)
 
     def queues(self) -> list[MessageQueue]:
-        """Those present and those away, in the order in which Java has the queues of a route."""
+        """Return the queues present and away, in the order that a route's queues have in Java."""
         if not self._away:
             return self._present
         oldest_s = self._now_s() - AWAY_FOR_S

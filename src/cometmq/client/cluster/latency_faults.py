@@ -1,4 +1,4 @@
-"""Which brokers to leave alone for a while (Java: MQFaultStrategy, LatencyFaultToleranceImpl)."""
+"""Decides which brokers to leave alone (Java: MQFaultStrategy, LatencyFaultToleranceImpl)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from cometmq.model.queue import MessageQueue
 
 log = structlog.get_logger(__name__)
 
-# A broker that failed is treated as if it had taken so long.
+# A broker that failed is treated as if a send had taken this long.
 ISOLATED_LATENCY_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyTables:
-    """From the latency of a send to how long its broker is then left alone, both in ms.
+    """Tells for the latency of a send how long its broker is then left alone, both in ms.
 
-    The last entry of `latency_max_ms` that the latency reaches counts. Raises IllegalArgumentError
-    unless both have the same length and the first ascends.
+    The last entry of `latency_max_ms` that the latency reaches counts, with the entry of
+    `not_available_duration_ms` at the same place. Raises IllegalArgumentError unless both have the
+    same length and the first ascends.
     """
 
     latency_max_ms: tuple[int, ...] = (50, 100, 550, 1800, 3000, 5000, 15_000)
@@ -43,7 +44,7 @@ class LatencyTables:
             )
 
     def pause_ms(self, latency_ms: float) -> int:
-        """How long a broker is left alone after a send that took `latency_ms`."""
+        """Return how long a broker is left alone, in ms, after a send that took `latency_ms`."""
         pause_ms = 0
         for least, duration in zip(
             self.latency_max_ms, self.not_available_duration_ms, strict=True
@@ -60,7 +61,7 @@ class _Fault:
 
 
 class LatencyFaults:
-    """What one producer remembers of brokers' latencies. `now_s` is a monotonic clock."""
+    """Remembers brokers' latencies for one producer. `now_s` is a monotonic clock."""
 
     def __init__(self, tables: LatencyTables, now_s: Callable[[], float]) -> None:
         self._tables = tables
@@ -68,9 +69,10 @@ class LatencyFaults:
         self._faults: dict[str, _Fault] = {}
 
     def note(self, broker_name: str, took_s: float, *, failed: bool, reachable: bool) -> None:
-        """A send to the broker ended after `took_s` seconds.
+        """Note that a send to the broker ended after `took_s` seconds.
 
-        A pause that is under way is only ever made longer; a success does not end it.
+        This may make a pause that is under way longer, but never shorter: a success does not end
+        it.
         """
         fault = self._faults.get(broker_name)
         if fault is None:
@@ -83,18 +85,19 @@ class LatencyFaults:
             log.info("a broker is left alone", broker=broker_name, ms=pause_ms, failed=failed)
 
     def available(self, broker_name: str) -> bool:
-        """Whether no pause of the broker is under way."""
+        """Say whether no pause of the broker is under way."""
         fault = self._faults.get(broker_name)
         return fault is None or self._now_s() >= fault.available_at_s
 
     def reachable(self, broker_name: str) -> bool:
-        """Whether the broker did not refuse the last send it got."""
+        """Say whether the broker did not refuse the last send that it got."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.reachable
 
     def choose(self, route: PublishRoute, avoid: str | None) -> MessageQueue:
-        """The next queue in turn: of an available broker, else of a reachable one, else any; not of
-        the broker `avoid` but in the last case."""
+        """Return the next queue in turn: of an available broker, else of a reachable one, but not
+        of the broker `avoid`; if there is none, any queue.
+        """
         return (
             route.find(lambda name: name != avoid and self.available(name))
             or route.find(lambda name: name != avoid and self.reachable(name))

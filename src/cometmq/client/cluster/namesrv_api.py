@@ -1,4 +1,4 @@
-"""Typed calls to name servers, with fail-over among them (Java: MQClientAPIImpl)."""
+"""Makes typed calls to name servers, with fail-over among them (Java: MQClientAPIImpl)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cometmq.remoting.client import Answer, RemotingClient
 
 
 class NamesrvApi:
-    """Asks the name server that answered last; when it fails, each of the others once."""
+    """Asks the name server that answered last. If that fails, asks each of the others once."""
 
     def __init__(
         self, remoting: RemotingClient, addresses: Sequence[str], timeout_s: float = 3.0
@@ -28,7 +28,7 @@ class NamesrvApi:
         self._current = 0
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """The route of a topic.
+        """Return the route of a topic.
 
         Raises RouteNotFoundError when the name server knows none, RemotingError when no name server
         could be asked, RemoteError for any other refusal.
@@ -49,7 +49,7 @@ class NamesrvApi:
         return check_route(answer.body)
 
     async def topic_names(self) -> list[str]:
-        """All topics that a name server knows. Raises RemotingError, RemoteError."""
+        """Return all topics that a name server knows. Raises RemotingError, RemoteError."""
         answer = await self._ask(
             requests.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader(), what="the list of topics"
         )

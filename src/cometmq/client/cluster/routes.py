@@ -1,4 +1,4 @@
-"""Routes of the topics a client uses, refreshed periodically and at once after a failure.
+"""Keeps the routes of the topics a client uses; renews them periodically and after a failure.
 
 Java: MQClientInstance.updateTopicRouteInfoFromNameServer. A route that cannot be renewed stays in
 use: brokers outlive name servers, and a broker that restarts is missing from the route for a while.
@@ -24,14 +24,14 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 REFRESH_INTERVAL_S: Final = 30.0
-# A topic that failed is asked for again after these seconds, growing from the first to the last.
-# A broker that restarts leaves the routes and comes back: so long and so often its return is awaited.
+# A broker that restarts leaves the routes and comes back. A route that lost a broker is renewed at
+# this interval and for this long, until the broker is back.
 WATCH_INTERVAL_S: Final = 2.0
 WATCH_FOR_S: Final = 600.0
 
 
 class PublishRoute:
-    """The queues a producer may send to, with a round-robin position (Java: TopicPublishInfo)."""
+    """Chooses among the queues that a producer may send to, in turn (Java: TopicPublishInfo)."""
 
     __slots__ = ("_next", "created_on_demand", "queues")
 
@@ -39,13 +39,13 @@ class PublishRoute:
         self, queues: list[MessageQueue], first: int, *, created_on_demand: bool = False
     ) -> None:
         self.queues = queues
-        # The topic did not exist: these are the default topic's queues, and the broker will create
-        # the topic when the first message comes.
+        # True if the topic did not exist. Then these are the default topic's queues, and the broker
+        # creates the topic when the first message comes.
         self.created_on_demand = created_on_demand
         self._next = first
 
     def choose(self, avoid: str | None = None) -> MessageQueue:
-        """The next queue in turn, on another broker than `avoid` if there is one."""
+        """Return the next queue in turn, on another broker than `avoid` if there is one."""
         queues = self.queues
         count = len(queues)
         for _ in range(count):
@@ -57,7 +57,7 @@ class PublishRoute:
         return queues[self._next]
 
     def find(self, usable: Callable[[str], bool]) -> MessageQueue | None:
-        """The next queue in turn whose broker is `usable`, None when no broker is."""
+        """Return the next queue in turn whose broker is `usable`, or None when no broker is."""
         queues = self.queues
         for step in range(1, len(queues) + 1):
             index = (self._next + step) % len(queues)
@@ -71,7 +71,7 @@ class PublishRoute:
 
 
 class RouteCache:
-    """Routes by topic and broker addresses by name. For the loop's thread.
+    """Holds routes by topic and broker addresses by broker name. For the loop's thread.
 
     `on_change` is called with the topic whenever a route differs from the one before.
     """
@@ -91,7 +91,7 @@ class RouteCache:
         self._publish: dict[str, PublishRoute] = {}
         self._keyed: dict[str, KeyedQueues] = {}
         self._brokers: dict[str, dict[int, str]] = {}
-        # Why a topic's route could not be fetched the last time, for those that have failed.
+        # By topic, why its route could not be fetched the last time, if it could not.
         self._failures: dict[str, CometMQError] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._retrying: set[str] = set()
@@ -108,14 +108,16 @@ class RouteCache:
         return self._routes.get(topic)
 
     def failure(self, topic: str) -> CometMQError | None:
-        """Why the route could not be fetched the last time; None if it could, or was never asked for."""
+        """Return why the route could not be fetched the last time, or None if it did not fail."""
         return self._failures.get(topic)
 
     def publish_route(self, topic: str) -> PublishRoute | None:
         return self._publish.get(topic)
 
     def keyed_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues among which a key chooses; see `keyed_queues`. Needs a publish route."""
+        """Return the queues among which a key chooses (see the module `keyed_queues`). The topic
+        must have a publish route.
+        """
         keyed = self._keyed.get(topic)
         return self._publish[topic].queues if keyed is None else keyed.queues()
 
@@ -123,7 +125,9 @@ class RouteCache:
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
     def pull_address(self, broker_name: str, broker_id: int) -> str | None:
-        """The broker with that id, else the slave after it, else any (Java: findBrokerAddress…)."""
+        """Return the address of the broker with that id, else of the slave with the next id, else
+        of the lowest id; None if no address is known (Java: findBrokerAddress…).
+        """
         addresses = self._brokers.get(broker_name)
         if not addresses:
             return None
@@ -133,7 +137,7 @@ class RouteCache:
         return found or addresses[min(addresses)]
 
     def topics_at(self, address: str) -> list[str]:
-        """The topics whose route names this broker address."""
+        """Return the topics whose routes name this broker address."""
         return [
             topic
             for topic, route in self._routes.items()
@@ -141,7 +145,7 @@ class RouteCache:
         ]
 
     def addresses(self, *, masters_only: bool) -> set[str]:
-        """Every broker address known, or those of masters."""
+        """Return every broker address known, or those of masters."""
         return {
             address
             for addresses in self._brokers.values()
@@ -152,8 +156,8 @@ class RouteCache:
     # Renewing
 
     async def need_publish_route(self, topic: str, default_queue_nums: int) -> PublishRoute:
-        """The publish route of `topic`, fetched if unknown; for a topic that does not exist the
-        default topic's, cut to `default_queue_nums` queues for each broker.
+        """Return the publish route of `topic`; fetch it if it is unknown. For a topic that does not
+        exist return the default topic's, cut to `default_queue_nums` queues for each broker.
 
         Raises RouteNotFoundError when there is neither, RemotingError when no name server answers.
         """
@@ -177,11 +181,12 @@ class RouteCache:
         return found
 
     async def topic_names(self) -> list[str]:
-        """All topics that there are. Raises as NamesrvApi."""
+        """Return all topics that a name server knows. Raises what NamesrvApi raises."""
         return await self._namesrv.topic_names()
 
     async def refresh(self, topic: str) -> None:
-        """Fetch the route now; callers at the same time share one request. Raises as NamesrvApi."""
+        """Fetch the route now. Callers at the same time share one request. Raises what NamesrvApi
+        raises."""
         task = self._fetching.get(topic)
         if task is None:
             task = self._owner.spawn(self._fetch(topic), f"route-{topic}", log_failure=False)
@@ -196,7 +201,7 @@ class RouteCache:
             self._owner.spawn(self._refresh_until_known(topic), f"refresh-{topic}")
 
     async def refresh_all(self) -> None:
-        """Renew every route in use; the failure of one does not keep the others from it."""
+        """Renew every route in use. If one fails, go on with the others."""
         for topic in [*self._routes, *(self._publish.keys() - self._routes.keys())]:
             try:
                 await self.refresh(topic)

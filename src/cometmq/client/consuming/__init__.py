@@ -1,1 +1,1 @@
-"""Push and lite pull consumers: the members behind them, and the calls of listeners."""
+"""Holds push and lite pull consumers, the group members behind them, and the calls of listeners."""

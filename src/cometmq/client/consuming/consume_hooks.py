@@ -1,4 +1,4 @@
-"""What a consumer does to messages on their way to the user: names and hooks.
+"""Gives messages the user's names and calls hooks, on the messages' way to the user.
 
 Java: ConsumeMessageConcurrentlyService.ConsumeRequest, PullAPIWrapper.executeHook.
 """
@@ -41,7 +41,9 @@ class Admission:
         self._namespace = namespace
 
     def __call__(self, queue: MessageQueue, messages: list[MessageExt]) -> list[MessageExt]:
-        """What is left of messages that were just pulled from `queue`, named as on the wire."""
+        """Return the messages that filter hooks leave of those just pulled. `queue` is named as on
+        the wire.
+        """
         if self._namespace:
             for message in messages:
                 message.topic = self._namespace.unwrap(message.topic)
@@ -53,10 +55,10 @@ class Admission:
 
 
 class ConsumeHooks:
-    """The hooks of one consumer. `group` and topics reach them as users know them.
+    """Calls the consume hooks of one consumer. `group` and topics reach them as users know them.
 
-    A call that takes longer than `consume_timeout_s` counts as TIME_OUT. In the listener's thread or
-    task, except for `polled`.
+    A call of the listener that takes longer than `consume_timeout_s` counts as TIME_OUT. For the
+    listener's thread or task, except `polled`.
     """
 
     def __init__(
@@ -77,13 +79,13 @@ class ConsumeHooks:
         return context
 
     def after(self, context: ConsumeContext, job: ConsumeJob, seconds: float) -> None:
-        """The listener is done with `job`, whose outcome says how."""
+        """Tell the hooks that the listener is done with `job`, and with which outcome."""
         context.status = self._status(job, seconds)
         context.success = job.result is ConsumeResult.SUCCESS
         run_hooks([hook.after_consume for hook in self._hooks], context)
 
     def polled(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
-        """A poll returns messages, which counts as consumed at once (Java: the same)."""
+        """Tell the hooks of a poll's messages, which count as consumed at once, as in Java."""
         context = self.before(queue, messages)
         context.status, context.success = SUCCESS, True
         run_hooks([hook.after_consume for hook in self._hooks], context)

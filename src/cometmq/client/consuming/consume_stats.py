@@ -1,4 +1,4 @@
-"""How fast a consumer is, for whoever asks the broker (Java: ConsumerStatsManager)."""
+"""Measures how fast a consumer is, for those who ask the broker (Java: ConsumerStatsManager)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Totals:
 
 
 class ConsumeStats:
-    """Totals by topic, with a sample of them every SAMPLE_INTERVAL_S. For the loop's thread."""
+    """Keeps totals by topic, and samples them every SAMPLE_INTERVAL_S. For the loop's thread."""
 
     def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class ConsumeStats:
         self._samples: dict[str, deque[tuple[float, _Totals]]] = {}
 
     def consumed(self, topic: str, ok: int, failed: int, seconds: float, calls: int = 1) -> None:
-        """So many messages in `calls` calls of the listener, which took `seconds` together."""
+        """Count messages of `calls` calls of the listener, which took `seconds` together."""
         totals = self._of(topic)
         totals.ok += ok
         totals.failed += failed
@@ -49,7 +49,7 @@ class ConsumeStats:
         totals.pull_ms += seconds * 1000
 
     def sample(self) -> None:
-        """To be called every SAMPLE_INTERVAL_S."""
+        """Take a sample of the totals. Call this every SAMPLE_INTERVAL_S."""
         now = self._clock()
         for topic, totals in self._topics.items():
             self._samples[topic].append((now, replace(totals)))

@@ -1,4 +1,4 @@
-"""What push and lite pull consumers both take from their users."""
+"""Holds the options that push and lite pull consumers share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PULL_THRESHOLD_SIZE_BYTES: Final = 100 * 1024 * 1024
 
 @dataclass(repr=False, kw_only=True)
 class GroupOptions(TracedOptions):
-    """What every consumer takes; see PushConsumer."""
+    """Holds the options of every consumer; PushConsumer explains them."""
 
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
     consume_timestamp_ms: int | None = None

@@ -1,4 +1,4 @@
-"""From pulled messages to committed offsets (Java: ConsumeMessageConcurrentlyService)."""
+"""Consumes pulled messages concurrently (Java: ConsumeMessageConcurrentlyService)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# When a failed message could not be handed to the broker, it is consumed here again after this.
+# The time after which a failed message that the broker did not take is consumed here again.
 LOCAL_RETRY_S: Final = 5.0
 
-# Java: the delay level of what cleanExpiredMsg sends back.
+# Java: the delay level of the messages that cleanExpiredMsg sends back.
 EXPIRED_DELAY_LEVEL: Final = 3
 CONSUME_TIMEOUT_S: Final = 15 * 60.0
 
-# Hands a message to the broker for a later delivery, with a delay level; raises CometMQError when
-# that is impossible.
+# Hands a message to the broker for a later delivery, with a delay level. Raises CometMQError when
+# the broker does not take the message.
 SendBack = Callable[[MessageExt, int], Awaitable[None]]
 
 
 class QueueConsumption(Protocol):
-    """How messages that were pulled reach the listener: concurrently, or queue by queue in order."""
+    """Brings pulled messages to the listener, concurrently or queue by queue in order."""
 
     batch_max_size: int
     runner: ListenerRunner
@@ -43,21 +43,21 @@ class QueueConsumption(Protocol):
     def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None: ...
 
     def busy(self, queue: MessageQueue) -> bool:
-        """Whether the queue must not be begun anew or handed over yet."""
+        """Say whether the queue must not be begun anew or handed over yet."""
 
     async def release(self, process_queue: ProcessQueue) -> None:
         """Wait until a dropped queue may be handed over."""
 
     async def consume(self, job: ConsumeJob) -> None:
-        """Have the listener called for a job of a queue that holds none of its messages; returns when
-        it is done, or was not called after all."""
+        """Have the listener called for a job whose messages its process queue does not hold. Return
+        when the listener is done, or when it was not called after all."""
 
     async def close(self, timeout_s: float) -> None:
-        """Let running listeners finish, at most `timeout_s`, and act on what they said."""
+        """Let running listeners finish, at most `timeout_s`, and act on their verdicts."""
 
 
 class _Account:
-    """What one report of jobs says of one queue; `offsets` are done with."""
+    """Sums up the finished jobs of one queue. `offsets` are those that are done with."""
 
     __slots__ = ("calls", "failed", "offsets", "seconds")
 
@@ -69,11 +69,12 @@ class _Account:
 
 
 class Consumption:
-    """Cuts what was pulled into jobs, and acts on their outcomes. For the loop's thread.
+    """Cuts pulled messages into jobs, and acts on their outcomes. For the loop's thread.
 
-    Without `send_back` (broadcasting) a message that the listener refuses is left behind. With it, a
-    listener that takes longer than `consume_timeout_s` loses its messages to a later delivery, lest
-    one that is stuck holds up its queue's offset for ever; what it says afterwards does not count.
+    Without `send_back` (broadcasting) a message that the listener refuses is left behind. With it,
+    a listener that takes longer than `consume_timeout_s` loses its messages to a later delivery,
+    since a listener that is stuck would hold up its queue's offset for ever. Its verdict does not
+    count then.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Consumption:
         return False
 
     async def release(self, process_queue: ProcessQueue) -> None:
-        """At once: whoever gets the queue consumes what is not committed again."""
+        """Return at once: the next member consumes again the messages that are not committed."""
 
     async def consume(self, job: ConsumeJob) -> None:
         told = self._waiting[job] = asyncio.get_running_loop().create_future()
@@ -133,7 +134,7 @@ class Consumption:
             del self._waiting[job]
 
     async def close(self, timeout_s: float) -> None:
-        """Let running listeners finish, at most `timeout_s`, and hand back what they refused."""
+        """Let running listeners finish, at most `timeout_s`, and send back what they refused."""
         await self.runner.close(timeout_s)
         if self._sending_back:
             await asyncio.wait(self._sending_back, timeout=timeout_s)
@@ -142,7 +143,7 @@ class Consumption:
 
     def _on_done(self, jobs: list[ConsumeJob]) -> None:
         if self._closed:
-            return  # a listener that outlived the close; its messages will come again
+            return  # these listeners outlived the close; their messages will come again
         accounts: dict[ProcessQueue, _Account] = {}
         for job in jobs:
             told = self._waiting.get(job)
@@ -184,13 +185,13 @@ class Consumption:
             self._offsets.update(process_queue.queue, below, increase_only=True)
 
     def _sort(self, job: ConsumeJob) -> tuple[Sequence[MessageExt], list[MessageExt]]:
-        """What of a job is done with, and what is to be delivered again."""
+        """Return the messages of a job that are done with, and those to deliver again."""
         count = 0
         if job.result is ConsumeResult.SUCCESS:
             index = job.report.ack_index if job.report is not None else None
             count = len(job.messages) if index is None else max(0, index + 1)
         refused = [
-            # What expired meanwhile was sent back already.
+            # A message that expired meanwhile was sent back already.
             message
             for message in job.messages[count:]
             if message.queue_offset in job.process_queue

@@ -1,4 +1,4 @@
-"""What a listener said, in the shape in which brokers ask for it."""
+"""Translates a listener's outcome into the answer that brokers ask for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult
 
 
 def direct_result(job: ConsumeJob, *, orderly: bool) -> ConsumeMessageDirectlyResult:
-    """What a listener said of a message that was handed to it directly."""
+    """Return the outcome of a message that was handed to a listener directly."""
     remark = None
     if job.failure is not None:
         result, remark = "CR_THROW_EXCEPTION", f"{type(job.failure).__name__}: {job.failure}"

@@ -1,9 +1,9 @@
-"""Calling the listener: functions in threads, coroutines in tasks, both in bounded number.
+"""Calls listeners: functions in threads, coroutine functions in tasks, both in bounded number.
 
-Java: the consume executor of ConsumeMessageConcurrentlyService. Python threads cost more to wake
-than most listeners take to run, so what was pulled is handed over as a whole and results come back
-as a whole: one wake-up each way for many messages. A listener that waits (for a database, say) gets
-more threads, up to `concurrency`, as soon as it shows that it is slow.
+Java: the consume executor of ConsumeMessageConcurrentlyService. Waking a Python thread costs more
+than most listeners take to run. So pulled messages are handed over together and results come back
+together: one wake-up each way for many messages. A listener that waits (for a database, say) gets
+more threads, up to `concurrency`, as soon as it turns out to be slow.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# Gets the messages; returns, or awaits, what became of them. Anything else than a ConsumeResult or
-# ConsumeReport, and an exception too, counts as RECONSUME_LATER, as in Java.
+# A listener gets the messages and returns its verdict on them. Any value but a ConsumeResult or
+# ConsumeReport counts as RECONSUME_LATER, and so does an exception, as in Java.
 Verdict = ConsumeResult | ConsumeReport
 Listener = Callable[[list[MessageExt]], Verdict | Awaitable[Verdict]]
 FunctionListener = Callable[[list[MessageExt]], Verdict]
@@ -37,9 +37,9 @@ CoroutineListener = Callable[[list[MessageExt]], Awaitable[Verdict]]
 
 # A listener that takes longer than this is given a thread for each waiting job at once.
 _SLOW_S: Final = 0.0002
-# How often it is looked whether the running listeners hold up the waiting jobs.
+# The interval at which the runner looks whether running listeners hold up waiting jobs.
 _LOOK_S: Final = 0.002
-# A coroutine listener that never waits hands the loop back after so many jobs.
+# After so many jobs, a task whose listener never waits gives other tasks of the loop a turn.
 _JOBS_PER_TURN: Final = 64
 
 
@@ -47,11 +47,12 @@ _UNSAID: Final = object()
 
 
 class ConsumeJob:
-    """Messages of one queue that go to the listener in one call, and what it said.
+    """Holds messages of one queue that go to the listener in one call, and the call's outcome.
 
-    `begun_at` is None (else seconds of the monotonic clock) when the listener did not get them,
-    because the queue was not consumable by then; `seconds` is how long it took. `outcome` is what it
-    returned or raised, unless that was just the `result`.
+    `begun_at` is the start of the call in seconds of the monotonic clock. It is None when the
+    listener did not get the messages, because the queue was not consumable by then. `seconds` is
+    how long the call took. `outcome` is the value that the listener returned or raised, unless it
+    returned just the `result`.
     """
 
     __slots__ = ("begun_at", "messages", "outcome", "process_queue", "result", "seconds")
@@ -66,7 +67,7 @@ class ConsumeJob:
 
     @property
     def answered(self) -> bool:
-        """Whether the listener returned something of a meaning."""
+        """True when the listener returned a ConsumeResult or a ConsumeReport."""
         return self.outcome is _UNSAID or isinstance(self.outcome, ConsumeReport)
 
     @property
@@ -75,7 +76,7 @@ class ConsumeJob:
 
     @property
     def plain_success(self) -> bool:
-        """Whether all messages are done with, and nothing else was said."""
+        """True when the listener returned SUCCESS, not in a report: all messages are done with."""
         return self.result is ConsumeResult.SUCCESS and self.outcome is _UNSAID
 
     @property
@@ -91,17 +92,17 @@ class ListenerRunner(Protocol):
     def submit(self, jobs: Sequence[ConsumeJob]) -> None: ...
 
     def running(self) -> list[ConsumeJob]:
-        """The jobs whose listeners run at this moment."""
+        """Return the jobs whose listeners run at this moment."""
 
     async def close(self, timeout_s: float) -> None:
-        """Drop what has not begun, and wait for what has, at most `timeout_s`."""
+        """Drop the jobs that have not begun, and wait for the others, at most `timeout_s`."""
 
 
 OnDone = Callable[[list[ConsumeJob]], None]
 
 
 def takes_await(listener: object) -> bool:
-    """Whether calling it gives something to await: a coroutine function, or an object with one."""
+    """Say whether the listener is a coroutine function, or an object whose call is one."""
     call = getattr(listener, "__call__", None)  # noqa: B004 - its kind is asked, not its presence
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
 
@@ -114,8 +115,8 @@ def listener_runner(
     hooks: ConsumeHooks | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ListenerRunner:
-    """The runner for a function, or for a coroutine function (also an object with such a call);
-    `hooks` are called around it."""
+    """Return the runner for a function or for a coroutine function (see `takes_await`). The runner
+    calls `hooks` before and after the listener."""
     if takes_await(listener):
         coroutine = cast("CoroutineListener", listener)
         return TaskRunner(coroutine, concurrency, name, on_done, hooks, clock)
@@ -158,12 +159,15 @@ def _blame(job: ConsumeJob, error: BaseException) -> None:
 
 
 class ThreadRunner:
-    """Threads of its own, started as needed, daemons: a listener that never returns must not keep
-    the interpreter alive.
+    """Runs a listener in threads of its own, which it starts as needed.
 
-    `_jobs` and `_idle` are shared with the threads; deque operations are atomic. A thread enters
-    `_idle` before it sleeps and looks once more for jobs; whoever takes an entry out of `_idle`
-    either is that thread or owes it a token in `_tokens`.
+    The threads are daemons, because a listener that never returns must not keep the interpreter
+    alive.
+
+    `_jobs` and `_idle` are shared with the threads; deque operations are atomic. A thread puts an
+    entry into `_idle` and looks once more for jobs before it sleeps. It wakes when a token comes in
+    `_tokens`. If it finds a job, it takes an entry out of `_idle` again; any other taker of an
+    entry must put a token into `_tokens`.
     """
 
     def __init__(
@@ -239,8 +243,8 @@ class ThreadRunner:
                 self._tokens.put(None)
 
     def _look_after(self, done_before: int) -> None:
-        """Jobs wait and none was finished meanwhile: the listeners wait for something, so more of
-        them may run."""
+        """Wake more threads if jobs wait and no job was finished since the last look: the running
+        listeners wait for something then, so more of them may run."""
         self._look = None
         if not self._jobs:
             return
@@ -249,7 +253,7 @@ class ThreadRunner:
         self._look = self._loop.call_later(_LOOK_S, self._look_after, self._done_count)
 
     def _drain(self) -> None:
-        # Cleared before the deque is emptied: a thread that appends later tells again.
+        # Clear the flag before emptying the deque, so that a thread that appends later tells again.
         self._done_told = False
         jobs = []
         done = self._done
@@ -287,7 +291,7 @@ class ThreadRunner:
             try:
                 self._idle.pop()
             except IndexError:
-                pass  # woken at the same moment: the token is there or on its way
+                pass  # another thread took the entry, so a token is there or on its way
             else:
                 return
         self._tokens.get()
@@ -300,7 +304,7 @@ class ThreadRunner:
         try:
             _judge(job, self._listener(_prepare(job, self._now_ms())))
         except BaseException as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
-            # SystemExit too: it would end this thread, and nobody would hear of the messages.
+            # SystemExit too: it would end this thread, and the job would never be reported.
             _blame(job, error)
         finally:
             del self._running[ident]
@@ -326,7 +330,10 @@ class ThreadRunner:
 
 
 class TaskRunner:
-    """Tasks that end when no job is left; each begins another one before it waits."""
+    """Runs a coroutine listener in tasks, which end when no job is left.
+
+    Each task begins another one, if jobs wait, before it calls the listener.
+    """
 
     def __init__(
         self,
@@ -348,8 +355,9 @@ class TaskRunner:
         self._jobs: deque[ConsumeJob] = deque()
         self._done: list[ConsumeJob] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        # Tasks that will look for a job once more. One that has found none counts no longer, though
-        # it leaves `_tasks` only in a later turn: what is submitted until then needs another.
+        # The number of tasks that will look for another job. A task that found no job is not
+        # counted, although it leaves `_tasks` only in a later turn of the loop: it will not take a
+        # job that is submitted until then.
         self._looking = 0
         self._running: dict[asyncio.Task[None] | None, ConsumeJob] = {}
         self._loop = asyncio.get_running_loop()
@@ -401,10 +409,11 @@ class TaskRunner:
         try:
             _judge(job, await self._listener(_prepare(job, self._now_ms())))
         except KeyboardInterrupt:
-            raise  # meant for whoever runs the loop
+            raise  # the loop's runner handles it
         except BaseException as error:
-            # SystemExit would end the loop of all clients, and a cancellation that nobody asked this
-            # task for (of something that the listener awaits) leave the messages unaccounted for.
+            # SystemExit would end the loop of all clients. A CancelledError that comes from
+            # something the listener awaits, not from a cancellation of this task, would leave the
+            # messages unaccounted for.
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
             _blame(job, error)

@@ -1,4 +1,4 @@
-"""The asyncio consumer that is asked for messages (Java: DefaultLitePullConsumer)."""
+"""Provides the asyncio consumer that callers poll for messages (Java: DefaultLitePullConsumer)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AUTO_COMMIT_INTERVAL_MS: Final = 5000
 
 @dataclass(repr=False, kw_only=True)
 class LitePullConsumerOptions(GroupOptions):
-    """What a lite pull consumer takes; see LitePullConsumer."""
+    """Holds the options of a lite pull consumer; LitePullConsumer explains them."""
 
     auto_commit: bool = True
     auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS
@@ -65,7 +65,7 @@ class LitePullConsumerOptions(GroupOptions):
 
 
 class LitePullConsumer(TracedClient):
-    """Gives out messages when it is asked for them, from queues that it pulls ahead.
+    """Returns messages when the caller polls, from queues that it pulls ahead of the polls.
 
         consumer = LitePullConsumer("billing", namesrv="127.0.0.1:9876")
         consumer.subscribe("orders")
@@ -73,20 +73,23 @@ class LitePullConsumer(TracedClient):
             while True:
                 for message in await consumer.poll(): ...
 
-    After `subscribe` the queues of the topics are shared with the rest of the group; after `assign`
-    this consumer has exactly the queues named, whatever others do. Either is used, not both.
+    After `subscribe` the consumer shares the queues of the topics with the rest of the group. After
+    `assign` it has exactly the queues named, whatever other members do. Use one of them, not both.
 
-    With `auto_commit`, what a poll returned counts as consumed at the next poll, and offsets are
-    stored every `auto_commit_interval_ms`: what was returned last comes again after a crash, and
-    after a close without another poll or `commit`. Without it only `commit` counts.
+    With `auto_commit`, the messages that a poll returned count as consumed at the next poll, and
+    the consumer stores its offsets every `auto_commit_interval_ms`. So the messages returned last
+    come again after a crash, and after a close without another poll or `commit`. Without
+    `auto_commit` only `commit` counts.
 
-    At most `pull_threshold_for_queue` messages of a queue and `pull_threshold_for_all` of all queues
-    (and one answer more) wait to be polled.
+    The consumer pulls no more of a queue while more than `pull_threshold_for_queue` of its messages
+    wait to be polled, and nothing while more than `pull_threshold_for_all` messages of all queues
+    wait.
 
-    A damaged message (see DamagedMessage) is logged as an error, counted in `damage_counts`, and left
-    out. With `on_damaged` STOP its queue stops there: the poll that would bring it raises
-    DamagedMessageError, once, the other queues go on, and `seek` behind it (or to it) lets the queue
-    go on. The other options are those of PushConsumer.
+    The consumer logs a damaged message (see DamagedMessage) as an error, counts it in
+    `damage_counts`, and leaves it out. With `on_damaged` STOP it stops the message's queue instead:
+    the poll that would return the message raises DamagedMessageError, once, and the other queues go
+    on. `seek` to the message or behind it lets the queue go on. PushConsumer explains the other
+    options.
     """
 
     _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
@@ -96,7 +99,7 @@ class LitePullConsumer(TracedClient):
     def __init__(self, options: LitePullConsumerOptions) -> None:
         super().__init__(options)
         self._on_damaged = options.on_damaged
-        # The offset file of a broadcasting consumer is found again by its client id.
+        # A broadcasting consumer finds its offset file by its client id, which must stay the same.
         self._unique_client_id = options.message_model is MessageModel.CLUSTERING
         flow = FlowLimits(
             options.pull_threshold_for_queue,
@@ -129,9 +132,9 @@ class LitePullConsumer(TracedClient):
     def subscribe(
         self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
     ) -> None:
-        """Share the queues of `topic` with the group; for the selection see PushConsumer.
+        """Share the queues of `topic` with the group. Raises ClientStateError after `assign`.
 
-        Raises ClientStateError after `assign`.
+        PushConsumer.subscribe explains the selection.
         """
         if self._wanted is not None:
             raise ClientStateError(f"{self._name()} has assigned queues; it cannot subscribe too")
@@ -149,9 +152,9 @@ class LitePullConsumer(TracedClient):
         self._subscriptions.pop(topic, None)
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Consume exactly these queues; replaces an earlier assignment, and what is in both goes on.
+        """Consume exactly these queues. Replaces an earlier assignment; queues in both go on.
 
-        Raises ClientStateError after `subscribe`, and in a consumer that was started without queues.
+        The first assignment must come before the start. Raises ClientStateError after `subscribe`.
         """
         if self._subscriptions:
             raise ClientStateError(
@@ -167,11 +170,11 @@ class LitePullConsumer(TracedClient):
         self._wanted = wanted
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues of this consumer at present."""
+        """Return the queues of this consumer at present."""
         return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of `topic` that may be read. Raises RouteNotFoundError, RemotingError."""
+        """Return the readable queues of `topic`. Raises RouteNotFoundError, RemotingError."""
         check_topic(topic)
         topic = self._namespace.wrap(topic)
         routes = self._running().routes
@@ -183,12 +186,12 @@ class LitePullConsumer(TracedClient):
     # Messages
 
     def damage_counts(self) -> DamageCounts:
-        """What was done with damaged messages since the start, and which queues are stopped."""
+        """Return what became of damaged messages since the start, and which queues are stopped."""
         return self._running_member().damage_counts()
 
     async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
-        """The next messages of one queue, at most `pull_batch_size`; empty when none came in time
-        (default: the consumer's `poll_timeout_ms`).
+        """Return the next messages of one queue, at most `pull_batch_size`, or an empty list when
+        none come within `timeout_ms` (default: the consumer's `poll_timeout_ms`).
 
         Raises DamagedMessageError with `on_damaged` STOP.
         """
@@ -217,8 +220,8 @@ class LitePullConsumer(TracedClient):
         """Read a queue at `offset` without regard to assignments and positions (Java:
         DefaultMQPullConsumer). The broker waits up to `suspend_ms` for a first message.
 
-        Raises RemotingError, RemoteError, RouteNotFoundError; with `on_damaged` STOP
-        DamagedMessageError where the message at `offset` is damaged.
+        Raises RemotingError, RemoteError, RouteNotFoundError; with `on_damaged` STOP it raises
+        DamagedMessageError if the message at `offset` is damaged.
         """
         check_range("max_messages", max_messages, 1, 1024)
         check_range("suspend_ms", suspend_ms, 0, SUSPEND_LITE_MS)
@@ -240,7 +243,7 @@ class LitePullConsumer(TracedClient):
         return replace(pulled, messages=self._admit(queue, pulled.messages))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull nothing more of these queues until `resume`; what waits is still polled."""
+        """Pull nothing more of these queues until `resume`; polls still return what was pulled."""
         self._running_member().pause(self._wrapped(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
@@ -248,7 +251,7 @@ class LitePullConsumer(TracedClient):
         self._running_member().resume(self._wrapped(queues))
 
     def paused_queues(self) -> list[MessageQueue]:
-        """The queues of which `pause` is in force."""
+        """Return the queues for which `pause` is in force."""
         return sorted(map(self._namespace.unwrap_queue, self._running_member().paused()))
 
     # Positions and offsets
@@ -257,7 +260,7 @@ class LitePullConsumer(TracedClient):
         """Have the next poll of the queue begin at `offset`.
 
         Raises ClientStateError for a queue that is not assigned, IllegalArgumentError for an offset
-        outside of what the queue holds.
+        below `min_offset` or above `max_offset` of the queue.
         """
         check_range("offset", offset, 0, 2**63 - 1)
         await self._running_member().seek(self._wrap(queue), offset)
@@ -271,28 +274,29 @@ class LitePullConsumer(TracedClient):
         await self._running_member().seek_to(self._wrap(queue), end=True)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset whose message was stored at or after `timestamp_ms`."""
+        """Return the first offset whose message was stored at or after `timestamp_ms`."""
         check_range("timestamp_ms", timestamp_ms, 0, 2**63 - 1)
         return await self._running_member().offset_for_timestamp(self._wrap(queue), timestamp_ms)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The lowest offset whose message the broker still has."""
+        """Return the lowest offset whose message the broker still has."""
         return await self._running_member().min_offset(self._wrap(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the queue's next message will get."""
+        """Return the offset that the queue's next message will get."""
         return await self._running_member().max_offset(self._wrap(queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's committed offset, None when there is none."""
+        """Return the group's committed offset of the queue, or None if there is none."""
         return await self._running_member().committed(self._wrap(queue))
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None, *, wait: bool = True
     ) -> None:
-        """Store the offsets after what polls returned, or those given, for assigned queues.
+        """Commit the offsets behind the messages that polls returned, or the `offsets` given.
 
-        Without `wait` they are only sent; a failure is logged and mended by the next commit.
+        The queues must be assigned. Without `wait` the offsets are only sent: a failure is logged,
+        and the next commit mends it.
         """
         if offsets is not None:
             if not isinstance(offsets, Mapping):

@@ -1,4 +1,7 @@
-"""A group's member that is asked for messages (Java: DefaultLitePullConsumerImpl, AssignedMessageQueue)."""
+"""Provides the group member that callers poll.
+
+Java: DefaultLitePullConsumerImpl, AssignedMessageQueue.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ BEGIN_RETRY_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullOptions(MemberOptions):
-    """See LitePullConsumer for the meaning of each."""
+    """Holds the options of a lite pull member; LitePullConsumer explains them."""
 
     auto_commit: bool = True
     auto_commit_interval_s: float = 5.0
@@ -48,7 +51,11 @@ class LitePullOptions(MemberOptions):
 
 @dataclass(slots=True)
 class _Assignment:
-    """`position` is the offset after what polls returned, None before the queue was begun."""
+    """Holds an assigned queue, its pulling task, and its position.
+
+    `position` is the offset behind the messages that polls returned, or None before the queue is
+    begun.
+    """
 
     process_queue: ProcessQueue
     task: asyncio.Task[None]
@@ -56,10 +63,10 @@ class _Assignment:
 
 
 class LitePullMember:
-    """Keeps its queues pulled ahead of the polls. For the loop of its instance.
+    """Pulls its queues ahead of the polls. For the loop of its instance.
 
-    With `assigned` queues it consumes those and knows of no other member; else it shares the queues
-    of its `subscriptions` with the rest of the group.
+    With `assigned` queues the member consumes those, and knows of no other member. Else it shares
+    the queues of its `subscriptions` with the rest of the group.
     """
 
     def __init__(
@@ -89,7 +96,7 @@ class LitePullMember:
         self._gates: dict[MessageQueue, asyncio.Event] = {}
         self._ready: deque[tuple[ProcessQueue, list[MessageExt]]] = deque()
         self._ready_count = 0
-        # What polls have to tell of queues that were stopped.
+        # The errors that polls have to raise for queues that were stopped.
         self._stops: dict[ProcessQueue, DamagedMessageError] = {}
         self._damage = DamageControl(
             options.on_damaged, group, namespace=options.namespace, clock=instance.clock
@@ -103,7 +110,7 @@ class LitePullMember:
     # Life
 
     async def start(self) -> None:
-        """Join the group; a cluster that cannot be reached yet is joined in the background.
+        """Join the group. If the cluster cannot be reached yet, go on joining in the background.
 
         Raises AccessDeniedError when a broker does not let this client in.
         """
@@ -127,7 +134,7 @@ class LitePullMember:
         await self.membership.leave()
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Consume these queues and no others from now on; those kept go on where they are."""
+        """Consume these queues and no others from now on. Queues that stay go on where they are."""
         self._wanted = set(queues)
         self._begin_wanted()
 
@@ -140,7 +147,7 @@ class LitePullMember:
     # Polling
 
     async def poll(self, timeout_s: float) -> list[MessageExt]:
-        """The next messages of some queue; empty when none came in time."""
+        """Return the next messages of some queue, or an empty list when none come in time."""
         if self._options.auto_commit:
             self._take_over_positions(self._assignments)
         try:
@@ -177,7 +184,7 @@ class LitePullMember:
         return self._assignments.keys()
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset`, which must lie within what the queue holds."""
+        """Go on at `offset`. Raises IllegalArgumentError unless the queue holds that offset."""
         self._need(queue)
         low, high = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
         if not low <= offset <= high:
@@ -211,7 +218,7 @@ class LitePullMember:
         return await self._instance.brokers.query_consumer_offset(address, self._group, queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None, *, wait: bool) -> None:
-        """Store what polls returned, or the given offsets."""
+        """Commit the offsets behind the messages that polls returned, or the given offsets."""
         if offsets is None:
             queues = list(self._assignments)
             self._take_over_positions(queues)
@@ -234,7 +241,7 @@ class LitePullMember:
     def paused(self) -> set[MessageQueue]:
         return {queue for queue, gate in self._gates.items() if not gate.is_set()}
 
-    # What the rebalancer changes
+    # Called by the rebalancer
 
     async def take(self, queue: MessageQueue) -> None:
         self._offsets.remove(queue)
@@ -245,7 +252,7 @@ class LitePullMember:
         await self._offsets.persist([queue])
         self._offsets.remove(queue)
 
-    # What brokers ask
+    # Asked by brokers
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """See InspectedMember."""
@@ -263,7 +270,7 @@ class LitePullMember:
         return self.membership.running_info(queues, self._damage.properties())
 
     async def consume_directly(self, _message: MessageExt) -> None:
-        """Nobody listens here."""
+        """Return None: there is no listener."""
 
     # Inside
 
@@ -337,7 +344,9 @@ class LitePullMember:
         self._begin(queue, offset)
 
     def _offset_moved(self, queue: MessageQueue, next_offset: int) -> None:
-        """Called by the queue's own puller, which ends when it sees its queue dropped."""
+        """Begin the queue again at `next_offset`. The queue's own puller calls this, and ends when
+        it sees its queue dropped.
+        """
         if queue in self._assignments:
             self._go_to(queue, next_offset)
 

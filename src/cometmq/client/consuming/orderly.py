@@ -1,4 +1,4 @@
-"""Consuming each queue in order, one listener at a time (Java: ConsumeMessageOrderlyService)."""
+"""Consumes each queue in order, one listener at a time (Java: ConsumeMessageOrderlyService)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ log = structlog.get_logger(__name__)
 SUSPEND_MS: Final = 1000
 SUSPEND_MIN_MS: Final = 10
 SUSPEND_MAX_MS: Final = 30_000
-# How often a queue whose lock is not valid at present looks whether it is again.
+# The interval at which a worker looks whether its queue's lock is valid again.
 LOCK_LOOK_S: Final = 0.05
 UNLIMITED_RECONSUME_TIMES: Final = 2**31 - 1
 
-# Hands a message over that had all its chances; raises CometMQError when that is impossible.
+# Hands a message that had all its chances to the broker. Raises CometMQError when the broker does
+# not take the message.
 Retire = Callable[[MessageExt], Awaitable[None]]
 
 
 class OrderlyConsumption:
     """Gives every queue a worker of its own. For the loop's thread.
 
-    A worker hands over one list of messages at a time and goes on only when the listener is done
-    with it: after SUCCESS with the next, else, after a pause, with the same one again. A message
-    that was refused more than `max_reconsume_times` times goes to `retire` (None: is left behind).
+    A worker hands one list of messages at a time to the listener. After SUCCESS it goes on with the
+    next list, else it pauses and hands over the same list again. A message that was refused more
+    than `max_reconsume_times` times goes to `retire`; without `retire` it is left behind.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class OrderlyConsumption:
         worker.add(messages)
 
     def busy(self, queue: MessageQueue) -> bool:
-        """Whether messages of the queue may still be with the listener."""
+        """Say whether the listener may still have messages of the queue."""
         return queue in self._workers
 
     async def release(self, process_queue: ProcessQueue) -> None:
-        """Wait until the listener is done with what it has of a queue that was dropped."""
+        """Wait until the listener is done with the messages that it has of a dropped queue."""
         assert process_queue.dropped, "nothing more may be begun"
         worker = self._workers.get(process_queue.queue)
         if worker is not None and worker.process_queue is process_queue:
@@ -106,7 +107,7 @@ class OrderlyConsumption:
         await self._owner.close()
 
     async def consume(self, job: ConsumeJob) -> None:
-        """Have the listener called; returns when it is done, or was not called after all."""
+        """Have the listener called. Return when it is done, or when it was not called after all."""
         told = self._waiting[job] = asyncio.get_running_loop().create_future()
         try:
             self.runner.submit([job])
@@ -115,7 +116,7 @@ class OrderlyConsumption:
             del self._waiting[job]
 
     async def conclude(self, job: ConsumeJob) -> list[MessageExt]:
-        """Act on the listener's verdict; what remains to be consumed again comes back."""
+        """Act on the listener's verdict. Return the messages to consume again."""
         succeeded = job.result is ConsumeResult.SUCCESS
         count, topic = len(job.messages), job.process_queue.queue.topic
         ok, failed = (count, 0) if succeeded else (0, count)
@@ -137,7 +138,7 @@ class OrderlyConsumption:
         return kept
 
     def pause_s(self, job: ConsumeJob) -> float:
-        """How long the queue rests before the same messages are tried again."""
+        """Return how long the queue rests, in seconds, before the same messages are tried again."""
         wanted_ms = job.report.suspend_current_queue_time_ms if job.report is not None else None
         pause_ms = self._suspend_ms if wanted_ms is None else wanted_ms
         return min(max(pause_ms, SUSPEND_MIN_MS), SUSPEND_MAX_MS) / 1000
@@ -160,7 +161,7 @@ class OrderlyConsumption:
 
     def _finish(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         below = process_queue.remove([message.queue_offset for message in messages])
-        # A dropped queue is still ours: it is released only after its last listener finished.
+        # This member still owns a dropped queue: it releases the queue after the last listener.
         if below >= 0 and not process_queue.forfeited:
             self._offsets.update(process_queue.queue, below, increase_only=False)
 
@@ -172,7 +173,7 @@ class OrderlyConsumption:
 
 
 class _QueueWorker:
-    """Consumes one queue. `stop` lets a running listener finish."""
+    """Consumes one queue in order. `stop` lets a running listener finish."""
 
     def __init__(self, consumption: OrderlyConsumption, process_queue: ProcessQueue) -> None:
         self.process_queue = process_queue
@@ -205,7 +206,7 @@ class _QueueWorker:
                     await asyncio.sleep(pause_s)
 
     async def _step(self) -> float:
-        """One call of the listener and what follows; the pause to make after it."""
+        """Call the listener once and act on its verdict. Return the pause to make, in seconds."""
         count = min(self._consumption.batch_max_size, len(self._messages))
         job = ConsumeJob(self.process_queue, [self._messages.popleft() for _ in range(count)])
         self._busy = True

@@ -1,4 +1,4 @@
-"""The asyncio push consumer (Java: DefaultMQPushConsumer)."""
+"""Provides the asyncio push consumer (Java: DefaultMQPushConsumer)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ListenerT = TypeVar("ListenerT", bound=Listener)
 
 @dataclass(repr=False)
 class PushConsumerOptions(GroupOptions):
-    """What a push consumer takes; see PushConsumer."""
+    """Holds the options of a push consumer; PushConsumer explains them."""
 
     listener: Listener | None = None
     _: KW_ONLY
@@ -75,47 +75,50 @@ class PushConsumerOptions(GroupOptions):
 
 
 class PushConsumer(TracedClient):
-    """Hands the messages of its topics to a listener, sharing them with the rest of its group.
+    """Hands the messages of its topics to a listener, and shares them with the rest of its group.
 
         consumer = PushConsumer("billing", listener, namesrv="127.0.0.1:9876")
         consumer.subscribe("orders", "paid || refunded")
         async with consumer: ...
 
-    The listener gets a list of messages (one, unless `consume_message_batch_max_size` is larger) and
-    returns a ConsumeResult. A function runs in one of up to `concurrency` threads, a coroutine
-    function in one of as many tasks on the loop. Whatever is not SUCCESS (RECONSUME_LATER, None, an
-    exception) has the broker deliver the messages again later, `max_reconsume_times` times (-1: the
-    broker's 16), and then move them to the group's dead-letter topic.
+    The listener gets a list of messages (one, unless `consume_message_batch_max_size` is larger)
+    and returns a ConsumeResult. A listener that is a function runs in one of up to `concurrency`
+    threads, a coroutine function in one of as many tasks on the loop. After anything but SUCCESS
+    (RECONSUME_LATER, None, an exception) the broker delivers the messages again later,
+    `max_reconsume_times` times (-1: 16, as in Java), and then moves them to the group's dead-letter
+    topic. The listener may also return a ConsumeReport, to acknowledge a part of the list or to
+    choose the delay. A listener that takes longer than `consume_timeout_ms` loses its messages to a
+    later delivery, unless the consumer is `orderly` or broadcasting.
 
-    `consume_from` says where a group begins that has no offset yet; `consume_timestamp_ms` is for
-    ConsumeFromWhere.TIMESTAMP (default: half an hour ago). One queue holds at most
-    `pull_threshold_for_queue` messages and `pull_threshold_size_for_queue_bytes` waiting to be
-    consumed, over at most `consume_max_span` offsets. `close` waits `close_timeout_ms` for running
-    listeners. No more than `pull_threshold_for_topic` messages (and `…_size_for_topic_bytes`) wait
-    over all queues of a topic, where these are not -1; they replace the limits for a queue.
+    `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
+    time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a
+    queue while more than `pull_threshold_for_queue` messages or
+    `pull_threshold_size_for_queue_bytes` of it wait to be consumed or, unless it is `orderly`,
+    while their offsets span more than `consume_max_span`. `pull_threshold_for_topic` and
+    `pull_threshold_size_for_topic_bytes`, where they are not -1, replace the limits for a queue:
+    they are divided among the topic's queues that this consumer has. `close` waits up to
+    `close_timeout_ms` for running listeners.
 
-    A listener that takes longer than `consume_timeout_ms` loses its messages to a later delivery. It
-    may return a ConsumeReport instead, to acknowledge a part of the list or to choose the delay.
-
-    `orderly` has the messages of one queue consumed one after the other: by one member, in one
+    With `orderly` the messages of one queue are consumed one after the other: by one member, in one
     listener at a time, under a lock of the broker. After anything but SUCCESS the queue rests for
-    `suspend_current_queue_time_ms` and the same messages come again, `max_reconsume_times` times
-    (-1: for ever), before they go to the dead-letter topic.
+    `suspend_current_queue_time_ms`, and then the listener gets the same messages again,
+    `max_reconsume_times` times (-1: without limit) before they go to the dead-letter topic.
 
-    With `message_model` BROADCASTING every member gets every message, once: nothing is delivered
-    again. Offsets then lie in a file below `local_offset_dir` (default: the environment's
-    ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR, else ~/.rocketmq_offsets), by client id; consumers of one
-    group on one host need an `instance_name` each.
+    With `message_model` BROADCASTING every member gets every message once; nothing is delivered
+    again. The consumer then keeps its offsets in a file below `local_offset_dir` (default: the
+    environment's ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR, else ~/.rocketmq_offsets), in a directory
+    named after its client id. So consumers of one group on one host need an `instance_name` each.
 
-    `on_damaged` says what becomes of a message that is not what was stored (its body contradicts its
-    CRC, or the broker's bytes are no record of the queue); see DamagedMessage. By default the bytes go
-    to the dead-letter topic, with properties DAMAGED_TOPIC, DAMAGED_BROKER, DAMAGED_QUEUE_ID,
-    DAMAGED_QUEUE_OFFSET, DAMAGED_COMMIT_LOG_OFFSET, DAMAGED_SIZE and DAMAGED_REASON; of more bytes
-    than a message may have the first ones. In broadcasting, where there are no dead letters,
-    the message is skipped. Each is logged as an error, and `damage_counts` counts them.
+    `on_damaged` says what the consumer does with a message that is not what was stored (its body
+    contradicts its CRC, or the broker's bytes are no record of the queue); see DamagedMessage. By
+    default it sends the bytes to the dead-letter topic, with the properties DAMAGED_TOPIC,
+    DAMAGED_BROKER, DAMAGED_QUEUE_ID, DAMAGED_QUEUE_OFFSET, DAMAGED_COMMIT_LOG_OFFSET, DAMAGED_SIZE
+    and DAMAGED_REASON. If there are more bytes than a message may have, it sends the first ones. In
+    broadcasting there are no dead letters, so it skips the message. It logs each damaged message as
+    an error, and `damage_counts` counts them.
 
-    `namespace`, `credentials` and `tls` are those of AsyncClient, the options of traces those of
-    TracedClient. `start` raises AccessDeniedError when a broker does not let the consumer in.
+    AsyncClient explains `namespace`, `credentials` and `tls`; TracedClient explains the options of
+    traces. `start` raises AccessDeniedError when a broker does not let the consumer in.
     """
 
     _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
@@ -124,9 +127,9 @@ class PushConsumer(TracedClient):
     @takes(PushConsumerOptions)
     def __init__(self, options: PushConsumerOptions) -> None:
         super().__init__(options)
-        # The offset file of a broadcasting consumer is found again by its client id.
+        # A broadcasting consumer finds its offset file by its client id, which must stay the same.
         self._unique_client_id = options.message_model is MessageModel.CLUSTERING
-        # In order nothing overtakes a slow message, so the span of what waits needs no bound.
+        # Orderly, no message overtakes a slow one, so the span of the offsets held needs no bound.
         span = sys.maxsize if options.orderly else options.consume_max_span
         self._options = ConsumerOptions(
             orderly=options.orderly,
@@ -163,7 +166,7 @@ class PushConsumer(TracedClient):
             self.listen(options.listener)
 
     def listen(self, listener: ListenerT) -> ListenerT:
-        """Set the listener, before the start; returns it, so it serves as a decorator."""
+        """Set the listener before the start. Returns it, so that `listen` serves as a decorator."""
         if not self._unstarted:
             raise ClientStateError(f"{self._name()} has started; set the listener before")
         if not callable(listener):
@@ -177,13 +180,14 @@ class PushConsumer(TracedClient):
     def subscribe(
         self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
     ) -> None:
-        """Consume `topic`, all of it or the messages with one of `tags` (`TagA || TagB`).
+        """Consume all messages of `topic`, or those with one of `tags` (`TagA || TagB`).
 
-        With `sql`, the messages whose properties it selects: `sql="a > 5 AND b IS NOT NULL"`. The
-        brokers need enablePropertyFilter for it. With `predicate`, the messages that a function of the
-        brokers selects, by its name in their filterPredicateModules. One of the brokers is asked at the
-        start, which fails with RemoteError if it refuses (code 23 and the place of the fault, or 1);
-        later, with a log entry.
+        With `sql`, consume the messages whose properties the expression selects:
+        `sql="a > 5 AND b IS NOT NULL"`. The brokers need enablePropertyFilter for it. With
+        `predicate`, consume the messages that a function at the brokers selects; `predicate` is its
+        name in their filterPredicateModules. The consumer asks one of the brokers whether it serves
+        the selection. If the broker refuses, `start` raises RemoteError (code 23 and the place of
+        the fault, or code 1); after the start the refusal is only logged.
 
         Replaces an earlier subscription to the topic. All members of a group must subscribe alike.
         While the consumer runs, the change takes effect in the background.
@@ -202,11 +206,11 @@ class PushConsumer(TracedClient):
         self._subscriptions.pop(topic, None)
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues of this member at present, those of the group's retry topic included."""
+        """Return this member's queues at present, those of the group's retry topic included."""
         return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
 
     def pause(self) -> None:
-        """Pull nothing more until `resume`; what was pulled already is still consumed."""
+        """Pull nothing more until `resume`; messages that were pulled before are still consumed."""
         self._running_member().pause()
 
     def resume(self) -> None:
@@ -215,11 +219,11 @@ class PushConsumer(TracedClient):
 
     @property
     def paused(self) -> bool:
-        """Whether `pause` is in force."""
+        """True while `pause` is in force."""
         return self._member is not None and self._member.paused
 
     def damage_counts(self) -> DamageCounts:
-        """What was done with damaged messages since the start, and which queues are stopped."""
+        """Return what became of damaged messages since the start, and which queues are stopped."""
         return self._running_member().damage_counts()
 
     def set_concurrency(self, concurrency: int) -> None:

@@ -1,4 +1,4 @@
-"""A group's member that calls a listener (Java: DefaultMQPushConsumerImpl)."""
+"""Provides the group member that calls a listener (Java: DefaultMQPushConsumerImpl)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(MemberOptions):
-    """See PushConsumer for the meaning of each."""
+    """Holds the options of a push member; PushConsumer explains them."""
 
     orderly: bool = False
     suspend_ms: int = SUSPEND_MS
@@ -72,7 +72,7 @@ class _Assignment:
 
 
 class GroupMember:
-    """Consumes its share of a group's queues. For the loop of its instance."""
+    """Consumes its share of a group's queues with a listener. For the loop of its instance."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GroupMember:
             options,
             self._owner,
             consume_type="CONSUME_PASSIVELY",
-            # A broker that came back has forgotten the locks.
+            # A broker that restarted has forgotten the locks.
             on_rebalance=self._locks.renew_soon if self._locks is not None else None,
         )
         self._offsets = self.membership.offsets
@@ -133,7 +133,7 @@ class GroupMember:
     # Life
 
     async def start(self) -> None:
-        """Join the group; a cluster that cannot be reached yet is joined in the background.
+        """Join the group. If the cluster cannot be reached yet, go on joining in the background.
 
         Raises AccessDeniedError when a broker does not let this client in.
         """
@@ -166,7 +166,7 @@ class GroupMember:
         await self.membership.leave()
 
     def pause(self) -> None:
-        """Begin no more pulls; what was pulled already is consumed."""
+        """Begin no more pulls. Messages that were pulled before are still consumed."""
         self._gate.clear()
 
     def resume(self) -> None:
@@ -182,7 +182,7 @@ class GroupMember:
     def set_concurrency(self, concurrency: int) -> None:
         self._consumption.runner.concurrency = concurrency
 
-    # What the rebalancer changes
+    # Called by the rebalancer
 
     def assigned(self) -> Collection[MessageQueue]:
         return self._assignments.keys()
@@ -203,20 +203,20 @@ class GroupMember:
     async def give_up(self, queue: MessageQueue) -> None:
         assignment = self._drop(queue)
         if self._consumption.busy(queue):
-            # It may take long until the listener is done; the other queues do not wait for it.
+            # The listener may take long, and the other queues must not wait for it.
             self._leaving[queue] = assignment.process_queue
             self._owner.spawn(self._hand_over(assignment), f"hand-over-{queue}")
         else:
             await self._hand_over(assignment)
 
-    # What brokers ask
+    # Asked by brokers
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """See InspectedMember. What listeners still run with comes again or not as it may."""
+        """See InspectedMember. Messages that listeners have at the time may come again or not."""
         dropped = {queue: self._drop(queue) for queue in offsets if queue in self._assignments}
         for queue, assignment in dropped.items():
             assignment.process_queue.forfeited = True
-            # Not to be begun before its offset is stored.
+            # The rebalance must not begin the queue before its offset is stored.
             self._leaving[queue] = assignment.process_queue
         for queue, assignment in dropped.items():
             try:
@@ -247,7 +247,7 @@ class GroupMember:
     # Inside
 
     def _properties(self) -> dict[str, str]:
-        """What consoles show of a consumer, under the names of Java's beans."""
+        """Return the properties that consoles show, under the names of Java's beans."""
         options = self._options
         concurrency = str(self._consumption.runner.concurrency)
         return {
@@ -331,7 +331,7 @@ class GroupMember:
         return sum(queue.topic == topic for queue in self._assignments)
 
     async def _hand_over(self, assignment: _Assignment) -> None:
-        """Commit and unlock a dropped queue when no listener has messages of it any more."""
+        """Commit and unlock a dropped queue once no listener has its messages any more."""
         process_queue = assignment.process_queue
         queue = process_queue.queue
         await assignment.puller.end(assignment.task)
@@ -347,12 +347,12 @@ class GroupMember:
         leaving = [q for q, process_queue in self._leaving.items() if not process_queue.forfeited]
         await self._offsets.persist([*self._assignments, *leaving])
         if self._locks is not None:
-            # A listener that outlived the close keeps its lock until that expires.
+            # A queue whose listener outlived the close keeps its lock until the lock expires.
             idle = [queue for queue in self._locks.held() if not self._consumption.busy(queue)]
             await self._locks.unlock(idle)
 
     async def _still_current(self, queue: MessageQueue) -> bool:
-        """Whether nobody consumed the queue while its lock was in doubt."""
+        """Say whether no other member consumed the queue while its lock was in doubt."""
         address = self._instance.need_master(queue.broker_name, queue.topic)
         stored = await self._instance.brokers.query_consumer_offset(address, self._group, queue)
         return stored is None or stored <= (self._offsets.get(queue) or 0)
@@ -378,7 +378,9 @@ class GroupMember:
         return assignment
 
     def _offset_moved(self, queue: MessageQueue, next_offset: int) -> None:
-        """Called by the queue's own puller, which ends when it sees its queue dropped."""
+        """Begin the queue again at `next_offset`. The queue's own puller calls this, and ends when
+        it sees its queue dropped.
+        """
         assignment = self._assignments.get(queue)
         if assignment is not None:
             assignment.process_queue.dropped = True

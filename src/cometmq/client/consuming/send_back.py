@@ -1,4 +1,4 @@
-"""Giving messages back that could not be consumed (Java: DefaultMQPushConsumerImpl.sendMessageBack)."""
+"""Gives messages back that were not consumed (Java: DefaultMQPushConsumerImpl.sendMessageBack)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _NOT_SENT: Final = (p.TRANSACTION_PREPARED, p.MIN_OFFSET, p.MAX_OFFSET, p.CONSUM
 
 
 class Returns:
-    """What a group member gives back. Both ways raise CometMQError when the message stays here."""
+    """Gives a group member's messages back to brokers.
+
+    Each way raises CometMQError when no broker took the message.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class Returns:
         self._sender = Sender(instance, SendLimits(default_topic_queue_nums=1))
 
     async def send_back(self, message: MessageExt, delay_level: int) -> None:
-        """Code 36, else an ordinary send to the retry topic."""
+        """Send a message back with code 36. If that fails, send it to the retry topic."""
         try:
             address = self._instance.need_master(message.broker_name, message.topic)
             await self._instance.brokers.send_back(
@@ -70,8 +73,9 @@ class Returns:
     async def send_damaged(self, damaged: DamagedRecord) -> None:
         """Put the bytes that came instead of a message among the dead letters, as they came.
 
-        They are sent as what has had its chances. Properties tell where they are from; none names
-        their topic as RETRY_TOPIC, so that a redrive does not send them there.
+        The bytes are sent as a message that has had all its chances. Properties tell where they
+        come from. No RETRY_TOPIC property names their topic, so that a redrive does not send them
+        there.
         """
         queue, size = damaged.queue, len(damaged.data)
         properties = {
@@ -90,7 +94,8 @@ class Returns:
         await self._sender.send(outgoing, SEND_TIMEOUT_S)
 
     async def send_to_retry_topic(self, message: MessageExt) -> None:
-        """An ordinary send; the broker makes a dead letter of what exceeds the maximum."""
+        """Send a message to the retry topic. The broker makes a dead letter of it if it had all its
+        chances."""
         times = message.reconsume_times
         retried = Message(
             retry_topic(self._group), message.body, flag=message.flag, properties=message.properties

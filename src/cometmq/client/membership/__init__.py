@@ -1,1 +1,1 @@
-"""A member's place in its group: its share of the queues, their offsets and their locks."""
+"""Manages a member's place in its group: its share of the queues, their offsets and their locks."""

@@ -1,4 +1,4 @@
-"""Which member of a group consumes which queues (Java: AllocateMessageQueueStrategy and its kin)."""
+"""Decides which member of a group consumes which queues (Java: AllocateMessageQueueStrategy)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ VIRTUAL_NODES: Final = 10
 def allocate_averagely(
     _group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """A run of neighbouring queues for each member; the first ones get one more if it is uneven."""
+    """Give each member a run of neighbouring queues; the first members get one more if need be.
+
+    Java: AllocateMessageQueueAveragely.
+    """
     if client_id not in client_ids:
         return []
     index = client_ids.index(client_id)
@@ -35,7 +38,7 @@ def allocate_averagely(
 def allocate_averagely_by_circle(
     _group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """The queues are dealt out one by one (Java: AllocateMessageQueueAveragelyByCircle)."""
+    """Deal the queues to the members one by one (Java: AllocateMessageQueueAveragelyByCircle)."""
     if client_id not in client_ids:
         return []
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
@@ -43,9 +46,10 @@ def allocate_averagely_by_circle(
 
 @dataclass(frozen=True, slots=True)
 class AllocateConsistentHash:
-    """Members stand at `virtual_nodes` places each on a circle, and a queue belongs to the next one:
-    a member that comes or goes changes little for the others (Java:
-    AllocateMessageQueueConsistentHash).
+    """Places members and queues on a circle, and gives each queue to the next member.
+
+    Each member stands at `virtual_nodes` places. A member that comes or goes changes little for the
+    others. Java: AllocateMessageQueueConsistentHash.
     """
 
     virtual_nodes: int = VIRTUAL_NODES
@@ -85,9 +89,10 @@ class AllocateConsistentHash:
 
 @dataclass(frozen=True, slots=True)
 class AllocateByConfig:
-    """Always the queues given, whoever else is there (Java: AllocateMessageQueueByConfig).
+    """Gives this member the configured `queues`, whatever other members there are.
 
-    That every queue is named by exactly one member is for whoever configures them to see to.
+    The user must see to it that exactly one member names each queue. Java:
+    AllocateMessageQueueByConfig.
     """
 
     queues: Collection[MessageQueue]
@@ -99,14 +104,16 @@ class AllocateByConfig:
         queues: Sequence[MessageQueue],
         _client_ids: Sequence[str],
     ) -> list[MessageQueue]:
-        # Asked topic by topic: what belongs to another one is for another call.
+        # Each call is about one topic. Other topics' queues of `self.queues` are for other calls.
         return [queue for queue in queues if queue in self.queues]
 
 
 @dataclass(frozen=True, slots=True)
 class AllocateByMachineRoom:
-    """Only the queues of brokers named `room@…` in one of `rooms`, in equal runs; a rest goes to the
-    first members one by one (Java: AllocateMessageQueueByMachineRoom).
+    """Shares only the queues of brokers named `room@…` where the room is one of `rooms`.
+
+    Members get equal runs of queues; queues that are left over go to the first members, one each.
+    Java: AllocateMessageQueueByMachineRoom.
     """
 
     rooms: Collection[str]
@@ -133,11 +140,11 @@ class AllocateByMachineRoom:
 
 @dataclass(frozen=True, slots=True)
 class AllocateMachineRoomNearby:
-    """Queues are shared by `inner` among the members in their own machine room; those of a room
-    without members among all (Java: AllocateMachineRoomNearby).
+    """Shares a machine room's queues among the members in that room, with the strategy `inner`.
 
-    `broker_room` tells the room of a queue's broker, `client_room` that of a client id. Raises
-    IllegalArgumentError when either gives none.
+    All members share the queues of a room without members. `broker_room` returns the room of a
+    queue's broker, `client_room` that of a client id. Raises IllegalArgumentError when either
+    returns no room. Java: AllocateMachineRoomNearby.
     """
 
     inner: AllocationStrategy
@@ -173,7 +180,7 @@ class AllocateMachineRoomNearby:
 
 
 def _place(text: str) -> int:
-    """A place on the circle: the first four bytes of the MD5, unsigned."""
+    """Return a place on the circle: the first four bytes of the text's MD5, unsigned."""
     digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 

@@ -1,4 +1,4 @@
-"""Asking a broker whether it serves an expression (Java: MQClientInstance.checkClientInBroker)."""
+"""Asks a broker whether it serves an expression (Java: MQClientInstance.checkClientInBroker)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ log = structlog.get_logger(__name__)
 async def check_expression(
     instance: ClientInstance, group: str, subscription: SubscriptionData
 ) -> None:
-    """Ask one broker of the topic; tags need no asking, and without a route there is nobody to ask.
+    """Ask one broker of the topic whether it serves the subscription's expression.
 
-    Raises RemoteError: code 23 for an expression that does not parse (the remark gives the place), 1
-    from a broker that is not set up for it.
+    One broker is enough, since the brokers of a cluster are set up alike.
+    Does nothing for tags, which every broker serves, and without a route. Raises RemoteError with
+    code 23 for an expression that does not parse (the remark gives the place), and with code 1 from
+    a broker that is not set up for the expression.
     """
     if is_tag_type(subscription.expression_type):
         return
@@ -30,5 +32,5 @@ async def check_expression(
     try:
         await instance.brokers.check_client(address, instance.client_id, group, subscription)
     except RemotingError as error:
-        # Brokers of a cluster are set up alike, so one is enough; pulls will tell if it was not.
+        # Go on without the check: a broker that does not serve the expression refuses the pulls.
         log.warning("expression not checked", group=group, address=address, reason=str(error))

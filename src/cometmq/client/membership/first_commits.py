@@ -1,4 +1,4 @@
-"""The first commit of a group's offsets of a topic, which a Java broker must get alone."""
+"""Sends the first commit of a group's offsets of a topic, which a Java broker must get alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cometmq.model.queue import MessageQueue
 
 
 class FirstCommits:
-    """Send the first commit of a group for a topic alone to its broker. For the loop's thread.
+    """Sends the first commit of a group for a topic alone to its broker. For the loop's thread.
 
     A Java broker makes its table of a group's offsets of a topic when the first commit arrives, and
     takes no lock for that (ConsumerOffsetManager.commitOffset). Of two first commits that it serves
@@ -31,9 +31,10 @@ class FirstCommits:
     async def commit(
         self, group: str, queue: MessageQueue, send: Callable[[], Awaitable[None]]
     ) -> None:
-        """Call `send`, which stores one offset and waits for the broker; raises what it raises.
+        """Call `send`, which stores one offset and waits for the broker. Raises what `send` raises.
 
-        While the first commit of this table is under way the others wait for its end, good or bad.
+        While the first commit for this table is under way, other commits wait until it succeeds or
+        fails.
         """
         table = _table(group, queue)
         first = self._under_way.get(table)

@@ -1,7 +1,7 @@
-"""One membership in a consumer group: subscriptions, share of the queues, offsets.
+"""Manages one membership in a consumer group: subscriptions, share of the queues, offsets.
 
 Push and lite pull consumers are members alike (Java: DefaultMQPushConsumerImpl and
-DefaultLitePullConsumerImpl each have all of this). What consumes the queues is the membership's host.
+DefaultLitePullConsumerImpl each have all of this). The membership's host consumes the queues.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ START_TIMEOUT_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """What every member is told; see PushConsumer. `offset_directory` is for broadcasting."""
+    """Holds the options of every member; PushConsumer explains them.
+
+    `offset_directory` is for broadcasting.
+    """
 
     message_model: MessageModel = MessageModel.CLUSTERING
     offset_directory: Path | None = None
@@ -63,15 +66,16 @@ class MemberOptions:
 
 
 class MembershipHost(Assignments, InspectedMember, Protocol):
-    """Who consumes the queues of a membership."""
+    """Consumes the queues of a membership."""
 
 
 class Membership:
-    """A client's place in its group, for `host`. For the loop of its instance.
+    """Joins a client to its group, and gives `host` the queues to consume. For the instance's loop.
 
-    `consume_type` is what brokers are told. With `begin_assigned`, which has the host begin the queues
-    that the user assigned, the member shares nothing with others: brokers hear of no subscription, and
-    no queues are given to it. `on_rebalance` is called when the cluster may have changed.
+    `consume_type` is the type that brokers get to know. `begin_assigned` has the host begin the
+    queues that the user assigned. With it the member shares no queues with others: brokers hear of
+    no subscription, and the rebalance does not run. `on_rebalance` is called when the cluster may
+    have changed.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class Membership:
             host,
         )
 
-    # What the instance asks for
+    # Called by the instance
 
     @property
     def group(self) -> str:
@@ -138,11 +142,11 @@ class Membership:
         persist_interval_s: float,
         on_failure: Callable[[], Awaitable[None]],
     ) -> None:
-        """Join the group with the routes of `topics`; a cluster that cannot be reached yet is joined
-        in the background.
+        """Fetch the routes of `topics` and join the group. If the cluster cannot be reached yet, go
+        on joining in the background.
 
-        Raises AccessDeniedError when a broker does not let this client in, after `on_failure`, which
-        leaves the group again.
+        Raises AccessDeniedError when a broker does not let this client in, and RemoteError when one
+        refuses a subscription, but first calls `on_failure`, which leaves the group again.
         """
         self._instance.add_consumer(self, self._host)
         try:
@@ -158,8 +162,8 @@ class Membership:
         self._owner.every(persist_interval_s, self._persist_periodically, "persist")
 
     async def finish(self, last: Awaitable[None], late: str) -> None:
-        """Wait for `last`, which tells brokers what they have to know of this member, as long as they
-        may take for it; else warn that it is `late`.
+        """Wait for `last`, the member's last calls to brokers, for START_TIMEOUT_S at most. Log
+        `late` as a warning if they take longer.
         """
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -174,14 +178,14 @@ class Membership:
 
     @property
     def manual(self) -> bool:
-        """Whether the user assigns the queues."""
+        """True when the user assigns the queues."""
         return self._begin_assigned is not None
 
     def subscriptions(self) -> list[SubscriptionData]:
         return list(self._subscriptions.values())
 
     def subscription(self, topic: str) -> SubscriptionData | None:
-        """What is to be pulled of a topic: of one that the user assigned queues of, everything."""
+        """Return the topic's subscription, if any: to everything if the user assigns the queues."""
         known = self._subscriptions.get(topic)
         if known is None and self.manual:
             return build_subscription(topic, None)
@@ -200,14 +204,14 @@ class Membership:
         self._owner.spawn(self._tell_subscriptions(topic), f"subscribe-{topic}")
 
     def unsubscribe(self, topic: str) -> None:
-        """End a subscription while running: its queues are given up."""
+        """End a subscription while running, and give up its queues."""
         if self._subscriptions.pop(topic, None) is not None:
             self._owner.spawn(self._tell_subscriptions(None), f"unsubscribe-{topic}")
 
     # Offsets
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        """Find out where this member begins a queue. Raises CometMQError."""
+        """Return the offset at which this member begins a queue. Raises CometMQError."""
         return await first_offset(
             self._instance,
             self.offsets,
@@ -221,10 +225,10 @@ class Membership:
         offsets = {q: self.offsets.get(q) for q in self._host.assigned() if q.topic == topic}
         return {queue: offset for queue, offset in offsets.items() if offset is not None}
 
-    # What consoles show
+    # Shown by consoles
 
     def properties(self) -> dict[str, str]:
-        """What is told of every member, under the names of Java's beans."""
+        """Return the properties that every member shows, under the names of Java's beans."""
         options = self._options
         return {
             "PROP_CONSUME_TYPE": self._consume_type,
@@ -260,7 +264,7 @@ class Membership:
             try:
                 await self._instance.routes.refresh(topic)
             except CometMQError as error:
-                if self.manual:  # else the rebalance below says it
+                if self.manual:  # else the rebalance below logs it
                     log.warning("no route yet", group=self._group, topic=topic, reason=str(error))
                 self._instance.routes.refresh_soon(topic)
         await self._check_expressions()
@@ -280,7 +284,7 @@ class Membership:
         try:
             await self._check_expressions()
         except RemoteError as error:
-            # Nobody waits for the outcome; the broker refuses the topic's pulls from here on.
+            # No caller waits for the outcome. The broker refuses the topic's pulls from here on.
             log.error("subscription refused", group=self._group, reason=str(error))  # noqa: TRY400 - the reason says it all
         await self._instance.heartbeats.beat_all()
         self._rebalancer.soon()

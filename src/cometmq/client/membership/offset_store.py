@@ -1,4 +1,4 @@
-"""Where a consumer's offsets are kept (Java: RemoteBrokerOffsetStore, LocalFileOffsetStore)."""
+"""Stores a consumer's offsets (Java: RemoteBrokerOffsetStore, LocalFileOffsetStore)."""
 
 from __future__ import annotations
 
@@ -22,42 +22,43 @@ log = structlog.get_logger(__name__)
 # Java: the system property rocketmq.client.localOffsetStoreDir.
 LOCAL_DIRECTORY_VARIABLE: Final = "ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR"
 
-# A commit that was sent so long ago has been served.
+# A broker has served a commit that was sent this long ago.
 COMMIT_SERVED_S: Final = 0.5
 
 
 class OffsetStore(Protocol):
-    """Offsets of the queues this member consumes; an offset is that of the next message to consume."""
+    """Keeps the offsets of this member's queues: for each, that of the next message to consume."""
 
     def get(self, queue: MessageQueue) -> int | None:
-        """What is known here, without asking anybody."""
+        """Return the offset known to this store, or None, without asking a broker."""
 
     def pull_offset(self, queue: MessageQueue) -> int:
-        """The offset that a pull may carry to the broker, 0 for none."""
+        """Return the offset that a pull may carry to the broker, or 0 for none."""
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None: ...
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget what is known here, as the queue is another member's now."""
+        """Forget the queue's offset in memory, since another member consumes the queue now."""
 
     async def fetch(self, queue: MessageQueue) -> int | None:
-        """The stored offset, None if there is none. Raises RemotingError, RemoteError."""
+        """Return the stored offset, or None if there is none. Raises RemotingError, RemoteError."""
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Store the offsets; failures are logged, for nothing is lost but time: what was not stored
-        is consumed again."""
+        """Store the offsets. Logs a failure, which costs only time: messages above an offset that
+        was not stored are consumed again.
+        """
 
     async def persist_oneway(self, queues: Iterable[MessageQueue]) -> None:
         """Store the offsets without waiting, as the periodic commit does."""
 
 
 class RemoteOffsetStore:
-    """At the brokers, for all members of a group.
+    """Stores offsets at the brokers, for all members of a group.
 
-    A Java broker serves the commits of one connection in different threads, and takes whichever offset
-    comes last. So who waits for a commit waits first until the one that was sent a moment ago without
-    waiting is served: it would set the offset back behind the hand-over of a queue. For the same
-    reason the first commit for a topic is waited for, see FirstCommits.
+    A Java broker serves the commits of one connection in different threads, and keeps the offset
+    that comes last. A one-way commit that was sent a moment ago could so set the offset back after
+    a queue was handed over. Hence `persist` first waits until the broker has served it. For the
+    same reason the store waits for the first commit for a topic, see FirstCommits.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -65,17 +66,17 @@ class RemoteOffsetStore:
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._firsts = FirstCommits()
-        # When commits were sent that nobody waits for, on the clock of the loop.
+        # By queue, when its last one-way commit was sent, on the clock of the loop.
         self._oneway_at: dict[MessageQueue, float] = {}
-        # Commits that failed, each said once: the next one comes in seconds.
+        # The failures of commits that were logged. Each is logged once, since commits are frequent.
         self._said: dict[MessageQueue, tuple[int, str]] = {}
 
     def get(self, queue: MessageQueue) -> int | None:
-        """What is known here, without asking the broker."""
+        """Return the offset known to this store, or None, without asking the broker."""
         return self._offsets.get(queue)
 
     def pull_offset(self, queue: MessageQueue) -> int:
-        """What is known here, once the broker has a commit for the topic."""
+        """Return the offset known to this store, or 0 before the first commit for the topic."""
         return self._offsets.get(queue, 0) if self._firsts.made(self._group, queue) else 0
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
@@ -88,31 +89,32 @@ class RemoteOffsetStore:
         self._said.pop(queue, None)
 
     async def fetch(self, queue: MessageQueue) -> int | None:
-        """The offset stored at the broker, None if there is none. Raises RemotingError, RemoteError."""
+        """Return the broker's offset, None if it has none. Raises RemotingError, RemoteError."""
         address = self._instance.need_master(queue.broker_name, queue.topic)
         offset = await self._instance.brokers.query_consumer_offset(address, self._group, queue)
         if offset is not None:
             self._offsets[queue] = offset
-            if offset > 0:  # a Java broker also answers 0 when it has none
+            if offset > 0:  # a Java broker also answers 0 when it has no offset
                 self._firsts.found(self._group, queue)
         return offset
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Store the offsets and wait for the broker; failures are logged, for nothing is lost but
-        time: what was not stored is consumed again."""
+        """Store the offsets and wait for the broker. Logs a failure, which costs only time:
+        messages above an offset that was not stored are consumed again.
+        """
         await asyncio.gather(*(self._persist(queue) for queue in queues))
 
     async def persist_oneway(self, queues: Iterable[MessageQueue]) -> None:
         """Send the offsets without waiting for an answer, as the periodic commit does.
 
-        The first commit for a topic is waited for, because more of them may follow at once.
+        Waits for the first commit for a topic, because more commits may follow at once.
         """
         for queue in queues:
             offset = self._offsets.get(queue)
             address = self._instance.routes.master_address(queue.broker_name)
             if offset is None or address is None:
                 continue
-            # A lost connection is being restored already; connecting here would hold up the rest.
+            # Heartbeats restore a lost connection; connecting here would hold up the other queues.
             if self._instance.remoting.connected(address) is None:
                 continue
             if not self._firsts.made(self._group, queue):
@@ -156,10 +158,10 @@ class RemoteOffsetStore:
 
 
 class LocalOffsetStore:
-    """In a file of this client, for a broadcasting consumer: every member consumes everything.
+    """Stores offsets in a file, for a broadcasting consumer, each of which consumes every queue.
 
     The file is `<directory>/<client id>/<group>/offsets.json`, with the previous one as `.bak`, as
-    Java's client has it. Raises IllegalArgumentError for a client id that is no file name,
+    in Java's client. Raises IllegalArgumentError for a client id that is no file name, and
     ConfigError for a file that cannot be read.
     """
 
@@ -185,7 +187,7 @@ class LocalOffsetStore:
         self._offsets[queue] = offset
 
     def remove(self, queue: MessageQueue) -> None:
-        """Nothing to forget: nobody else moves the offset."""
+        """Keep the offset: no other member moves it."""
 
     async def fetch(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
@@ -206,10 +208,10 @@ class LocalOffsetStore:
 
 
 async def persist_periodically(offsets: OffsetStore, queues: Collection[MessageQueue]) -> None:
-    """Store the offsets as a consumer does every few seconds, waiting for one answer per broker.
+    """Store the offsets as a consumer does every few seconds, and wait for one answer per broker.
 
-    A peer that is gone without a word is found by a call that gets no answer; pulls, which wait
-    long by design, would find it half a minute later.
+    The call that gets no answer reveals a broker that is gone without closing its connection.
+    Pulls, which wait long by design, would reveal it half a minute later.
     """
     asked = {q.broker_name: q for q in queues if offsets.get(q) is not None}
     await offsets.persist_oneway([q for q in queues if asked.get(q.broker_name) != q])
@@ -217,7 +219,7 @@ async def persist_periodically(offsets: OffsetStore, queues: Collection[MessageQ
 
 
 def local_directory(directory: str | os.PathLike[str] | None) -> Path:
-    """Where offset files lie: as given, else as the environment says, else as Java's client."""
+    """Return the directory of offset files: the given one, else the environment's, else Java's."""
     if directory is not None and not isinstance(directory, str | os.PathLike):
         raise IllegalArgumentError(
             f"local_offset_dir is {directory!r:.80}, a {type(directory).__name__}; pass a path"

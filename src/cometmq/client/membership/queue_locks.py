@@ -1,4 +1,7 @@
-"""The broker's locks that an orderly consumer needs (Java: RebalanceImpl.lock, lockAll, unlock)."""
+"""Takes the brokers' locks that an orderly consumer needs.
+
+Java: RebalanceImpl.lock, lockAll, unlock.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,17 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 RENEWAL_INTERVAL_S: Final = 20.0
-# After a renewal that a broker did not answer.
+# The pause after a round of renewals in which a broker did not answer.
 RENEWAL_RETRY_S: Final = 1.0
-# Half of the time after which the broker would give the lock to somebody else.
+# Half of the time after which the broker would give the lock to another member.
 VALIDITY_S: Final = 30.0
 
 
 class QueueLock:
-    """One lock as its holder may rely on it; any thread may ask whether it is `valid`.
+    """Tells whether the holder of one lock may still rely on it. Any thread may read `valid`.
 
-    A broker that restarts has forgotten its locks and may give them to whoever reconnects first, so
-    a lock is worth nothing once the connection is lost over which it was given.
+    A broker that restarts has forgotten its locks, and may give them to the member that reconnects
+    first. So a lock is worth nothing once the connection is lost over which the broker gave it.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -55,15 +58,16 @@ class QueueLock:
 
 
 class QueueLocks:
-    """The locks of one member. For the loop's thread.
+    """Takes, renews and releases the locks of one member. For the loop's thread.
 
-    `on_lost` is called for a queue that another member holds by now; its lock is forgotten.
-    `still_current` is awaited when a lock was won again that had been invalid meanwhile: it says
-    whether nobody else consumed the queue in that time, else the lock counts as lost.
+    When another member holds a queue's lock, this class forgets the lock and calls `on_lost` with
+    the queue. When a lock had become invalid and was won again, this class awaits `still_current`,
+    which says whether no other member consumed the queue meanwhile; if one did, the lock counts as
+    lost.
 
-    A Java broker serves the requests of one connection in several threads, so that a renewal could be
-    served after the release that followed it and lock the queue for a minute. Hence there is one
-    request at a time for each broker, and one that was begun is waited for, even by a close.
+    A Java broker serves the requests of one connection in several threads. It could serve a renewal
+    after the release that followed it, and so lock the queue for a minute. Hence this class sends
+    each broker one request at a time and waits for a request that it began, even when it is closed.
     """
 
     def __init__(
@@ -82,19 +86,20 @@ class QueueLocks:
         self._owner = TaskOwner(f"queue-locks-{group}")
         self._turns: dict[str, asyncio.Lock] = {}
         self._held: dict[MessageQueue, QueueLock] = {}
-        # Asked for without hearing the answer: perhaps ours, and to be released in the end.
+        # Queues whose lock was asked for without an answer yet. The member may hold these locks, so
+        # it must release them in the end.
         self._unsure: set[MessageQueue] = set()
         self._asked = asyncio.Event()
 
     def held(self) -> Collection[MessageQueue]:
-        """The queues whose locks are held, perhaps held, or in doubt at present."""
+        """Return the queues whose locks this member holds, or may hold, at present."""
         return self._held.keys() | self._unsure
 
     def renew_soon(self) -> None:
         self._asked.set()
 
     async def run(self) -> None:
-        """Renewals for ever; a task of the consumer."""
+        """Renew the locks for ever. Runs as a task of the consumer."""
         while True:
             self._asked.clear()
             complete = await self.renew_all()
@@ -105,9 +110,9 @@ class QueueLocks:
                 pass
 
     async def close(self) -> None:
-        """Wait for what is under way, which takes as long as its calls may."""
+        """Wait for the requests under way, at most for the timeouts of their calls."""
         for turn in list(self._turns.values()):
-            async with turn:  # turns come in the order in which they were asked for
+            async with turn:  # an asyncio.Lock is fair, so all that asked before have had it
                 pass
         await self._owner.close()
 
@@ -125,17 +130,17 @@ class QueueLocks:
         return lock
 
     async def renew_all(self) -> bool:
-        """Renew every lock; False when a broker could not be asked."""
+        """Renew every lock. Return False when a broker could not be asked."""
         brokers = sorted({queue.broker_name for queue in self._held})
         renewals = (self._in_turn(name, partial(self._renew, name)) for name in brokers)
         return all(await asyncio.gather(*renewals))
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Release locks. What a broker does not hear of expires there after a minute."""
+        """Release locks. A lock whose release does not reach the broker expires after a minute."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             if self._held.pop(queue, None) is not None or queue in self._unsure:
-                # Until it is done: who asks for the release may be cancelled before it begins.
+                # Unsure until the release is done: its caller may be cancelled before it begins.
                 self._unsure.add(queue)
                 by_broker.setdefault(queue.broker_name, []).append(queue)
         releases = (
@@ -162,7 +167,7 @@ class QueueLocks:
         doubtful = [queue for queue, lock in locks.items() if not lock.valid]
         fresh = {queue: QueueLock(self._clock) for queue in doubtful}
         try:
-            # What was doubtful is renewed on the side first: nobody may rely on it before the check.
+            # Doubtful locks are renewed in `fresh` first: nobody may rely on them before the check.
             granted = await self._ask({**locks, **fresh})
             for queue in doubtful:
                 if queue in granted and not await self._still_current(queue):
@@ -182,7 +187,7 @@ class QueueLocks:
         return True
 
     async def _ask(self, locks: dict[MessageQueue, QueueLock]) -> set[MessageQueue]:
-        """Ask one broker for locks and renew what is granted, as of the moment of asking."""
+        """Ask one broker for locks. Renew those that it grants, as of the time of asking."""
         first = next(iter(locks))
         address = self._instance.need_master(first.broker_name, first.topic)
         asked_at = self._clock()

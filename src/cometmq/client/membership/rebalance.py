@@ -1,4 +1,4 @@
-"""Sharing the queues of a group's topics among its members (Java: RebalanceImpl, RebalancePushImpl)."""
+"""Shares a group's queues among its members (Java: RebalanceImpl, RebalancePushImpl)."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from cometmq.model.results import ConsumeFromWhere
 log = structlog.get_logger(__name__)
 
 REBALANCE_INTERVAL_S: Final = 20.0
-# After a round in which something could not be asked or begun.
+# The pause after a round in which a broker could not be asked or a queue could not be begun.
 REBALANCE_RETRY_S: Final = 1.0
-# So long without an answer of a name server is worth a warning.
+# The member warns when no name server has answered for this long.
 UNANSWERED_S: Final = 5.0
 
 
 class Assignments(Protocol):
-    """What a rebalance changes: the queues that this member consumes."""
+    """Holds the queues that this member consumes, which a rebalance changes."""
 
     def assigned(self) -> Collection[MessageQueue]: ...
 
     async def take(self, queue: MessageQueue) -> None:
-        """Begin to consume a queue. Raises CometMQError when its offset cannot be found out."""
+        """Begin to consume a queue. Raises CometMQError when its offset cannot be determined."""
 
     async def give_up(self, queue: MessageQueue) -> None:
         """Stop consuming a queue and commit its offset."""
 
 
 class Rebalancer:
-    """Runs rounds: periodically, and at once when asked to. For the loop's thread.
+    """Runs rounds of the rebalance, periodically and on demand. For the loop's thread.
 
     Without a `strategy` (broadcasting) this member consumes every queue.
     """
@@ -57,16 +57,16 @@ class Rebalancer:
         self._topics = topics
         self._assignments = assignments
         self._asked = asyncio.Event()
-        # Topics of which it was said that they have no route.
+        # Topics for which this member warned that they have no route.
         self._lacking: set[str] = set()
-        # Since when no name server has answered for a topic, in the loop's time.
+        # By topic, the loop's time since which no name server has answered for it.
         self._unanswered: dict[str, float] = {}
 
     def soon(self) -> None:
         self._asked.set()
 
     async def run(self) -> None:
-        """Rounds for ever; the task of a consumer."""
+        """Run rounds for ever. Runs as a task of the consumer."""
         while True:
             self._asked.clear()
             complete = await self.round()
@@ -78,7 +78,7 @@ class Rebalancer:
                 pass
 
     async def round(self) -> bool:
-        """One round over all topics; False when it has to be repeated soon."""
+        """Rebalance all topics once. Return False when the round has to be repeated soon."""
         topics = self._topics()
         complete = True
         for queue in list(self._assignments.assigned()):
@@ -101,7 +101,7 @@ class Rebalancer:
             routes.refresh_soon(topic)
             if not is_retry_topic(topic):
                 self._say_lacking(topic, routes.failure(topic))
-            return True  # its arrival asks for a round
+            return True  # the arrival of the route asks for a round
         self._unanswered.pop(topic, None)
         if topic in self._lacking:
             self._lacking.discard(topic)
@@ -112,7 +112,8 @@ class Rebalancer:
         else:
             client_ids = await self._client_ids(topic)
             if self._instance.client_id not in client_ids:
-                # The broker restarted or has not heard of us yet. Java would give up all queues.
+                # The broker restarted or does not know this client yet. Java would give up all
+                # queues.
                 await self._instance.heartbeats.beat_all()
                 return False
             share = set(self._allocate(self._strategy, queues, client_ids))
@@ -130,7 +131,7 @@ class Rebalancer:
         return all(outcomes)
 
     def _say_lacking(self, topic: str, failure: CometMQError | None) -> None:
-        """Warn once that nothing is consumed from a topic, as soon as that is known."""
+        """Warn once that nothing is consumed from a topic, as soon as the reason is known."""
         if topic in self._lacking:
             return
         loop = asyncio.get_running_loop()
@@ -139,7 +140,7 @@ class Rebalancer:
             return
         now = loop.time()
         unanswered_s = now - self._unanswered.setdefault(topic, now)
-        # Name servers that cannot be reached may be there in a moment.
+        # A name server that cannot be reached may come up in a moment, so wait before warning.
         if isinstance(failure, RouteNotFoundError) or unanswered_s >= UNANSWERED_S:
             self._lacking.add(topic)
             log.warning(
@@ -154,7 +155,7 @@ class Rebalancer:
     ) -> Sequence[MessageQueue]:
         try:
             return strategy(self._group, self._instance.client_id, queues, client_ids)
-        except Exception as error:  # the strategy may be the user's; without one nothing changes
+        except Exception as error:  # the strategy may be the user's; its failure changes nothing
             raise IllegalArgumentError(
                 f"the allocation strategy {strategy!r} of group {self._group} failed: {error!r}"
             ) from error
@@ -168,7 +169,7 @@ class Rebalancer:
         return True
 
     async def _client_ids(self, topic: str) -> list[str]:
-        """The members of the group, sorted, as the first broker that answers knows them."""
+        """Return the group's members, sorted, as the first broker that answers knows them."""
         route = self._instance.routes.route(topic)
         assert route is not None, "checked by the caller"
         failure: CometMQError | None = None
@@ -183,7 +184,7 @@ class Rebalancer:
                 failure = error
         if failure is not None and failure.code is None:
             raise failure
-        return []  # a broker answered that it knows no member
+        return []  # a broker answered that the group has no member there
 
 
 async def first_offset(
@@ -193,7 +194,7 @@ async def first_offset(
     where: ConsumeFromWhere,
     timestamp_ms: int,
 ) -> int:
-    """Where a member begins a queue: the stored offset wins, else `where` decides.
+    """Return the offset at which a member begins a queue: the stored one, else the one by `where`.
 
     Raises CometMQError when a broker could not be asked.
     """

@@ -1,4 +1,4 @@
-"""What a consumer may subscribe to (Java: FilterAPI, MessageSelector)."""
+"""Checks what a consumer subscribes to (Java: FilterAPI, MessageSelector)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cometmq.model.subscription import (
 def message_selector(
     topic: str, tags: str, sql: str | None, predicate: str | None = None
 ) -> MessageSelector:
-    """The selection by tags, by SQL or by a predicate's name that a user asks for.
+    """Return the selection by tags, by SQL or by a predicate's name that a user asks for.
 
-    Raises IllegalArgumentError for a topic that cannot be, for more than one of them, and for tags
-    that are no expression.
+    Raises IllegalArgumentError for an illegal topic, for more than one kind of selection, and for
+    tags that are no expression.
     """
     check_topic(topic)
     for name, value in (("tags", tags), ("sql", sql), ("predicate", predicate)):

@@ -1,1 +1,1 @@
-"""Sending messages: encoding, choosing a queue, attempts; requests and replies, transactions."""
+"""Sends messages: encodes them, chooses queues, repeats attempts; requests and transactions too."""

@@ -1,4 +1,4 @@
-"""From messages to send requests (Java: DefaultMQProducerImpl.sendKernelImpl, MessageBatch)."""
+"""Turns messages into send requests (Java: DefaultMQProducerImpl.sendKernelImpl, MessageBatch)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from cometmq.protocol.properties import encode_properties
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 COMPRESS_OVER_BYTES: Final = 4096
-# The message type of replies to requests (Java: MixAll.REPLY_MESSAGE_FLAG); they have a request
-# code of their own.
+# The message type of replies to requests (Java: MixAll.REPLY_MESSAGE_FLAG); replies are sent with a
+# request code of their own.
 REPLY: Final = "reply"
 # A body this large is compressed in a thread, so that the loop stays free (zlib and its kin release
-# the interpreter lock); below it the way to the thread costs more than the work.
+# the interpreter lock). For a smaller body the way to the thread costs more than the work.
 _COMPRESS_IN_THREAD_BYTES: Final = 128 * 1024
 _WAIT_TRUE: Final = f"{p.WAIT_STORE_MSG_OK}\x01true\x02"
-# What sending adds to a message's properties: its unique id (56 characters with IPv6) and WAIT.
+# The bytes that sending adds to a message's properties: unique id (56 characters with IPv6) and
+# WAIT.
 _ADDED_PROPERTIES_BYTES: Final = len(p.UNIQ_CLIENT_MESSAGE_ID) + 2 + 56 + len(_WAIT_TRUE)
 
 
 class Outgoing:
-    """A message or batch ready to be addressed to a queue; the same for every attempt.
+    """Holds an encoded message or batch, which every attempt addresses to a queue.
 
-    `topic` is the name on the wire; `messages` are what the user gave, several only for a batch.
+    `topic` is the name on the wire. `messages` are those that the user gave, several only for a
+    batch.
     """
 
     __slots__ = ("body", "code", "ext", "messages", "topic", "unique_id")
@@ -63,16 +65,16 @@ class Outgoing:
         return RemotingCommand(self.code, ext=ext, body=self.body)
 
     def renew_properties(self) -> None:
-        """Take over what a hook did to the properties of a message; a batch keeps its own."""
+        """Encode a message's properties anew, since a hook may have changed them; not a batch's."""
         if self.code != RequestCode.SEND_BATCH_MESSAGE:
             self.ext["i"] = _properties_text(self.messages[0])
 
 
 class MessageEncoder:
-    """Encodes what one producer group sends.
+    """Encodes the messages of one producer group.
 
-    The ext fields are written here by their letters (SendMessageRequestHeaderV2) rather than through
-    the header record: this is the producer's hot path, and most of them never change.
+    This class writes the ext fields by their letters (SendMessageRequestHeaderV2) rather than
+    through the header record: it is the producer's hot path, and most of the fields never change.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class MessageEncoder:
         }
 
     async def encode(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
-        """One message; gives it a unique id unless it has one. `extra` are further ext fields."""
+        """Encode one message. Gives it a unique id if it has none. `extra` has more ext fields."""
         unique_id = self._identify(message)
         text = _properties_text(message)
         body = message.body
@@ -119,7 +121,7 @@ class MessageEncoder:
         return Outgoing(topic, code, ext, body, unique_id, (message,))
 
     def encode_batch(self, messages: Sequence[Message]) -> Outgoing:
-        """A batch; never compressed. Its messages are told apart by their own unique ids."""
+        """Encode a batch, without compression. Each of its messages gets a unique id of its own."""
         unique_ids = [self._identify(message) for message in messages]
         first = messages[0]
         body = encode_batch(
@@ -130,21 +132,21 @@ class MessageEncoder:
         return self._packed(first.topic, body, wait, ",".join(unique_ids), messages)
 
     def encode_packed(self, topic: str, body: bytes) -> Outgoing:
-        """A batch whose body is encoded already, with a unique id in each of its messages."""
+        """Wrap a batch whose body is encoded already, with a unique id in each of its messages."""
         return self._packed(topic, body, "true", "", ())
 
     def encode_ready(
         self, topic: str, body: bytes, properties: str, flag: int, sys_flag: int
     ) -> Outgoing:
-        """One message of which all is encoded already, its unique id among the properties."""
+        """Wrap one message that is encoded already, with its unique id among its properties."""
         ext = self._ext(self._namespace.wrap(topic), properties, flag, sys_flag)
         return Outgoing(ext["b"], RequestCode.SEND_MESSAGE_V2, ext, body, "", ())
 
     def _packed(
         self, topic: str, body: bytes, wait: str, ids: str, messages: Sequence[Message]
     ) -> Outgoing:
-        # No unique id, as a Java 4.x client sends it: a Java 5.3 broker would append it to the
-        # properties of every message, whose own id it then hides.
+        # The request has no unique id, like that of a Java 4.x client: a Java 5.3 broker would
+        # append the id to the properties of every message, and so hide the message's own id.
         name = self._namespace.wrap(topic)
         ext = self._ext(name, encode_properties({p.WAIT_STORE_MSG_OK: wait}), 0, 0)
         ext["m"] = "true"
@@ -179,7 +181,7 @@ class MessageEncoder:
 
 
 def batch_size(message: Message) -> int:
-    """At most so many bytes does `message` take in the body of a batch."""
+    """Return the most bytes that `message` can take in the body of a batch."""
     length = len(encode_properties(message.properties).encode()) + _ADDED_PROPERTIES_BYTES
     return batch_entry_size(len(message.body), length)
 
@@ -187,7 +189,7 @@ def batch_size(message: Message) -> int:
 def split_batches(
     messages: Iterable[Message], max_bytes: int = MAX_MESSAGE_SIZE_BYTES
 ) -> list[list[Message]]:
-    """`messages` in order, cut into batches whose encoded bodies take at most `max_bytes` each.
+    """Cut `messages`, in order, into batches whose encoded bodies take at most `max_bytes` each.
 
     Raises IllegalArgumentError when a single message takes more.
     """

@@ -1,11 +1,13 @@
-"""One-way messages that have not left this process yet.
+"""Keeps one-way messages until they have left this process.
 
-Nobody answers a one-way send, so the last that a client can tell is whether the kernel took its
-bytes. Until then the message is kept here: when the producer is closed before, it is given back
-instead of being lost without a word.
+Nobody answers a one-way send, so the last thing that a client can tell is whether the kernel took
+the message's bytes. Until then this module keeps the message. A producer that closes earlier gives
+the message back to the user instead of losing it without a word.
 
-A connection sends its bytes in order. So a message has left when no more bytes wait there than this
-producer queued behind it; others may have queued more, which errs on the safe side.
+A connection sends its bytes in order. So a message has left when no more bytes wait at the
+connection than this producer queued behind the message. Other users of the connection may have
+queued bytes too; then the message counts as unsent for longer than it is, which errs on the safe
+side.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from typing import Final
 from cometmq.model.message import Message
 from cometmq.remoting.connection import Connection
 
-# How often connections are looked at while messages wait.
+# The interval at which connections are looked at while messages wait.
 LOOK_INTERVAL_S: Final = 0.01
 
 
 class _Line:
-    """What one connection has yet to send, oldest first, each with the bytes it takes."""
+    """Holds the messages that one connection has yet to send, oldest first, each with its size."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Message, int]] = deque()
@@ -42,7 +44,7 @@ class _Line:
 
 
 class Oneways:
-    """The one-way messages of one producer. For its loop."""
+    """Keeps the one-way messages of one producer that have not left. For the producer's loop."""
 
     def __init__(self) -> None:
         self._lines: dict[Connection, _Line] = {}
@@ -52,7 +54,7 @@ class Oneways:
         self._loop = asyncio.get_running_loop()
 
     def sent(self, message: Message, connection: Connection, size: int) -> None:
-        """The message's bytes, `size` of them, were just queued at the connection."""
+        """Note that the message's bytes, `size` of them, were just queued at the connection."""
         line = self._lines.get(connection)
         if line is None:
             line = self._lines[connection] = _Line()
@@ -61,7 +63,7 @@ class Oneways:
             self._look = self._loop.call_later(LOOK_INTERVAL_S, self._look_again)
 
     async def drain(self, timeout_s: float) -> list[Message]:
-        """Wait until all have left, at most `timeout_s`; those that have not."""
+        """Wait until all messages have left, at most `timeout_s`. Return those that have not."""
         deadline = self._loop.time() + timeout_s
         while self._waiting() and self._loop.time() < deadline:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(LOOK_INTERVAL_S)

@@ -1,4 +1,4 @@
-"""What a producer has under way in the background, within limits."""
+"""Bounds the sends that a producer has under way in the background."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-# Gets the result and None, or None and the error, on the loop.
+# The loop calls it with the result and None, or with None and the error.
 Callback = Callable[[T | None, BaseException | None], None]
 
 
 class Pending:
-    """At most `max_sends` tasks for `max_bytes` of bodies; a single one may have more bytes. The
-    limits are named as the options of Producer. For the loop's thread only.
+    """Runs at most `max_sends` tasks with at most `max_bytes` of bodies.
+
+    A task that runs alone may have more bytes. Error texts name the limits by the options of
+    Producer. For the loop's thread only.
     """
 
     def __init__(self, owner: TaskOwner, max_sends: int, max_bytes: int) -> None:
@@ -33,7 +35,7 @@ class Pending:
     def spawn(
         self, size: int, work: Coroutine[Any, Any, T], callback: Callback[T] | None
     ) -> asyncio.Task[T]:
-        """Have `work` done, for `size` bytes. Raises TooManyRequestsError when there is no room."""
+        """Run `work`, which sends `size` bytes. Raises TooManyRequestsError if there is no room."""
         fault = self._fault(size)
         if fault is not None:
             work.close()
@@ -52,7 +54,7 @@ class Pending:
         return task
 
     async def wait(self) -> None:
-        """Until all have ended, which each does within its own timeout."""
+        """Wait until all tasks have ended. Each of them ends within its own timeout."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -1,7 +1,4 @@
-"""The asyncio producer (Java: DefaultMQProducer).
-
-Longer than 500 lines: half of them say what each option and each way to send means to a user.
-"""
+"""Provides the asyncio producer (Java: DefaultMQProducer)."""
 
 from __future__ import annotations
 
@@ -60,14 +57,14 @@ MAX_PENDING_SENDS: Final = 10_000
 MAX_PENDING_BYTES: Final = 100 * 1024 * 1024
 LATENCY_TABLES: Final = LatencyTables()
 
-# Gets the result and None, or None and the error, on the producer's loop.
+# The producer's loop calls it with the result and None, or with None and the error.
 SendCallback = Callback[SendResult]
 RequestCallback = Callback[MessageExt]
 
 
 @dataclass(repr=False, kw_only=True)
 class ProducerOptions(TracedOptions):
-    """What a producer takes; see Producer."""
+    """Holds the options of a producer; Producer explains them."""
 
     vip_channel_enabled: bool = False
     send_timeout_ms: int = SEND_TIMEOUT_MS
@@ -109,22 +106,23 @@ class Producer(TracedClient):
 
     `group` names the producers that do the same work. `namesrv` is `host:port`, several joined by
     `;`; without it the environment variable NAMESRV_ADDR counts. Times are milliseconds, sizes
-    bytes. Producers with the same `instance_name` on one loop share connections.
+    bytes. Producers that are given the same `instance_name` on one loop share connections.
 
-    Sends may run concurrently, on the loop that started the producer. What a call refuses before
-    sending raises IllegalArgumentError; what fails on the way RemotingError, RouteNotFoundError, or
-    RemoteError when a broker refused. After a RequestTimeoutError or ConnectionLostError the message
-    may be stored or not.
+    Sends may run concurrently, on the loop that started the producer. A call raises
+    IllegalArgumentError for a message that it does not send, RouteNotFoundError when no name server
+    knows the topic, RemotingError when an exchange fails, and RemoteError when a broker refuses.
+    After a RequestTimeoutError or ConnectionLostError the message may be stored or not.
 
-    A failed `send` is repeated at another broker `retry_times` times, also after some refusals (Java:
-    retryResponseCodes), and, with `retry_another_broker_when_not_store_ok`, after any status but
-    SEND_OK; a failed `send_async` `retry_times_async` times, unless it was refused; a one-way send
-    never. With `send_latency_fault_enable`, brokers that are slow or fail are left alone for a while,
-    as `latency_tables` say. With `vip_channel_enabled`, messages go to the brokers' second port.
+    `send` repeats a failed attempt at another broker, `retry_times` times, also after some refusals
+    (Java: retryResponseCodes). With `retry_another_broker_when_not_store_ok` it does so after any
+    status but SEND_OK, too. `send_async` repeats a failed attempt `retry_times_async` times, unless
+    a broker refused it. A one-way send is never repeated. With `send_latency_fault_enable` the
+    producer leaves brokers that are slow or fail alone, for as long as `latency_tables` say. With
+    `vip_channel_enabled` it sends to the brokers' second port.
 
-    `max_pending_sends` and `max_pending_bytes` of bodies bound what `send_async` has under way.
-    `namespace`, `credentials` and `tls` are those of AsyncClient, the options of traces those of
-    TracedClient.
+    `max_pending_sends` bounds the sends that `send_async` has under way, `max_pending_bytes` the
+    bytes of their bodies. AsyncClient explains `namespace`, `credentials` and `tls`; TracedClient
+    explains the options of traces.
     """
 
     _hook_kinds = (SendMessageHook, CheckForbiddenHook, EndTransactionHook)
@@ -145,11 +143,12 @@ class Producer(TracedClient):
     ) -> SendResult:
         """Send one message and wait until the broker has it.
 
-        Without `queue`, `selector` and `key` the queues take turns, and a failed attempt is repeated
-        at another broker (`retry_times`) within `timeout_ms`. `queue` sends to that queue,
-        `selector(queues, message, key)` to the one it returns, `key` alone to the one its hash gives:
-        then there is one attempt, since another queue would break the order that was asked for.
-        The queues that a key or a selector chooses from stay the same while brokers come and go: see
+        Without `queue`, `selector` and `key` the queues take turns, and a failed attempt is
+        repeated at another broker (`retry_times`) within `timeout_ms`. With `queue` the message
+        goes to that queue, with `selector` to the queue that `selector(queues, message, key)`
+        returns, with `key` alone to the queue that the key's hash gives. Then there is one attempt,
+        since another queue would break the order that the caller asked for. Keys and selectors
+        choose among queues that stay the same while brokers come and go: see
         `cometmq.client.cluster.keyed_queues`.
         """
         self._ready()
@@ -166,10 +165,11 @@ class Producer(TracedClient):
         selector: QueueSelector | None = None,
         key: Any = None,
     ) -> asyncio.Future[SendResult]:
-        """As `send`, without waiting: the future, and `callback(result, error)`, tell the outcome.
+        """Send as `send` does, without waiting. Returns a future of the result.
 
-        At most `max_pending_sends` with `max_pending_bytes` of bodies may be under way, of this kind
-        and of `request_async`; TooManyRequestsError beyond. `close` waits for them.
+        `callback(result, error)`, if given, gets the outcome too. Raises TooManyRequestsError when
+        the sends of this method and of `request_async` that are under way would exceed
+        `max_pending_sends`, or their bodies `max_pending_bytes`. `close` waits for these sends.
         """
         self._ready()
         timeout_s = self._timeout_s(timeout_ms)
@@ -186,7 +186,7 @@ class Producer(TracedClient):
         selector: QueueSelector | None = None,
         key: Any = None,
     ) -> MessageExt:
-        """Send a message and wait for the reply of whoever consumes it.
+        """Send a message and wait for the reply of the consumer that gets it.
 
         The consumer sends `create_reply_message(message, body)` with a producer of its own. Raises
         RequestTimeoutError when no reply came within `timeout_ms`, and what `send_async` raises.
@@ -205,9 +205,9 @@ class Producer(TracedClient):
         selector: QueueSelector | None = None,
         key: Any = None,
     ) -> asyncio.Future[MessageExt]:
-        """As `request`, without waiting: the future, and `callback(reply, error)`, tell the outcome.
+        """Ask as `request` does, without waiting. Returns a future of the reply.
 
-        The limits of `send_async` hold.
+        `callback(reply, error)`, if given, gets the outcome too. The limits of `send_async` hold.
         """
         self._ready()
         timeout_s = self._timeout_s(timeout_ms)
@@ -225,8 +225,8 @@ class Producer(TracedClient):
     ) -> None:
         """Send one message without an acknowledgement: the broker may lose it unnoticed.
 
-        Waits, up to `send_timeout_ms`, while the broker does not read. `close` waits as long for what
-        has not left this process by then; see `unsent`.
+        Waits, up to `send_timeout_ms`, while the broker does not read. `close` waits as long for
+        messages that have not left this process; see `unsent`.
         """
         sender, encoder = self._ready()
         assert self._oneways is not None, "set by start"
@@ -239,7 +239,7 @@ class Producer(TracedClient):
 
     @property
     def unsent(self) -> list[Message]:
-        """The one-way messages that `close` gave up: it is not known that they left this process."""
+        """The one-way messages of which `close` could not tell whether they left this process."""
         return list(self._unsent)
 
     async def send_batch(
@@ -251,8 +251,9 @@ class Producer(TracedClient):
     ) -> SendResult:
         """Send several messages of one topic to one queue in one request.
 
-        They must agree on `wait_store_ok`, carry no delay, and fit together into
-        `max_message_size_bytes`: see `split_batches`. The ids of the result are joined by commas.
+        The messages must agree on `wait_store_ok`, carry no delay, and fit together into
+        `max_message_size_bytes`; `split_batches` cuts longer lists. The ids in the result are
+        joined by commas.
         """
         sender, encoder = self._ready()
         batch = self._checks.check_batch(messages)
@@ -266,16 +267,18 @@ class Producer(TracedClient):
         return await sender.send_fixed(outgoing, target, deadline)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
-        """Have the broker not deliver a message that was sent with `delay_ms` or `deliver_at_ms`.
+        """Keep the broker from delivering a message that was sent with `delay_ms` or
+        `deliver_at_ms`.
 
-        `recall_handle` is that of its SendResult; returns the message's unique id. There is one
-        attempt, at the broker that has the message, which does not tell a message that it does not
-        know from one that it will not deliver; repeating a recall does no harm.
+        `recall_handle` is the one in the message's SendResult. Returns the message's unique id.
+        There is one attempt, at the broker that has the message. The broker answers alike for a
+        message that it does not know and for one that it will not deliver. Repeating a recall does
+        no harm.
 
-        Raises IllegalArgumentError for a handle that is none or belongs to another topic,
-        RouteNotFoundError when no name server knows the broker, RemoteError (ILLEGAL_OPERATION)
-        when the message is due, or recalls are forbidden (NO_PERMISSION; a Java broker wants
-        recallMessageEnable=true). Java: DefaultMQProducer.recallMessage.
+        Raises IllegalArgumentError for text that is no handle, or the handle of another topic's
+        message; RouteNotFoundError when no name server knows the broker; RemoteError when the
+        message is due (ILLEGAL_OPERATION), or when recalls are forbidden (NO_PERMISSION; a Java
+        broker wants recallMessageEnable=true). Java: DefaultMQProducer.recallMessage.
         """
         sender, _ = self._ready()
         check_topic(topic)
@@ -287,7 +290,7 @@ class Producer(TracedClient):
         return msg_id
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of `topic` that may be sent to, in order (Java: fetchPublishMessageQueues)."""
+        """Return the queues of `topic` to send to, in order (Java: fetchPublishMessageQueues)."""
         sender, _ = self._ready()
         check_topic(topic)
         deadline = asyncio.get_running_loop().time() + self._send_timeout_ms / 1000
@@ -326,7 +329,7 @@ class Producer(TracedClient):
         return self._ready_inside()
 
     def _ready_inside(self) -> tuple[Sender, MessageEncoder]:
-        """Also while the producer is being closed: what was begun before is finished."""
+        """Return the sender and the encoder, also while `close` waits for sends under way."""
         assert self._sender is not None, "set by start"
         assert self._encoder is not None, "set by start"
         return self._sender, self._encoder
@@ -373,7 +376,7 @@ class Producer(TracedClient):
         self, message: Message, work: Coroutine[Any, Any, T], callback: Callback[T] | None
     ) -> asyncio.Task[T]:
         assert self._pending is not None, "set by start"
-        body = getattr(message, "body", None)  # what is no message, its check refuses
+        body = getattr(message, "body", None)  # `work` refuses an object that is no Message
         size = len(body) if isinstance(body, bytes) else 0
         return self._pending.spawn(size, work, callback)
 
@@ -386,8 +389,9 @@ class Producer(TracedClient):
         key: Any,
         deadline: float,
     ) -> MessageQueue:
-        """The queue to send to, named as on the wire; its route is known afterwards, even when the
-        caller named the queue."""
+        """Return the queue to send to, named as on the wire. Fetches the topic's route if needed,
+        even when the caller named the queue.
+        """
         if queue is not None and (selector is not None or key is not None):
             given = f"the selector {selector!r}" if selector is not None else f"the key {key!r}"
             raise IllegalArgumentError(

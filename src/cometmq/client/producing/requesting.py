@@ -1,4 +1,4 @@
-"""Sending a request and waiting for its reply (Java: DefaultMQProducerImpl.request)."""
+"""Sends a request and waits for its reply (Java: DefaultMQProducerImpl.request)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cometmq.model.results import SendResult
 
 log = structlog.get_logger(__name__)
 
-# Of a request's time, what brokers have to notice the client to which they are to push the reply.
+# The share of a request's time in which brokers must get to know the client, to push the reply to
+# it.
 _INTRODUCTION_SHARE: Final = 0.5
 
 
@@ -27,7 +28,7 @@ async def request(
     timeout_s: float,
     send: Callable[[Message, float], Awaitable[SendResult]],
 ) -> MessageExt:
-    """The reply to `message`, which `send` delivers to `topic` (its name on the wire).
+    """Send `message` with `send` to `topic` (its name on the wire), and return the reply.
 
     Raises what `send` raises, and RequestTimeoutError when the message was sent and no reply came.
     """
@@ -45,7 +46,7 @@ async def request(
             async with asyncio.timeout(timeout_s * _INTRODUCTION_SHARE):
                 await instance.introduce(topic)
         except TimeoutError:
-            # Whichever broker gets the reply may be one of those that answered.
+            # The broker that gets the reply may be one of those that did answer.
             log.info("some brokers did not answer a heartbeat in time", topic=topic)
         result = await send(asking, max(0.001, deadline - loop.time()))
         try:

@@ -1,8 +1,10 @@
-"""Requests that consumers reply to (Java: RequestFutureHolder, MessageUtil, ClientRemotingProcessor).
+"""Matches replies with the requests that wait for them.
 
-A request is an ordinary message with a correlation id and the client id that waits for the reply.
-Whoever consumes it sends a reply message to the cluster's reply topic, and the broker that gets it
-pushes it to the client that waits (code 326).
+A request is an ordinary message with a correlation id and the id of the client that waits for the
+reply. The consumer of the request sends a reply message to the cluster's reply topic. The broker
+that gets the reply pushes it to the waiting client (code 326).
+
+Java: RequestFutureHolder, MessageUtil, ClientRemotingProcessor.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ log = structlog.get_logger(__name__)
 
 
 def reply_topic(cluster: str) -> str:
-    """Where replies to requests go that were sent to brokers of `cluster`."""
+    """Return the topic of the replies to requests that were sent to brokers of `cluster`."""
     return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
 
 
 def create_reply_message(request: Message, body: bytes) -> Message:
-    """The reply to a request that a listener got; any producer's `send` takes it.
+    """Make the reply to a request that a listener got. Send it with any producer's `send`.
 
     Raises IllegalArgumentError for a message that asks for no reply.
     """
@@ -61,7 +63,7 @@ def create_reply_message(request: Message, body: bytes) -> Message:
 
 
 class Replies:
-    """The requests of one client instance that wait for their replies. For its loop."""
+    """Holds the requests of one client instance that wait for replies. For the instance's loop."""
 
     def __init__(
         self, clock: Clock = SYSTEM_CLOCK, randomness: Randomness = SYSTEM_RANDOMNESS
@@ -78,7 +80,7 @@ class Replies:
         return correlation_id, future
 
     def forget(self, correlation_id: str) -> None:
-        """Whoever waited does so no more."""
+        """Forget a request: nobody waits for its reply any more."""
         self._waiting.pop(correlation_id, None)
 
     def register(self, handlers: Handlers) -> None:
@@ -93,7 +95,7 @@ class Replies:
         if future is not None and not future.done():
             future.set_result(message)
         else:
-            # Java answers success too: the broker has done its part.
+            # The answer is success all the same, as in Java: the broker has done its part.
             log.warning(
                 "a reply came that nobody waits for",
                 correlation_id=correlation_id,

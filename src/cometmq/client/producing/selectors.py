@@ -1,4 +1,4 @@
-"""Choosing the queue by a key (Java: MessageQueueSelector, SelectMessageQueueByHash)."""
+"""Chooses the queue by a key (Java: MessageQueueSelector, SelectMessageQueueByHash)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 
 
 def select_by_hash(queues: Sequence[MessageQueue], _message: Message, key: Any) -> MessageQueue:
-    """The same key, the same queue, as long as the number of queues stays the same.
+    """Return the same queue for the same key, as long as the number of queues stays the same.
 
-    Text keys and 32-bit integers land where a Java producer's land; other keys by their text.
+    Text keys and 32-bit integers choose the queue that they choose in a Java producer. The text of
+    any other key chooses its queue.
     """
     return queue_of_key(queues, key)
 
 
 def queue_of_key(queues: Sequence[MessageQueue], key: Any) -> MessageQueue:
-    """As `select_by_hash`."""
+    """Return the queue that `select_by_hash` returns."""
     if isinstance(key, int) and -(2**31) <= key < 2**31:
         value = key
     else:
@@ -34,7 +35,7 @@ def queue_of_key(queues: Sequence[MessageQueue], key: Any) -> MessageQueue:
 def select_queue(
     selector: QueueSelector | None, queues: Sequence[MessageQueue], message: Message, key: Any
 ) -> MessageQueue:
-    """The selector's choice. Raises IllegalArgumentError when it is none of `queues`."""
+    """Return the selector's choice. Raises IllegalArgumentError when it is none of `queues`."""
     queue = (selector or select_by_hash)(queues, message, key)
     if queue not in queues:
         raise IllegalArgumentError(

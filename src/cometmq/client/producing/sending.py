@@ -1,4 +1,4 @@
-"""Sending with retries (Java: DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl)."""
+"""Sends with retries (Java: DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _VIP_PORT_OFFSET: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """`retry_times` counts the attempts after the first. See Producer for the meaning of each."""
+    """Holds the limits that Producer explains. `retry_times` does not count the first attempt."""
 
     retry_times: int = 2
     default_topic_queue_nums: int = 4
@@ -75,13 +75,15 @@ class Sender:
         self._limits = limits
         self._group = group
         self._namespace = namespace
-        self._namespaced = bool(namespace)  # asked for every message
+        self._namespaced = bool(namespace)  # kept, because it is read for every message
         self._hooks = hooks or HookList()
         self._faults = faults
         self._loop = asyncio.get_running_loop()
 
     async def route(self, topic: str, deadline: float) -> PublishRoute:
-        """The queues to send to. Raises as RouteCache, RequestTimeoutError after `deadline`."""
+        """Return the queues to send to. Raises what RouteCache raises, and RequestTimeoutError
+        after `deadline`.
+        """
         known = self._instance.routes.publish_route(topic)
         if known is not None:
             return known
@@ -96,12 +98,12 @@ class Sender:
             ) from error
 
     async def next_queue(self, topic: str, deadline: float) -> MessageQueue:
-        """The next queue in turn. Raises as `route`."""
+        """Return the next queue in turn. Raises what `route` raises."""
         route = await self.route(topic, deadline)
         return route.choose() if self._faults is None else self._faults.choose(route, None)
 
     async def keyed_queues(self, topic: str, deadline: float) -> list[MessageQueue]:
-        """The queues among which a key chooses. Raises as `route`."""
+        """Return the queues among which a key chooses. Raises what `route` raises."""
         await self.route(topic, deadline)
         return self._instance.routes.keyed_queues(topic)
 
@@ -112,7 +114,7 @@ class Sender:
         deadline: float,
         mode: CommunicationMode = CommunicationMode.SYNC,
     ) -> SendResult:
-        """One attempt at one queue; a failure is reported so that the route is renewed."""
+        """Make one attempt at one queue. Reports a failure, so that the route is renewed."""
         address, context = None, None
         began_at = self._loop.time()
         try:
@@ -147,10 +149,11 @@ class Sender:
         timeout_s: float,
         mode: CommunicationMode = CommunicationMode.SYNC,
     ) -> SendResult:
-        """Several attempts within `timeout_s`, each on another broker than the one before where there
-        is one: 1 + `retry_times`, or 1 + `retry_times_async`.
+        """Make up to 1 + `retry_times` (ASYNC: 1 + `retry_times_async`) attempts within
+        `timeout_s`.
 
-        Raises the last attempt's error, with the brokers that were tried.
+        Each attempt goes to another broker than the one before, if there is another. Raises the
+        last attempt's error, with the brokers that were tried.
         """
         deadline = self._loop.time() + timeout_s
         back_off = BackOff()
@@ -173,7 +176,7 @@ class Sender:
                     if stored is not None:
                         return stored
                     raise _failure(error, outgoing, tried, timeout_s) from error
-                # With another broker at hand there is nothing to wait for.
+                # If there is another broker, the next attempt goes there and need not wait.
                 if not route.has_other_broker(queue.broker_name):
                     await back_off.wait(deadline)
             else:
@@ -191,7 +194,7 @@ class Sender:
         deadline: float,
         mode: CommunicationMode = CommunicationMode.SYNC,
     ) -> SendResult:
-        """To this queue or to none: one attempt, or 1 + `retry_times_async` while no answer comes."""
+        """Send to this queue only: once, or 1 + `retry_times_async` times while no answer comes."""
         back_off = BackOff()
         tried: list[str] = []
         while True:
@@ -208,9 +211,10 @@ class Sender:
     async def send_oneway(
         self, outgoing: Outgoing, queue: MessageQueue, deadline: float
     ) -> tuple[Connection, int]:
-        """Hand the bytes to the connection when it has room: which one, and how many.
+        """Hand the bytes to the connection when it has room. Return the connection and their
+        number.
 
-        One attempt; raises when there is no route, connection or room.
+        Makes one attempt, and raises when there is no route, connection or room.
         """
         address, context = None, None
         began_at = self._loop.time()
@@ -230,7 +234,9 @@ class Sender:
         return queued
 
     async def recall(self, group: str, topic: str, handle: str, timeout_s: float) -> str:
-        """One attempt to recall a timed message from the broker that its handle names."""
+        """Ask the broker that the handle names, once, to recall a timed message. Return the
+        message's unique id.
+        """
         deadline = self._loop.time() + timeout_s
         try:
             found = RecallHandle.decode(handle)
@@ -309,7 +315,7 @@ class Sender:
         if not self._may_retry(tried, deadline, mode):
             return False
         if mode is CommunicationMode.ASYNC:
-            # As Java: an answer is final, and so is a limit of our own.
+            # As in Java, a broker's answer is final. So is a limit of this client.
             return not isinstance(error, (RemoteError, SendForbiddenError, TooManyRequestsError))
         return error.retriable or error.refresh_route
 
@@ -320,7 +326,7 @@ class Sender:
 
 
 def vip_address(address: str) -> str:
-    """Where a broker listens beside its main port (Java: MixAll.brokerVIPChannel)."""
+    """Return the address of a broker's second port (Java: MixAll.brokerVIPChannel)."""
     host, _, _ = address.rpartition(":")
     return f"{host}:{split_address(address)[1] + _VIP_PORT_OFFSET}"
 
@@ -353,7 +359,7 @@ def _result(
 def _failure(
     error: CometMQError, outgoing: Outgoing, tried: list[str], timeout_s: float
 ) -> CometMQError:
-    """The same kind of error, telling how often and where it was tried."""
+    """Make an error of the same kind that tells how often and where the send was tried."""
     return type(error)(
         f"sending to topic {outgoing.topic} failed {len(tried)} times within {timeout_s * 1000:.0f} "
         f"ms, at {', '.join(tried)}; the last time: {error}",

@@ -1,9 +1,11 @@
-"""The asyncio producer of transactional messages (Java: TransactionMQProducer, DefaultMQProducerImpl).
+"""Provides the asyncio producer of transactional messages.
 
-A message is sent as a half message, which no consumer sees. Then the listener does its own part, a
-database transaction say, and its verdict commits the message or rolls it back. When the verdict is
-missing, because the listener does not know or the producer died, the broker asks any producer of the
-group, whose listener then looks up what became of it.
+The producer sends a half message, which no consumer sees. Then its listener does the local part, a
+database transaction say, and the listener's verdict commits the message or rolls it back. When the
+broker gets no verdict, because the listener does not know one or the producer died, it asks any
+producer of the group, whose listener then looks up what became of the local part.
+
+Java: TransactionMQProducer, DefaultMQProducerImpl.
 """
 
 from __future__ import annotations
@@ -61,21 +63,23 @@ _VERDICTS: Final = {
     LocalTransactionState.UNKNOWN: TRANSACTION_NOT,
 }
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
-# While no name server answers.
+# How long to wait before asking for a route again when no name server answered.
 _REACH_AGAIN_S: Final = 1.0
-# A remark that a log of the broker shows.
+# In characters. A verdict's remark appears in the broker's log, so it is kept short.
 _MAX_REMARK: Final = 500
 
 State = LocalTransactionState | Awaitable[LocalTransactionState]
 
 
 class TransactionListener(Protocol):
-    """What the user provides. Both may be functions, called in a thread of the producer's, or
-    coroutine functions, run on its loop. What they raise counts as UNKNOWN, and is logged.
+    """Does the local part of a transaction, and tells what became of it. Users provide it.
+
+    Both methods may be functions, which the producer calls in a thread of its own, or coroutine
+    functions, which run on its loop. An exception counts as UNKNOWN and is logged.
     """
 
     def execute(self, message: Message, arg: Any, /) -> State:
-        """Do the local part; `message` is stored at the broker already."""
+        """Do the local part; the broker has stored the half message already."""
 
     def check(self, message: MessageExt, /) -> State:
         """Tell what became of the local part, which another producer of the group may have done."""
@@ -83,7 +87,7 @@ class TransactionListener(Protocol):
 
 @dataclass(repr=False)
 class TransactionProducerOptions(ProducerOptions):
-    """What a transaction producer takes; see TransactionProducer."""
+    """Holds the options of a transaction producer; TransactionProducer explains them."""
 
     listener: TransactionListener
     _: KW_ONLY
@@ -113,12 +117,13 @@ class TransactionProducerOptions(ProducerOptions):
 
 
 class TransactionProducer(Producer):
-    """A `Producer` that also sends transactional messages.
+    """Sends messages as `Producer` does, and transactional messages.
 
     `listener` has `execute(message, arg)` and `check(message)`; see TransactionListener. At most
-    `concurrency` of its functions run at once, and `max_pending_checks` questions of brokers wait.
-    Brokers ask the producers that are connected to them: those of the topics sent to, of `topics`,
-    and all that create topics on demand. The other options are those of Producer.
+    `concurrency` calls of its functions run at once, and at most `max_pending_checks` questions of
+    brokers wait. A broker asks only producers that are connected to it. So this producer connects
+    to the brokers of the topics that it sends to, to those of `topics`, and to all that create
+    topics on demand. Producer explains the other options.
     """
 
     @takes(TransactionProducerOptions)
@@ -136,10 +141,11 @@ class TransactionProducer(Producer):
     ) -> TransactionSendResult:
         """Send a half message, run `listener.execute(message, arg)`, and tell the broker its verdict.
 
-        The result's `state` is the verdict; UNKNOWN also when the listener raised. The verdict is
-        sent without an acknowledgement: if it is lost, the broker asks. Raises as `send` does, and
-        then the listener was not called. A half message that a broker could not flush or replicate
-        in time is rolled back without calling the listener, as in Java.
+        The result's `state` is the verdict, or UNKNOWN when the listener raised. The producer sends
+        the verdict without waiting for an acknowledgement: if it is lost, the broker asks. Raises
+        what `send` raises; the listener was not called then. When the broker could not flush or
+        replicate the half message in time, the producer rolls it back without calling the listener,
+        as in Java.
         """
         sender, encoder = self._ready()
         self._checks.check(message)
@@ -193,7 +199,9 @@ class TransactionProducer(Producer):
             self._threads.close()
 
     async def _reach(self, instance: ClientInstance, topic: str) -> None:
-        """Find the brokers of a topic, which a heartbeat then follows: they ask only whom they know."""
+        """Fetch the route of a topic until it is known. The heartbeat that follows makes the
+        topic's brokers know this producer: they ask no other.
+        """
         while instance.routes.route(topic) is None:
             try:
                 await instance.routes.refresh(topic)
@@ -204,7 +212,7 @@ class TransactionProducer(Producer):
                 await asyncio.sleep(_REACH_AGAIN_S)
 
     async def _ask_listener(self, method: str, *args: Any) -> tuple[LocalTransactionState, str]:
-        """The listener's verdict, and why it is UNKNOWN if the listener did not say so itself."""
+        """Return the listener's verdict. If the listener failed, return UNKNOWN and the reason."""
         try:
             state = await self._call_listener(getattr(self._listener, method), *args)
         except Exception as error:

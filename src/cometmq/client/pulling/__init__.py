@@ -1,1 +1,1 @@
-"""Pulling one queue: what came, what waits to be consumed, and what was damaged."""
+"""Pulls one queue: decodes answers, holds messages until they are consumed, finds damaged ones."""

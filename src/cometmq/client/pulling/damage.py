@@ -1,4 +1,4 @@
-"""What a consumer does with damaged messages: the user's choice, its log lines and its counts."""
+"""Deals with damaged messages as the user chose, logs them and counts them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Bury = Callable[[DamagedRecord], Awaitable[None]]
 
 
 class DamageControl:
-    """For one member of a group, on its loop.
+    """Deals with the damaged messages of one group member. For the member's loop.
 
-    Without `bury` there are no dead letters, and DEAD_LETTER skips.
+    Without `bury` there are no dead letters, so the choice DEAD_LETTER skips damaged messages.
     """
 
     def __init__(
@@ -63,9 +63,10 @@ class DamageControl:
         self._left_out = 0
 
     def met(self, process_queue: ProcessQueue, damaged: DamagedRecord) -> bool:
-        """Deal with what was pulled; True when the queue is to be stopped there.
+        """Deal with a damaged record that was pulled. Return True when the queue must stop there.
 
-        The offset is held, so that nothing behind it is committed, until that is settled.
+        Unless the record is skipped, its offset is held: nothing from it on is committed until the
+        record is among the dead letters, or the queue is dropped.
         """
         choice = DamagedMessage.SKIP if damaged.surplus else self._choice
         if choice is DamagedMessage.SKIP:
@@ -87,7 +88,7 @@ class DamageControl:
         return False
 
     def counts(self) -> DamageCounts:
-        """As users name the queues."""
+        """Return the counts, with the queues named as users know them."""
         unwrap = self._namespace.unwrap_queue
         stopped = {
             unwrap(queue): offset
@@ -97,7 +98,7 @@ class DamageControl:
         return DamageCounts(self._skipped, self._dead_lettered, stopped)
 
     def properties(self) -> dict[str, str]:
-        """For the running info that brokers and consoles ask for."""
+        """Return the properties for the running info that brokers and consoles ask for."""
         counts = self.counts()
         stopped = (
             f"{queue.topic}/{queue.broker_name}/{queue.queue_id}@{offset}"

@@ -1,4 +1,4 @@
-"""The messages of one queue that were pulled and are not consumed yet (Java: ProcessQueue)."""
+"""Holds messages of one queue that were pulled and are not consumed yet (Java: ProcessQueue)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """When any of these is exceeded for one queue, its pulling pauses.
+    """Bounds what one queue holds: while a limit is exceeded, pulling of the queue pauses.
 
-    `span` bounds the distance between the lowest and the highest offset held: one message that
-    takes long must not let the rest run away from the offset that can be committed.
+    `span` bounds the distance between the lowest and the highest offset held. Without it the rest
+    of the queue could run far ahead of a message that takes long, and so of the committed offset.
     """
 
     messages: int = 1000
@@ -35,12 +35,15 @@ class Lock(Protocol):
 
 
 class ProcessQueue:
-    """For the loop's thread, except `consumable`, which any thread may ask.
+    """Holds the offsets and sizes of the messages pulled from one queue and not consumed yet.
 
-    `dropped` says that nothing more of the queue may be begun here, since it goes to another member
-    or is begun anew. An orderly consumer finishes what runs before it lets a dropped queue go, and
-    commits it, unless the queue is `forfeited`: then another member may hold it already. `lock` is
-    the broker's lock without which an orderly consumer must not consume.
+    For the loop's thread, except `consumable`, which any thread may read.
+
+    `dropped` says that no listener here may begin further messages of the queue, since the queue
+    goes to another member or is begun anew. An orderly consumer lets running listeners of a dropped
+    queue finish and commits their messages before it releases the queue. It does not commit if the
+    queue is `forfeited`: then another member may hold the queue already. `lock` is the broker's
+    lock, without which an orderly consumer must not consume.
     """
 
     def __init__(
@@ -54,8 +57,8 @@ class ProcessQueue:
         self.last_pull_ms = 0
         self.last_pull_s = 0.0
         self.last_consume_ms = 0
-        # Sizes by offset, lowest first: pulls bring offsets in order. Ordered, because a plain dict
-        # walks over the gaps of what was deleted in front whenever it is asked for its first key.
+        # Sizes by offset, lowest first, since pulls bring offsets in order. A plain dict would walk
+        # over the gaps of deleted entries whenever it is asked for its first key.
         self._sizes: OrderedDict[int, int] = OrderedDict()
         self._size_bytes = 0
         self._highest = -1
@@ -69,27 +72,27 @@ class ProcessQueue:
 
     @property
     def consumable(self) -> bool:
-        """Whether a listener may be given messages of this queue now."""
+        """True while a listener may get messages of this queue."""
         return not self.dropped and (self.lock is None or self.lock.valid)
 
     @property
     def size_bytes(self) -> int:
-        """The bodies held, in bytes."""
+        """The size of the bodies held, in bytes."""
         return self._size_bytes
 
     @property
     def lowest(self) -> int:
-        """The lowest offset held, 0 without any."""
+        """The lowest offset held, or 0 if none is held."""
         return next(iter(self._sizes)) if self._sizes else 0
 
     @property
     def highest(self) -> int:
-        """The highest offset held, 0 without any."""
+        """The highest offset held, or 0 if none is held."""
         return self._highest if self._sizes else 0
 
     @property
     def span(self) -> int:
-        """Highest offset held minus lowest."""
+        """The highest offset held minus the lowest."""
         return self._highest - next(iter(self._sizes)) if self._sizes else 0
 
     def put(self, messages: Sequence[MessageExt]) -> None:
@@ -103,13 +106,17 @@ class ProcessQueue:
         self._highest = max(self._highest, messages[-1].queue_offset)
 
     def hold(self, offset: int, size: int) -> None:
-        """Let nothing from `offset` on be committed until it is removed: no listener gets it."""
+        """Hold an offset that no listener gets, so that nothing from it on is committed before it
+        is removed.
+        """
         self._sizes[offset] = size
         self._size_bytes += size
         self._highest = max(self._highest, offset)
 
     def remove(self, offsets: Iterable[int]) -> int:
-        """Forget consumed messages. The offset below which all is consumed, -1 if nothing was held."""
+        """Forget consumed messages. Return the offset below which all messages are consumed, or -1
+        if the queue never held one.
+        """
         if self._highest < 0:
             return -1
         sizes = self._sizes
@@ -121,7 +128,7 @@ class ProcessQueue:
         return next(iter(sizes)) if sizes else self._highest + 1
 
     def exceeded(self, limits: FlowLimits) -> str | None:
-        """The limit that keeps this queue from being pulled, or None."""
+        """Say which limit keeps this queue from being pulled, or return None."""
         if len(self._sizes) > limits.messages:
             return f"{len(self._sizes)} messages are held, the limit is {limits.messages}"
         if self._size_bytes > limits.size_bytes:
@@ -140,7 +147,7 @@ class ProcessQueue:
 
 
 def process_queue_info(process_queue: ProcessQueue, commit_offset: int | None) -> ProcessQueueInfo:
-    """Describe a queue for who asks about its consumer."""
+    """Describe a queue for brokers and consoles that ask about its consumer."""
     lock = process_queue.lock
     return ProcessQueueInfo(
         cached_msg_count=len(process_queue),

@@ -1,4 +1,4 @@
-"""Pulling one queue, again and again, while it is assigned (Java: DefaultMQPushConsumerImpl)."""
+"""Pulls one queue again and again while it is assigned (Java: DefaultMQPushConsumerImpl)."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ log = structlog.get_logger(__name__)
 SUSPEND_MS: Final = 15_000
 SUSPEND_LITE_MS: Final = 20_000
 PULL_TIMEOUT_S: Final = 30.0
-# A broker has taken the offset that a pull carries so long after the pull was sent.
+# A broker has taken the offset that a pull carries this long after the pull was sent.
 PULL_SERVED_S: Final = 0.5
 FLOW_CONTROL_PAUSE_S: Final = 0.05
 BROKER_FLOW_CONTROL_PAUSE_S: Final = 0.02
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
-# The broker does not know this member, or only an older subscription: a heartbeat mends it.
+# The broker does not know this member, or knows an older subscription; a heartbeat mends that.
 _FORGOTTEN: Final = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -65,8 +65,10 @@ _FORGOTTEN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
-    """Limits for a topic, where they are not -1, are divided among its queues that are assigned,
-    and then count instead of those in `flow` (Java: RebalancePushImpl.messageQueueChanged).
+    """Says how much to pull at a time, and when to pause.
+
+    Limits for a topic that are not -1 are divided among the topic's assigned queues, and then
+    replace those in `flow` (Java: RebalancePushImpl.messageQueueChanged).
     """
 
     batch_size: int = 32
@@ -74,11 +76,11 @@ class PullOptions:
     flow: FlowLimits = field(default_factory=FlowLimits)
     messages_for_topic: int = -1
     size_bytes_for_topic: int = -1
-    # A lite pull brings its subscription along and commits nothing.
+    # A lite pull carries its subscription and commits nothing.
     lite: bool = False
 
     def flow_for(self, queue_count: int) -> FlowLimits:
-        """The limits of one of `queue_count` queues."""
+        """Return the limits for one of `queue_count` queues of a topic."""
         flow = self.flow
         if self.messages_for_topic >= 0:
             flow = replace(flow, messages=max(1, self.messages_for_topic // queue_count))
@@ -90,12 +92,12 @@ class PullOptions:
 class QueuePuller:
     """Keeps one process queue filled. `run` is a task of the consumer that owns the queue.
 
-    `subscription` gives the present subscription of the queue's topic, `deliver` takes the messages
-    that were put into the process queue, `on_offset_moved` the queue whose offset the broker refused
-    and the offset to go on from. `queue_count` tells how many queues of its topic are assigned;
-    while `gate` is not set, or `overfull` says so, no pull is begun. `admit` says what is seen of
-    what was pulled. `damage` deals with what is no message; where it stops the queue, the puller ends
-    after `on_stopped`.
+    `subscription` returns the present subscription to the queue's topic. `deliver` takes the
+    messages that were put into the process queue. `on_offset_moved` takes the queue when the broker
+    refused its offset, and the offset to go on from. `queue_count` returns how many queues of the
+    topic are assigned. While `gate` is not set or `overfull` returns True, the puller begins no
+    pull. `admit` returns the pulled messages that the consumer may see. `damage` deals with damaged
+    records; if it stops the queue, the puller calls `on_stopped` and ends.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class QueuePuller:
         self._admit = admit
         self._damage = damage or DamageControl(DamagedMessage.SKIP, group, clock=instance.clock)
         self._on_stopped = on_stopped
-        # The offset of a pull whose answer had bytes that are no record: it is asked for once more.
+        # The offset of the last pull whose answer had bytes that are no record, to pull once more.
         self._doubted = -1
         self._instance = instance
         self._monotonic = instance.clock.monotonic
@@ -137,7 +139,7 @@ class QueuePuller:
         self._queue_count = queue_count
         self._gate = gate
         self._overfull = overfull
-        # When the pull was sent that is not answered yet, in seconds of the monotonic clock.
+        # When the unanswered pull was sent, in seconds of the monotonic clock; None without one.
         self._asked_at: float | None = None
         self._stopped = False
         self._broker_id = MASTER_ID
@@ -170,15 +172,15 @@ class QueuePuller:
                 await asyncio.sleep(self._options.interval_ms / 1000)
 
     def stop(self) -> None:
-        """Send no more pulls, and take nothing of the one that is under way."""
+        """Send no more pulls, and ignore the answer of the pull under way."""
         self._stopped = True
 
     async def end(self, run: asyncio.Task[None]) -> None:
-        """Stop and end `run`, so that no pull's offset replaces the one committed next.
+        """Stop, and end the task `run`, so that no pull's offset replaces the one committed next.
 
-        A Java broker serves pulls and commits of one connection in different threads, and takes
-        whichever offset comes last. A pull that was sent a moment ago is waited for; one that waits
-        at the broker for messages has been served.
+        A Java broker serves pulls and commits of one connection in different threads, and keeps the
+        offset that comes last. So this method waits until the broker has taken the offset of a pull
+        that was sent a moment ago. An older pull only waits at the broker for messages.
         """
         self.stop()
         if self._asked_at is not None:
@@ -263,7 +265,7 @@ class QueuePuller:
         if messages:
             self._put(messages)
         elif not self._process_queue and not self._options.lite:
-            # Nothing is held, so all below the next offset is done with, filtered messages too.
+            # No message is held, so all below the next offset are done with, filtered ones too.
             self._offsets.update(self._queue, self._next_offset, increase_only=True)
 
     def _put(self, messages: list[MessageExt]) -> None:
@@ -271,8 +273,8 @@ class QueuePuller:
         self._deliver(self._process_queue, messages)
 
     def _doubt(self, damaged: list[DamagedRecord]) -> None:
-        """Have an answer with bytes that are no record asked for once more: a broker may have mended
-        what it serves by then. Raises ProtocolError.
+        """Raise ProtocolError once for an answer with bytes that are no record, so that the same
+        offset is pulled once more: the broker's next answer may be sound.
         """
         passing = next((found for found in damaged if found.is_passing), None)
         if passing is not None and self._doubted != self._next_offset:
@@ -280,8 +282,8 @@ class QueuePuller:
             raise ProtocolError(str(passing))
 
     def _go_past(self, damaged: list[DamagedRecord], messages: list[MessageExt]) -> bool:
-        """Deal with each damaged record after the messages in front of it; those behind the last one
-        stay in `messages`. True when the queue is stopped.
+        """Deliver the messages in front of each damaged record, and then deal with the record.
+        Messages behind the last one stay in `messages`. Return True when the queue is stopped.
         """
         for found in damaged:
             count = 0
@@ -325,7 +327,7 @@ def lite_header(
     subscription: SubscriptionData,
     suspend_ms: int,
 ) -> PullMessageRequestHeader:
-    """A pull that brings its own subscription along, so it needs none in a heartbeat."""
+    """Make the header of a pull that carries its subscription, so it needs none in a heartbeat."""
     return PullMessageRequestHeader(
         consumer_group=group,
         topic=queue.topic,
@@ -352,10 +354,10 @@ async def pull_once(
     timeout_s: float,
     on_damaged: DamagedMessage = DamagedMessage.SKIP,
 ) -> PullResult:
-    """One pull for a caller that keeps its own position.
+    """Pull once, for a caller that keeps its own position.
 
-    With STOP the messages in front of a damaged one are given, and the pull that would begin with it
-    raises DamagedMessageError; else it is logged and left out.
+    With STOP the result has the messages in front of a damaged one, and a pull that begins with a
+    damaged message raises DamagedMessageError. Else damaged messages are logged and left out.
     """
     if instance.routes.master_address(queue.broker_name) is None:
         await instance.routes.refresh(queue.topic)

@@ -1,4 +1,4 @@
-"""From the records of an answer to the messages that users see (Java: MessageDecoder, PullAPIWrapper)."""
+"""Decodes a pull's answer into messages for users (Java: MessageDecoder, PullAPIWrapper)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from cometmq.protocol.record import NoRecord, StoredRecord, body_is_intact, read
 log = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-# Records in queues of these may name other topics.
+# Records in queues of topics with these prefixes may name other topics.
 _OTHER_TOPICS: Final = (LMQ_PREFIX, RETRY_PREFIX)
 
 
 @dataclass(slots=True)
 class DamagedRecord:
-    """What came instead of a message. `queue` is named as on the wire; `queue_offset` is the message's
-    offset, or the first that it may have; with `surplus` no offset lacks its message, and the bytes
-    are no message's. `commit_log_offset` is -1 where the bytes do not tell. `is_passing` says that
-    they are no record of the queue at all, which a broker may mend until it is asked again.
+    """Holds the bytes that came instead of a message.
+
+    `queue` is named as on the wire. `queue_offset` is the message's offset, or the first that the
+    message may have. With `surplus` no offset lacks its message, so the bytes belong to no message.
+    `commit_log_offset` is -1 if the bytes do not tell it. `is_passing` says that the bytes are no
+    record of the queue at all, a fault that may be gone when the broker is asked again.
     """
 
     queue: MessageQueue
@@ -52,7 +54,7 @@ class DamagedRecord:
 
 
 class Received(NamedTuple):
-    """The messages of an answer, and what else was in it, both in the order of the queue."""
+    """Holds the messages of an answer and its damaged records, both in the order of the queue."""
 
     messages: list[MessageExt]
     damaged: list[DamagedRecord]
@@ -61,8 +63,8 @@ class Received(NamedTuple):
 def wanted_messages(
     answer: PullAnswer, queue: MessageQueue, asked: int, group: str, subscription: SubscriptionData
 ) -> Received:
-    """What an answer to a pull of `queue` from offset `asked` on brings, without the messages whose
-    tags do not fit by text.
+    """Decode the answer to a pull of `queue` from offset `asked` on, and leave out messages whose
+    tags the subscription does not name. Brokers select tags only by their hashes.
     """
     received = decode_messages(answer, queue, asked, group)
     if selects_all(subscription):
@@ -72,12 +74,12 @@ def wanted_messages(
 
 
 def decode_messages(answer: PullAnswer, queue: MessageQueue, asked: int, group: str) -> Received:
-    """The messages of a pull's answer, bodies decompressed.
+    """Decode the messages of a pull's answer, and decompress their bodies.
 
-    A body that does not decompress is delivered as it is stored, its flag still set: the listener
-    can refuse it, so it ends among the dead letters instead of blocking its queue for ever. One that
-    is not what was stored, and bytes that are no record of this queue, are no messages: brokers send
-    records as they lie on their disk.
+    A body that does not decompress is delivered as it is stored, with its flag still set. The
+    listener can refuse the message, which then ends among the dead letters instead of blocking its
+    queue for ever. A body that contradicts its CRC, and bytes that are no record of this queue,
+    give a DamagedRecord instead of a message: brokers send records as they lie on their disks.
     """
     header = answer.header
     min_offset, max_offset = str(header.min_offset), str(header.max_offset)
@@ -117,9 +119,9 @@ def decode_messages(answer: PullAnswer, queue: MessageQueue, asked: int, group: 
 
 
 def _fault(record: StoredRecord, queue: MessageQueue, asked: int, end: int) -> str:
-    """Why a record cannot be one of a queue from offset `asked` on, "" if it can."""
+    """Say why a record cannot be one of the queue from offset `asked` on; "" if it can."""
     if queue.topic.startswith(LMQ_PREFIX):
-        return ""  # its records say their first topic's queue and offset
+        return ""  # records of an LMQ queue tell the queue and offset of their first topic
     if record.queue_id != queue.queue_id:
         return f"a record of queue {record.queue_id}"
     if not asked <= record.queue_offset < end:
@@ -135,8 +137,8 @@ def _place(
     asked: int,
     next_offset: int,
 ) -> None:
-    """Find out which offset each damaged record may have: of those between its neighbours the first
-    one that no other has.
+    """Give each damaged record the offset that it may have: the first one between its neighbours
+    that no other record has.
     """
     free = asked
     for index, damage in damaged:
@@ -150,7 +152,7 @@ def _place(
 
 
 def received_message(record: StoredRecord, broker_name: str, group: str) -> MessageExt:
-    """A record as listeners see it: decompressed, and a retried message under its first topic."""
+    """Make the message that listeners see: decompressed, and under its first topic if retried."""
     message = record.to_message(broker_name)
     if message.sys_flag & COMPRESSED:
         decompress_body(message)
@@ -161,7 +163,7 @@ def received_message(record: StoredRecord, broker_name: str, group: str) -> Mess
 
 
 def decompress_body(message: MessageExt) -> None:
-    """Replace a compressed body by what it was; see `decode_messages`."""
+    """Decompress the body in place. One that does not decompress stays; see `decode_messages`."""
     try:
         message.body = decompress(message.body, message.sys_flag, max_length=MAX_BODY_BYTES)
     except ProtocolError as error:

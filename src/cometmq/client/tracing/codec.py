@@ -1,6 +1,8 @@
-"""The text of message traces (Java: TraceDataEncoder, TraceConstants, TraceBean, TraceContext).
+"""Encodes and decodes message traces.
 
-Fields are separated by 0x01 and records end with 0x02; what is missing is written `null`:
+Java: TraceDataEncoder, TraceConstants, TraceBean, TraceContext.
+
+Fields are separated by 0x01 and records end with 0x02; a missing value is written `null`:
 
     Pub             timestamp region group topic msgId tags keys storeHost bodyLength cost msgType
                     offsetMsgId success [clientHost]
@@ -10,8 +12,8 @@ Fields are separated by 0x01 and records end with 0x02; what is missing is writt
                     fromCheck
     Recall          timestamp region group topic msgId success
 
-Each field list follows the record's type. The bracketed ones were added or are left out by some
-releases. Times are ms; a SubBefore and its SubAfter share the request id.
+Each record begins with its type, and the fields follow. Some releases leave out the bracketed
+fields. Times are ms. A SubBefore and its SubAfter share the request id.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class TraceType(Enum):
 
 
 class MessageType(IntEnum):
-    """Java: MessageType, by ordinal."""
+    """Is the ordinal of Java's MessageType."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -48,7 +50,7 @@ class MessageType(IntEnum):
 
 
 class ContextCode(IntEnum):
-    """Java: ConsumeReturnType, by ordinal."""
+    """Is the ordinal of Java's ConsumeReturnType."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -59,7 +61,7 @@ class ContextCode(IntEnum):
 
 @dataclass(slots=True)
 class TraceBean:
-    """What a trace says of one message; which fields count depends on the record."""
+    """Holds what a trace says of one message. The record's type decides which fields are used."""
 
     msg_id: str | None
     topic: str | None = ""
@@ -78,7 +80,7 @@ class TraceBean:
 
 @dataclass(slots=True)
 class TraceContext:
-    """One event. All records but SubBefore and SubAfter are of one message."""
+    """Describes one event. Only SubBefore and SubAfter events may have several messages."""
 
     type: TraceType
     beans: list[TraceBean]
@@ -101,7 +103,7 @@ class TraceContext:
 
 
 def encode_trace(context: TraceContext) -> str:
-    """The records of one event."""
+    """Return the text of the records of one event."""
     return "".join(
         FIELD_SEPARATOR.join(map(_text, (context.type.value, *_fields(context, bean)))) + RECORD_END
         for bean in context.beans
@@ -109,9 +111,9 @@ def encode_trace(context: TraceContext) -> str:
 
 
 def decode_traces(text: str) -> list[TraceContext]:
-    """The events of a trace message's body. Raises ProtocolError for a record that is none.
+    """Return the events in a trace message's body. Raises ProtocolError for a malformed record.
 
-    Records of types that are not known here are passed over, as Java does.
+    Passes over records of unknown types, as Java does.
     """
     contexts = []
     for record in text.split(RECORD_END):

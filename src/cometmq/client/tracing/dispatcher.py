@@ -1,8 +1,8 @@
-"""Sending what clients trace, in the background (Java: AsyncTraceDispatcher).
+"""Sends clients' traces in the background (Java: AsyncTraceDispatcher).
 
-Whoever traces only appends to a bounded list: it never waits, and what finds the list full is
-dropped and counted. A task sends the events, several in a message, under a producer group and a
-client instance of their own.
+A client only appends its events to a bounded list, and never waits. An event that finds the list
+full is dropped and counted. A task sends the events, several in a message, under a producer group
+and a client instance that serve only traces.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 BATCH_NUM: Final = 10
 CAPACITY: Final = 2048
 MAX_BODY_BYTES: Final = 128_000
-# The properties of a message hold 32,767 bytes.
+# The properties of a message take 32,767 bytes at most, and the keys are one of them.
 MAX_KEYS_BYTES: Final = 30_000
 FLUSH_INTERVAL_S: Final = 5.0
 SEND_TIMEOUT_S: Final = 5.0
-# How often the list is looked at, and at what length the look comes at once.
+# The interval at which the task looks at the list, and the length at which it looks at once.
 LOOK_INTERVAL_S: Final = 0.5
 _WAKE_AT: Final = CAPACITY // 4
 _numbers = itertools.count(1)
@@ -83,7 +83,7 @@ class TraceDispatcher:
         self._owner.spawn(self._run(), "send")
 
     async def close(self) -> None:
-        """Send what is left, as far as that goes within the send timeout."""
+        """Send the events that are left, as far as the send timeout allows."""
         await self.flush()
         await self._owner.close()
         for hook in self._rpc_hooks:
@@ -91,7 +91,7 @@ class TraceDispatcher:
         await self._instance.remove_producer(self._group)
 
     def append(self, context: TraceContext) -> bool:
-        """Whether there was room."""
+        """Add an event. Return False when there was no room for it."""
         count = len(self._contexts)
         if count >= CAPACITY:
             self.dropped += 1
@@ -105,7 +105,7 @@ class TraceDispatcher:
         return True
 
     async def flush(self) -> None:
-        """Send all that is there and wait for the outcome, which is only logged."""
+        """Send all events of the list and wait for the outcome, which is only logged."""
         async with self._flushing:
             self._flushed_at_s = self._loop.time()
             batches = self._take()
@@ -133,7 +133,7 @@ class TraceDispatcher:
                 await self.flush()
 
     def _take(self) -> list[list[TraceContext]]:
-        """What is there, in lists of one topic's events that fit into one message each."""
+        """Empty the list. Return its events in batches, each of one topic and for one message."""
         filling: dict[str | None, _Batch] = {}
         full = []
         for _ in range(len(self._contexts)):
@@ -165,14 +165,14 @@ class TraceDispatcher:
 
 
 class _Batch:
-    """Events for one message, at least one."""
+    """Collects events for one message, at least one."""
 
     def __init__(self, context: TraceContext) -> None:
         self.contexts = [context]
         self._body, self._keys = _sizes(context)
 
     def add(self, context: TraceContext) -> bool:
-        """Whether there was room."""
+        """Add an event. Return False when there was no room for it."""
         body, keys = _sizes(context)
         self._body += body
         self._keys += keys
@@ -184,12 +184,15 @@ class _Batch:
 
 
 def _sizes(context: TraceContext) -> tuple[int, int]:
-    """The bytes that an event takes in a message's body, and in its keys."""
+    """Return the bytes that an event takes in a message's body, and those in its keys."""
     keys = sum(len(key.encode()) + 1 for key in context.keys)
     return len(encode_trace(context).encode()), keys
 
 
 def trace_instance_name(namesrv: Sequence[str], *, alone: bool = False) -> str:
-    """The instance that the dispatchers of a process share for these name servers, or a new one."""
+    """Return the instance name that a process's dispatchers for these name servers share.
+
+    With `alone` return a new name, which no other dispatcher has.
+    """
     name = f"PID_CLIENT_INNER_TRACE_PRODUCER_{';'.join(namesrv)}"
     return f"{name}_{next(_numbers)}" if alone else name

@@ -1,6 +1,7 @@
-"""Tracing by hooks (Java: SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl, …).
+"""Traces by hooks (Java: SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl, …).
 
-A broker that says TRACE_ON=false, with its answer or in a message's properties, is not traced.
+A message is not traced if its broker says TRACE_ON=false, in the answer or in the message's
+properties.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from cometmq.model.results import SendStatus
 _STARTED: Final = "cometmq.trace.started"
 _BEGAN_S: Final = "cometmq.trace.began_s"
 _BEFORE: Final = "cometmq.trace.before"
-# So many messages of one call in one event: the ids of an event become keys of a message.
+# The most messages of one call in one event: the ids of an event become keys of a trace message.
 _EVENT_MESSAGES: Final = 64
-# Java calls these delayed; by its newer clients' names for the time of delivery.
+# Messages with these properties are traced as delayed, as in Java.
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 
 
 class SendTrace(SendMessageHook, EndTransactionHook):
-    """Traces what a producer sends and decides."""
+    """Traces a producer's messages, and its verdicts on transactions."""
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
@@ -99,7 +100,7 @@ class SendTrace(SendMessageHook, EndTransactionHook):
         )
 
     def recalled(self, group: str, topic: str, msg_id: str, *, success: bool) -> None:
-        """A recall was answered (Java: DefaultRecallMessageTraceHook)."""
+        """Trace a recall that was answered (Java: DefaultRecallMessageTraceHook)."""
         event = TraceContext(
             TraceType.RECALL, [TraceBean(msg_id, topic)], self._now_ms(), DEFAULT_REGION, group
         )
@@ -111,7 +112,7 @@ class SendTrace(SendMessageHook, EndTransactionHook):
 
 
 class ConsumeTrace(ConsumeMessageHook):
-    """Traces what a consumer consumes: before its listener is called, and after."""
+    """Traces a consumer's messages, before its listener is called and after."""
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher

@@ -1,4 +1,4 @@
-"""The base of clients that write message traces."""
+"""Provides the base of clients that write message traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cometmq.runtime.forks import PROCESS
 
 @dataclass(repr=False, kw_only=True)
 class TracedOptions(ClientOptions):
-    """What clients take that write traces; see TracedClient."""
+    """Holds the options of clients that write traces; TracedClient explains them."""
 
     enable_trace: bool = False
     trace_topic: str | None = None
@@ -31,10 +31,10 @@ class TracedOptions(ClientOptions):
 
 
 class TracedClient(AsyncClient):
-    """Base of the producers and consumers.
+    """Is the base of the producers and consumers.
 
-    `enable_trace` has what the client does written to `trace_topic` (RMQ_SYS_TRACE_TOPIC), in the
-    background.
+    With `enable_trace` the client writes traces of what it does to `trace_topic` (default:
+    RMQ_SYS_TRACE_TOPIC), in the background.
     """
 
     _trace_kind: ClassVar[str]
@@ -54,7 +54,8 @@ class TracedClient(AsyncClient):
     def _begin_trace(self) -> None:
         if not self._enable_trace:
             return
-        # One for all clients that get in alike; secrets do not go into names.
+        # Clients without credentials and TLS share one instance. Each other client has its own: a
+        # shared one's name would have to hold secrets, to tell clients with different ones apart.
         name = trace_instance_name(self._namesrv, alone=self._access != PLAIN)
         self._trace_instance = self._acquire(name, None)
         self._tracer = TraceDispatcher(
