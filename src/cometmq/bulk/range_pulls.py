@@ -219,7 +219,10 @@ class RangePulls:
         return MissingRange(offset, min(end, header.next_begin_offset), Missing.NOT_STORED)
 
     async def _answer(self, offset: int, count: int) -> PullAnswer:
-        """A pull's answer, waited for with patience."""
+        """Pull until an answer goes beyond `offset`, or until `patience_s` is over.
+
+        Then return the last answer, or raise the last failure.
+        """
         deadline = self._instance.clock.monotonic() + self._patience_s
         back_off = BackOff(FIRST_PAUSE_S)
         while True:

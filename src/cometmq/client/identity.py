@@ -1,4 +1,4 @@
-"""Makes client ids and message ids (Java: ClientConfig.buildMQClientId, MessageClientIDSetter)."""
+"""Makes client ids (Java: ClientConfig.buildMQClientId)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ def client_id(
     unique: bool = True,
     randomness: Randomness = SYSTEM_RANDOMNESS,
 ) -> str:
-    """`ip@instance[@unit]`; the default instance name becomes `pid#number` with a random number,
-    unless the id has to stay the same from one start to the next."""
+    """Return the client id `ip@instance[@unit]`.
+
+    The default instance name becomes `pid#number`, with a random number. Without `unique` it stays
+    as it is, so that the id is the same from one start to the next.
+    """
     if unique and instance_name == DEFAULT_INSTANCE_NAME:
         instance_name = f"{os.getpid()}#{randomness.getrandbits(63)}"
     parts = [address, instance_name]

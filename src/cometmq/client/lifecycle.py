@@ -54,7 +54,7 @@ class ClientOptions:
     namespace: str | None = None
     credentials: Credentials | None = None
     tls: bool | Tls | None = None
-    # No options: simulations give these by name all the same, as they do to servers. See `takes`.
+    # These are no options, but simulations pass them by name, as they do to servers. See `takes`.
     surroundings: ClassVar = frozenset({"clock", "randomness", "network"})
     clock: ClassVar[Clock] = SYSTEM_CLOCK
     randomness: ClassVar[Randomness] = SYSTEM_RANDOMNESS

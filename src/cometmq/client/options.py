@@ -17,7 +17,7 @@ P = ParamSpec("P")
 RecordT = TypeVar("RecordT")
 SelfT = TypeVar("SelfT")
 
-# Names what a record, and a constructor that takes it, accept beside their signature; see `takes`.
+# The attribute that lists the names a constructor accepts beside its signature; see `takes`.
 _SURROUNDINGS: Final = "surroundings"
 
 
@@ -27,10 +27,10 @@ def takes(
     """Give a constructor the parameters of `record`, and call it with the record made of them.
 
     So the options of a client are listed once, in the class that holds them, with their types and
-    defaults: type checkers, editors and `help` see them as parameters of the client. Decision 91.
+    defaults. Type checkers, editors and `help` see them as parameters of the client. Decision 91.
 
-    What the record calls its `surroundings` is taken by name too and set afterwards, but not shown:
-    simulations replace it, and it is no option. Decision 94.
+    The constructor also accepts, by name, the attributes that the record lists in `surroundings`,
+    and sets them afterwards. They are not shown: only simulations replace them. Decision 94.
     """
     surroundings: frozenset[str] = getattr(record, _SURROUNDINGS, frozenset())
     hints = get_type_hints(record if is_dataclass(record) else getattr(record, "__init__"))  # noqa: B009 - mypy minds it written out

@@ -125,7 +125,7 @@ def listener_runner(
 
 
 def _prepare(job: ConsumeJob, now_ms: int) -> list[MessageExt]:
-    """The list for the listener, its own copy: what the listener does to it concerns nobody else."""
+    """Return the list of messages for the listener: a copy, since the listener may change it."""
     started_ms = str(now_ms)
     for message in job.messages:
         message.properties[p.CONSUME_START_TIMESTAMP] = started_ms
@@ -309,8 +309,8 @@ class ThreadRunner:
         finally:
             del self._running[ident]
         taken = job.seconds = self._monotonic() - started
-        # Follows the typical duration by at most a factor of two: one listener that lost the
-        # interpreter lock to another thread says nothing about the others.
+        # The typical duration changes by at most a factor of two at a time: one listener that lost
+        # the interpreter lock to another thread says nothing about the others.
         typical = max(self._typical_s, 1e-6)
         self._typical_s = min(max(taken, typical / 2), typical * 2)
         if hooks is not None and context is not None:

@@ -107,7 +107,7 @@ class GroupMember:
         self._gate = asyncio.Event()
         self._gate.set()
         self._stats = ConsumeStats(instance.clock.monotonic)
-        # Dropped queues whose last listener still runs here.
+        # Dropped queues whose messages a listener here still has.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
         visible_group = options.namespace.unwrap(group)
         self._admit = Admission(options.hooks, visible_group, options.namespace)

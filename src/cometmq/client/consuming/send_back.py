@@ -46,7 +46,7 @@ class Returns:
         self._encoder = MessageEncoder(
             INNER_PRODUCER_GROUP, instance.unique_ids, clock=instance.clock
         )
-        # A young group's retry topic may have no route yet: its first queue is there all the same.
+        # The retry topic of a new group may have no route yet, but it has its first queue.
         self._sender = Sender(instance, SendLimits(default_topic_queue_nums=1))
 
     async def send_back(self, message: MessageExt, delay_level: int) -> None:

@@ -194,7 +194,7 @@ class Membership:
     def set_subscription(self, topic: str, selector: MessageSelector) -> None:
         """Add or change a subscription before the start."""
         known = self._subscriptions.get(topic)
-        # Brokers take the newer of two, which this one is even if the clock was set back.
+        # Brokers keep the newest version, so it must grow even if the clock was set back.
         version_ms = max(self._now_ms(), known.sub_version + 1 if known else 0)
         self._subscriptions[topic] = build_subscription(topic, *selector, sub_version=version_ms)
 

@@ -73,7 +73,7 @@ class Replies:
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
 
     def expect(self) -> tuple[str, asyncio.Future[MessageExt]]:
-        """A new correlation id and the future of its reply; see `forget`."""
+        """Return a new correlation id and the future of its reply. Call `forget` in the end."""
         correlation_id = str(self._randomness.uuid4())
         future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future

@@ -135,7 +135,9 @@ class DamageControl:
             return
 
     def _say(self, text: str, damaged: DamagedRecord) -> None:
-        """Log one line, if there were not too many in the last minute; the next one tells how many."""
+        """Log one line, unless there were too many in the last minute. The next line that is logged
+        tells how many were left out.
+        """
         now = self._monotonic()
         while self._lines and now - self._lines[0] > _MINUTE_S:
             self._lines.popleft()

@@ -48,7 +48,7 @@ class SendTrace(SendMessageHook, EndTransactionHook):
         self._monotonic = dispatcher.clock.monotonic
 
     def before_send(self, context: SendContext) -> None:
-        # The second is for the time it takes, which a clock that is set must not change.
+        # The monotonic time measures the send's duration, which setting the clock must not change.
         context.state[_STARTED] = self._now_ms(), self._monotonic()
 
     def after_send(self, context: SendContext) -> None:
