@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from tests.integration.raw_client import send_ext
-from tests.simulated import LoopClock, simulate
+from tests.simulated import LoopClock, SimulatedWorkers, simulate
 from tests.unit.broker.broker_box import Client, running
 from tests.unit.store.store_box import LOG_FILE, Box, put
 
@@ -26,7 +26,7 @@ from cometmq.broker.storage.cleaning import CleaningTimer
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.runtime.workers import THREADS
+from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.files.disk import Disk, DiskUsage
 
 SEND = 10
@@ -70,7 +70,7 @@ class ClockFromThree(LoopClock):
 class Site:
     """A store of four log files, and the timer that cleans it."""
 
-    def __init__(self, root: Path, **settings: Any) -> None:
+    def __init__(self, root: Path, workers: Workers = THREADS, **settings: Any) -> None:
         self.box = Box(
             root,
             **{"clean_resource_interval": 10_000, "delete_commit_log_files_interval": 0} | settings,
@@ -84,7 +84,7 @@ class Site:
         assert len(self.box.log_files) == 4
         self.store.flush_commit_log()
         self.tasks = TaskOwner("test")
-        self.timer = CleaningTimer(self.store, self.tasks, THREADS)
+        self.timer = CleaningTimer(self.store, self.tasks, workers)
 
     def age(self, *hours: float) -> None:
         """Give the log's files an age."""
@@ -100,7 +100,7 @@ class Site:
 
 def scene(root: Path, play: Callable[[Site], Coroutine[Any, Any, None]], **settings: Any) -> None:
     async def run() -> None:
-        site = Site(root, **settings)
+        site = Site(root, SimulatedWorkers(lambda: 0.0), **settings)
         try:
             await play(site)
         finally:
@@ -191,8 +191,8 @@ def test_files_go_one_by_one_with_the_pauses_that_are_set(tmp_path: Path) -> Non
         run = site.tasks.spawn(site.timer.run(), "clean")
         left: dict[int, int] = {}
         while not run.done():
-            left.setdefault(len(site.box.log_files), round(loop.time()))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.1)
+            left.setdefault(len(site.box.log_files), int(loop.time()))
         assert left == {4: 0, 3: 5, 2: 10, 1: 15}
 
     scene(tmp_path, play, delete_commit_log_files_interval=5_000)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
-from tests.simulated import LoopClock, simulate
+from tests.simulated import LoopClock, SimulatedWorkers, simulate
 from tests.unit.store.store_box import Box, put
 from tests.waits import WAIT_S, until
 
@@ -86,8 +86,9 @@ def scene(play: Scene, **settings: Any) -> NotedStore:
     async def run() -> NotedStore:
         store = NotedStore(StoreConfig(**settings))
         tasks = TaskOwner("test")
-        flusher = CommitLogFlusher(cast("Any", store))
-        timers = FlushTimers(cast("Any", store), flusher, LoopClock(), tasks, THREADS)
+        workers = SimulatedWorkers(lambda: 0.0)
+        flusher = CommitLogFlusher(cast("Any", store), workers)
+        timers = FlushTimers(cast("Any", store), flusher, LoopClock(), tasks, workers)
         timers.start()
         await play(store)
         await tasks.close()
