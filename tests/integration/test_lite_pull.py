@@ -180,6 +180,22 @@ def test_a_paused_queue_brings_nothing_new(face: Face, name: str) -> None:
     assert poll_bodies(consumer, 3) == numbers(3)
 
 
+@pytest.mark.parametrize("looks_first", [True, False])
+def test_queues_are_assigned_after_the_start(face: Face, name: str, looks_first: bool) -> None:
+    # As the example of Java's client does. Once nothing was consumed then, and nothing said so.
+    fill(face, name, 3, 0)
+    fill(face, name, 3, 1)
+    consumer = face.started(face.new_lite_pull_consumer(name, consume_from=FIRST))
+    queues = consumer.queues(name) if looks_first else [queue_of(name, i) for i in range(4)]
+    consumer.assign(queues[:1])
+    assert poll_bodies(consumer, 3) == numbers(3)
+    consumer.assign(queues[1:2])
+    assert poll_bodies(consumer, 3) == numbers(3)
+    assert consumer.assigned_queues() == [queue_of(name, 1)]
+    with pytest.raises(ClientStateError, match="has assigned queues"):
+        consumer.subscribe(name)
+
+
 def test_an_assignment_is_replaced(face: Face, name: str) -> None:
     fill(face, name, 3, 0)
     fill(face, name, 3, 1)

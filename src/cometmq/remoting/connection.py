@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -109,6 +110,14 @@ class WriteTurn:
             connection.flush()
 
 
+# In these versions `writelines` of asyncio's own transports takes any amount, and never says that
+# the peer does not read (CVE-2024-12254). `write` does; uvloop is not concerned.
+_WRITELINES_PASSES_LIMIT: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (
+    3,
+    13,
+) <= sys.version_info < (3, 13, 2)
+
+
 class Connection(asyncio.Protocol):
     """The protocol object of one connection; see the module.
 
@@ -160,6 +169,7 @@ class Connection(asyncio.Protocol):
         self._flush_due = False
         self._writable: asyncio.Event | None = None
         self._transport: asyncio.Transport | None = None
+        self._joins = False
         self._loop = asyncio.get_running_loop()
         self._lost: asyncio.Future[None] = self._loop.create_future()
 
@@ -167,6 +177,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._joins = _WRITELINES_PASSES_LIMIT and type(transport).__module__.startswith("asyncio")
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_high)
         self.peer_ip, self.peer_port = _endpoint(transport.get_extra_info("peername"))
         if not self.peer_ip:  # the peer reset the connection before it was accepted
@@ -473,7 +484,10 @@ class Connection(asyncio.Protocol):
             out.clear()
             return
         self._out = []
-        self._transport.writelines(out)
+        if self._joins:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
         self.last_active = self._loop.time()
         self._written += size
         if self._written >= WORTH_COUNTING_BYTES:

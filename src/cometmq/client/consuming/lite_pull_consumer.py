@@ -154,7 +154,8 @@ class LitePullConsumer(TracedClient):
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Consume exactly these queues. Replaces an earlier assignment; queues in both go on.
 
-        The first assignment must come before the start. Raises ClientStateError after `subscribe`.
+        Call it before the start or while the consumer runs. Raises ClientStateError after
+        `subscribe`.
         """
         if self._subscriptions:
             raise ClientStateError(

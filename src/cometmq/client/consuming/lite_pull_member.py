@@ -135,6 +135,8 @@ class LitePullMember:
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Consume these queues and no others from now on. Queues that stay go on where they are."""
+        if not self.membership.manual:
+            self.membership.leave_to_user(self._begin_wanted)
         self._wanted = set(queues)
         self._begin_wanted()
 

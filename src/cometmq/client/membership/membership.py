@@ -97,6 +97,7 @@ class Membership:
         self._owner = owner
         self._consume_type = consume_type
         self._begin_assigned = begin_assigned
+        self._rebalancing: asyncio.Task[None] | None = None
         self._on_rebalance = on_rebalance
         self._now_ms = instance.clock.now_ms
         self._started_ms = self._now_ms()
@@ -158,7 +159,7 @@ class Membership:
             await on_failure()
             raise
         if not self.manual:
-            self._owner.spawn(self._rebalancer.run(), "rebalance")
+            self._rebalancing = self._owner.spawn(self._rebalancer.run(), "rebalance")
         self._owner.every(persist_interval_s, self._persist_periodically, "persist")
 
     async def finish(self, last: Awaitable[None], late: str) -> None:
@@ -180,6 +181,14 @@ class Membership:
     def manual(self) -> bool:
         """True when the user assigns the queues."""
         return self._begin_assigned is not None
+
+    def leave_to_user(self, begin_assigned: Callable[[], None]) -> None:
+        """End the rebalance of a member without subscriptions, whose user assigns the queues from
+        now on.
+        """
+        self._begin_assigned = begin_assigned
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()
 
     def subscriptions(self) -> list[SubscriptionData]:
         return list(self._subscriptions.values())
