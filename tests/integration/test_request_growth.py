@@ -90,6 +90,23 @@ def route_queues(count: int) -> bytes:
     return as_json({"queueDatas": [{"brokerName": f"b-{i}", "perm": 6} for i in range(count)]})
 
 
+def topic_configs(count: int) -> bytes:
+    return as_json({"topicConfigList": [{"topicName": f"made-{i % 50:07d}"} for i in range(count)]})
+
+
+def attributes(count: int) -> bytes:
+    topic = {"topicName": "made", "attributes": {f"+{i:07d}": "1" for i in range(count)}}
+    return as_json({"topicConfigList": [topic]})
+
+
+def group_of_attributes(count: int) -> bytes:
+    return as_json({"groupName": "made", "attributes": {f"+{i:07d}": "1" for i in range(count)}})
+
+
+def group_configs(count: int) -> bytes:
+    return as_json({"groupConfigList": [{"groupName": f"made-{i % 50:07d}"} for i in range(count)]})
+
+
 def entries(count: int) -> bytes:
     return b"".join(b"key%d=b\n" % i for i in range(count))
 
@@ -202,6 +219,28 @@ ROWS = (
         is_json=False,
         answer=ResponseCode.SYSTEM_ERROR,  # with every key that it does not know
         lists=(("the limit is", entries, None),),
+    ),
+    Row(
+        "TopicHandlers.update_list",
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        lists=(("MAX_CONFIGS", topic_configs, limits.MAX_CONFIGS),),
+    ),
+    Row(
+        "TopicHandlers.update_list",
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        lists=(("the limit is", attributes, None),),
+        answer=ResponseCode.INVALID_PARAMETER,
+    ),
+    Row(
+        "GroupHandlers.update_list",
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        lists=(("MAX_CONFIGS", group_configs, limits.MAX_CONFIGS),),
+    ),
+    Row(
+        "GroupHandlers.update",
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        lists=(("the limit is", group_of_attributes, None),),
+        answer=ResponseCode.INVALID_PARAMETER,
     ),
     Row(
         "RedriveHandlers.redrive",

@@ -1,18 +1,93 @@
-"""Put a long answer together without holding up the loop."""
+"""Put long answers together, one at a time, without holding up the loop."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from cometmq.broker.refusal import Refused
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
 
 _SLICE_S: Final = 0.005
-# Of a frame, for what is not the body.
+# Room that a frame keeps for all but the body.
 _HEADER_ROOM: Final = 64 * 1024
+# Requests of one connection, and of all, that may wait for their turn. A console asks for all its
+# topics and groups at once, over one connection.
+MAX_WAITING_OF_ONE: Final = 1_000
+MAX_WAITING: Final = 10_000
+
+
+class LongAnswers:
+    """Lets one long answer be made at a time, and connections take turns. For the loop's thread.
+
+    A client can ask for a thousand of them at once. If all were made together, each turn of the loop
+    would have a slice of each, and the memory a part of each.
+    """
+
+    def __init__(self) -> None:
+        self._is_busy = False
+        self._waiting: dict[Connection, deque[asyncio.Future[None]]] = {}
+        self._count = 0
+
+    @asynccontextmanager
+    async def turn(self, connection: Connection) -> AsyncIterator[None]:
+        """Wait for a turn of the connection, and keep it until the end of the block.
+
+        Raises Refused when too many requests wait.
+        """
+        if self._is_busy:
+            await self._wait(connection)
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, connection: Connection) -> None:
+        waiting = self._waiting.setdefault(connection, deque())
+        for count, name, limit in (
+            (len(waiting), "MAX_WAITING_OF_ONE", MAX_WAITING_OF_ONE),
+            (self._count, "MAX_WAITING", MAX_WAITING),
+        ):
+            if count >= limit:
+                if not waiting:
+                    del self._waiting[connection]
+                raise Refused(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"{count} requests for long answers wait already, the limit {name} is {limit}; "
+                    "wait for answers before you ask for more",
+                )
+        turn = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        self._count += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the turn to the connection that has waited for the longest."""
+        while self._waiting:
+            connection, waiting = next(iter(self._waiting.items()))
+            del self._waiting[connection]
+            turn = waiting.popleft()
+            self._count -= 1
+            if waiting:
+                self._waiting[connection] = waiting
+            if connection.closed:
+                turn.cancel()  # nobody would read the answer
+            elif not turn.done():
+                turn.set_result(None)
+                return
+        self._is_busy = False
 
 
 class LongAnswer:

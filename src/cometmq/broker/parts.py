@@ -11,6 +11,7 @@ from cometmq.broker.filters.work import FilterWork
 from cometmq.broker.groups.clients import ClientManager
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.long_answer import LongAnswers
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.broker.topics.topics import TopicManager
@@ -52,6 +53,7 @@ class Parts:
     filter_work: FilterWork
     filters: PropertyFilters
     predicates: FilterPredicates
+    long_answers: LongAnswers
 
 
 class Service:

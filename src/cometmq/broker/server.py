@@ -22,6 +22,7 @@ from cometmq.broker.groups.clients import ClientManager
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.groups.service import Groups
+from cometmq.broker.long_answer import LongAnswers
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
@@ -214,7 +215,7 @@ class Broker:
         delays = await self._opened(Delays(parts))
         # Made before the transactions write, because it counts what the broker itself stores.
         traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
-        groups = await self._opened(Groups(parts, tables.save_offsets, tables.groups_written))
+        groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(Retries(parts, delays.put, groups.locks.holds_any))
         self.transactions = await self._opened(TransactionService(parts, delays.put.put))
         await self._opened(
@@ -233,7 +234,7 @@ class Broker:
             Operation(parts, self._given, traffic, delays.messages, self.transactions)
         )
         storage = await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
-        await self._opened(Topics(parts, self._registration.announced, storage.work_off))
+        await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         await service.open()
@@ -278,6 +279,7 @@ class Broker:
             filter_work=self._filter_work,
             filters=filters,
             predicates=predicates,
+            long_answers=LongAnswers(),
         )
         return tables
 

@@ -130,12 +130,20 @@ class BrokerTables:
 
     async def groups_written(self) -> None:
         """Return when the disk has the groups as they are now. Raises Refused if writing fails."""
+        await self._written(self._groups_file, self._groups_text)
+
+    async def offsets_written(self) -> None:
+        """Return when the disk has the offsets as they are now. Raises Refused if writing fails."""
+        self.offsets.changed = False
+        await self._written(self._offsets_file, self._offsets_text)
+
+    async def _written(self, file: JsonFile, text: Callable[[], Iterator[str]]) -> None:
         try:
-            await self._state.save(self._groups_file, self._groups_text)
+            await self._state.save(file, text)
         except OSError as error:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"the change is made, but cannot be written to {self._groups_file.path}: "
+                f"the change is made, but cannot be written to {file.path}: "
                 f"{error.strerror or error}; see that the disk has room and works. The broker tries "
                 "again by itself until it can",
             ) from error

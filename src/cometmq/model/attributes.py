@@ -7,12 +7,14 @@ in front is removed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from cometmq.errors import IllegalArgumentError
 
 _INT64_MAX: Final = 2**63 - 1
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Attribute(NamedTuple):
@@ -79,6 +81,11 @@ def changed(
     Raises IllegalArgumentError for a key that is not `known`, a value that it cannot have, a change
     of what cannot be changed, and a removal of what is not there.
     """
+    if len(changes) > 2 * len(known):
+        raise IllegalArgumentError(
+            f"{len(changes)} attributes are changed in one request; there are "
+            f"{', '.join(sorted(known))}"
+        )
     after = dict(current or {})
     names = [key[1:] for key in changes]
     if len(set(names)) < len(names):
@@ -112,11 +119,9 @@ def _check(name: str, attribute: Attribute, value: str) -> None:
             allowed = ", ".join(sorted(attribute.values - attribute.refused.keys()))
             raise IllegalArgumentError(f"{name}={value[:40]!r} is none of {allowed}")
         return
-    try:
-        number = int(value)
-    except ValueError:
-        number = attribute.least - 1
-    if not attribute.least <= number <= attribute.most:
+    # What Java's Long.parseLong reads.
+    is_number = _NUMBER.fullmatch(value) is not None
+    if not is_number or not attribute.least <= int(value) <= attribute.most:
         raise IllegalArgumentError(
             f"{name}={value[:40]!r} is no number from {attribute.least} to {attribute.most}"
         )

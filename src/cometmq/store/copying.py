@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cometmq.errors import MessageIllegalError
+from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
@@ -194,7 +194,7 @@ class RecordCopier:
             return None
         try:
             queue = self._queue_of(topic, int(queue_id))
-        except MessageIllegalError:
+        except StoreError:  # an illegal topic, or one that is being deleted
             return None
         # These two properties mostly stand last. Then the text from there on is the same for all
         # records of one queue.

@@ -333,14 +333,17 @@ class MessageStore:
             work.do()
         return {topic: existing.get(topic, []) for topic in wanted}
 
-    def deletion(self, topics: Iterable[str]) -> Generator[Work, None, None]:
+    def deletion(
+        self, topics: Iterable[str], forgotten: Callable[[], None] = lambda: None
+    ) -> Generator[Work, None, None]:
         """Remove the queues of topics. Take the steps in the store's thread; each yields what blocks,
         to be done in any thread before the next step.
 
         Their records leave with the log, but no rebuild of the queues brings them back. Until the
         end nothing can be appended to these topics: `queue` raises StoreBusyError, and whoever keeps
         a queue of theirs must have let go of it. When the deletion cannot be noted, its work raises
-        StoreError, and nothing is removed.
+        StoreError, and nothing is removed. Afterwards `forgotten` is called in the store's thread,
+        when the topics have no queues any more and files may still have to be removed.
         """
         wanted = dict.fromkeys(topics)
         if busy := self._deleting.intersection(wanted):
@@ -353,8 +356,10 @@ class MessageStore:
             yield Work(lambda: self._ledger.delete(wanted, end))
             for key in [key for key in self._pending_queues if key[0] in wanted]:
                 del self._pending_queues[key]
-            removed = self.queues.forget_topics(wanted)
-            yield Work(lambda: self.queues.remove_directories(removed))
+            self.queues.forget_topics(wanted)
+            forgotten()
+            # Of all, because a former deletion may have failed here.
+            yield Work(lambda: self.queues.remove_directories(wanted))
         finally:
             self._deleting.difference_update(wanted)
 
@@ -510,7 +515,9 @@ class MessageStore:
 
     def _trim_extensions(self, _log_min_offset: int) -> Iterator[Work]:
         for queue in self.queues:
-            if isinstance(queue, ExtendedConsumeQueue):
+            # Its topic may have been deleted between two pieces of work.
+            is_there = self.queues.find(queue.topic, queue.queue_id) is queue
+            if is_there and isinstance(queue, ExtendedConsumeQueue):
                 for path in queue.detach_expired_ext():
                     yield Work(lambda path=path: self._disk.remove(path))  # type: ignore[misc]  # mypy infers no lambda with a default
 

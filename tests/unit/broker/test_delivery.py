@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import CLIENT, Box
 
 from cometmq.broker.delays.delivery import Delivery, UndeliverableError
@@ -253,3 +254,31 @@ def test_records_in_the_transient_store_pool_are_delivered_once_they_are_readabl
     assert named(room.store) == [place for place, _ in places]
     assert len([arrival for arrival in room.box.arrivals if arrival[0] == "orders"]) == 50
     room.box.close()
+
+
+@pytest.mark.parametrize(
+    "delay", [{"DELAY": "2"}, {"TIMER_DELIVER_MS": ""}], ids=["level", "timer"]
+)
+def test_a_topic_that_is_being_deleted_doubles_nothing_of_others(
+    tmp_path: Path, delay: dict[str, str]
+) -> None:
+    # Found by a review: what had been copied in front of its message was copied at each try.
+    box = DelayBox(tmp_path / "store")
+    asked = {name: value or str(box.start_ms + 5000) for name, value in delay.items()}
+    front = [b"front %d" % number for number in range(5)]
+    for body in front:
+        box.put(dict(asked), topic="orders", body=body)
+    box.put(dict(asked), topic="gone", body=b"lost")
+    box.put(dict(asked), topic="orders", body=b"behind")
+    box.store.queue("gone", 2)
+    steps = box.store.deletion(["gone"])
+    noting = next(steps)
+    for at_ms in (7000, 8000, 9000):
+        box.run_at(at_ms)
+        assert box.bodies("orders") == front
+    noting.do()
+    for work in steps:
+        work.do()
+    box.run_at(20_000)
+    assert box.bodies("orders") == [*front, b"behind"]
+    box.box.close()

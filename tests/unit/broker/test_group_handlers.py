@@ -145,3 +145,35 @@ async def test_who_is_no_administrator_makes_and_deletes_nothing(tmp_path: Path)
             assert answer.code == ResponseCode.NO_PERMISSION
         assert broker.groups.get("new") is None
         assert broker.groups.get(GROUP) is not None
+
+
+async def test_a_group_that_cannot_be_written_keeps_no_other_from_the_disk(
+    tmp_path: Path,
+) -> None:
+    # Its policy was deeper than JSON that the broker writes; it was taken, and no group was written
+    # any more.
+    async with running(tmp_path, **ADMIN) as broker:
+        client = Client(broker)
+        for depth in (61, 62, 63, 64, 70, 500):
+            policy = b'{"a":' * depth + b"1" + b"}" * depth
+            deep = b'{"groupName":"deep%d","groupRetryPolicy":%b}' % (depth, policy)
+            answer = await client.ask(MAKE, {}, deep)
+            if answer.code != 0:
+                assert answer.code == ResponseCode.INVALID_PARAMETER, answer.remark
+                assert broker.groups.get(f"deep{depth}") is None
+        assert broker.groups.get("deep70") is None
+        assert (await client.ask(MAKE, {}, body("later"))).code == 0
+        assert (await client.ask(ALL, {})).code == 0
+    async with running(tmp_path, **ADMIN) as broker:
+        assert broker.groups.get("later") is not None
+
+
+async def test_offsets_of_a_deleted_group_are_off_the_disk_before_the_answer(
+    broker: Broker, tmp_path: Path
+) -> None:
+    broker.offsets.commit(GROUP, "orders", 1, 0)
+    broker.offsets.commit("other", "orders", 1, 0)
+    header = {"groupName": GROUP, "cleanOffset": "true"}
+    assert (await Client(broker).ask(DELETE, header)).code == 0
+    table = json.loads((tmp_path / "config" / "consumerOffset.json").read_text())
+    assert table["offsetTable"] == {"orders@other": {"1": 0}}

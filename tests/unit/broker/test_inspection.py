@@ -6,10 +6,17 @@ import asyncio
 import json
 
 import pytest
+from tests.unit.broker.broker_box import Client, turns
+from tests.waits import WAIT_S
 
-from cometmq.broker.long_answer import LongAnswer
+from cometmq.broker.long_answer import MAX_WAITING_OF_ONE, LongAnswer
 from cometmq.broker.refusal import Refused
+from cometmq.broker.server import Broker
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.inspection_bodies import OffsetWrapper
+from cometmq.remoting.connection import Connection
+
+STATS = 202
 
 
 class Clock:
@@ -70,3 +77,66 @@ def test_the_entries_are_a_json_object() -> None:
     assert list(table) == ['b"\\', "é"]
     assert table['b"\\']["brokerOffset"] == 1
     assert table["é"] == {"x": [True]}
+
+
+async def test_long_answers_are_made_one_at_a_time_and_connections_take_turns(
+    client: Client, broker: Broker
+) -> None:
+    # A thousand of them together gave each turn of the loop a slice of each: two seconds of it.
+    made: list[str] = []
+
+    async def make(connection: Connection, name: str) -> None:
+        async with broker.parts.long_answers.turn(connection):
+            made.append(f"{name} begins")
+            await asyncio.sleep(0)
+            made.append(f"{name} ends")
+
+    mine, other = client.line.connection, Client(broker, 4712).line.connection
+    await asyncio.gather(
+        *(make(mine, f"mine {number}") for number in range(3)),
+        *(make(other, f"other {number}") for number in range(2)),
+    )
+    order = ["mine 0", "mine 1", "other 0", "mine 2", "other 1"]
+    assert made == [f"{name} {what}" for name in order for what in ("begins", "ends")]
+
+
+async def test_who_asks_for_too_many_long_answers_is_refused_and_nobody_else(
+    client: Client, broker: Broker
+) -> None:
+    other = Client(broker, 4712)
+    async with broker.parts.long_answers.turn(other.line.connection):
+        opaques = [client.send(STATS, {"topic": "orders"}) for _ in range(MAX_WAITING_OF_ONE + 5)]
+        refused = [await client.answer(opaque) for opaque in opaques[-5:]]
+        asked = other.send(STATS, {"topic": "orders"})
+        await turns()
+        assert len(client.answers()) == 5
+        # What waits for a connection that is gone is dropped.
+        gone = Client(broker, 4713)
+        gone.send(STATS, {"topic": "orders"})
+        await turns()
+        gone.line.connection.abort()
+    assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_BUSY}
+    assert "MAX_WAITING_OF_ONE is 1000" in str(refused[0].remark)
+    assert (await other.answer(asked)).code == 0
+    assert (await client.answer(opaques[-6])).code == 0
+    assert len(client.answers()) == len(opaques)
+    assert (await client.ask(STATS, {"topic": "orders"})).code == 0
+
+
+async def test_a_turn_that_is_given_up_goes_to_the_next(client: Client, broker: Broker) -> None:
+    long_answers, connection = broker.parts.long_answers, client.line.connection
+
+    async def wait() -> None:
+        async with long_answers.turn(connection):
+            pass
+
+    async with long_answers.turn(connection):
+        tasks = [asyncio.create_task(wait()) for _ in range(3)]
+        await turns()
+        tasks[0].cancel()
+    # The turn has come to the first one, which is cancelled.
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+    assert [task.cancelled() for task in tasks] == [True, True, False]
+    async with asyncio.timeout(WAIT_S), long_answers.turn(connection):
+        pass

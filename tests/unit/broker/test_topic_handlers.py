@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from tests.integration.raw_client import pull_ext, send_ext
 from tests.unit.broker.broker_box import Client, new_broker, records, running
 from tests.waits import until
 
+from cometmq.broker.operation.registration import Registration
 from cometmq.broker.server import Broker
 from cometmq.errors import StoreError
 from cometmq.model import names
@@ -258,3 +260,84 @@ async def test_a_deletion_that_cannot_be_noted_deletes_nothing(tmp_path: Path) -
     finally:
         disk.fails = False
         await broker.close()
+
+
+def kept_offsets(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "config" / "consumerOffset.json").read_text())
+    return found["offsetTable"]  # type: ignore[no-any-return]  # it is JSON
+
+
+async def test_offsets_of_a_deleted_topic_are_off_the_disk_before_the_answer(
+    tmp_path: Path,
+) -> None:
+    # A broker killed right behind it would have begun the topic's next life at the old offset.
+    async with running(tmp_path, **ADMIN) as broker:
+        client = Client(broker)
+        assert (await client.ask(SEND, send_ext("orders"), b"old")).code == 0
+        broker.offsets.commit("g", "orders", 0, 1)
+        broker.offsets.commit("g", "narrow", 0, 0)
+        assert (await client.ask(DELETE, {"topic": "orders"})).code == 0
+        assert kept_offsets(tmp_path) == {"narrow@g": {"0": 0}}
+
+
+async def test_files_that_do_not_go_leave_no_half_deleted_topic(tmp_path: Path) -> None:
+    class Stubborn(Disk):
+        fails = True
+
+        def remove_tree(self, path: Path) -> None:
+            if self.fails:
+                raise StoreError(f"{path}: it does not go")
+            super().remove_tree(path)
+
+    disk = Stubborn()
+    broker = new_broker(tmp_path, disk=disk, **ADMIN)
+    await broker.start()
+    try:
+        client = Client(broker)
+        assert (await client.ask(SEND, send_ext("orders"), b"old")).code == 0
+        broker.offsets.commit("g", "orders", 0, 1)
+        answer = await client.ask(DELETE, {"topic": "orders"})
+        assert "does not go" in str(answer.remark)
+        assert broker.topics.get("orders") is None
+        assert broker.offsets.query("g", "orders", 0) == -1
+        disk.fails = False
+        assert (await client.ask(DELETE, {"topic": "orders"})).code == 0
+        assert not (tmp_path / "consumequeue" / "orders").exists()
+    finally:
+        await broker.close()
+
+
+@pytest.mark.parametrize("topic", ["..", "a/b", "t" * 30_000])
+async def test_what_is_no_name_is_deleted_without_a_note(tmp_path: Path, topic: str) -> None:
+    async with running(tmp_path, **ADMIN) as broker:
+        assert (await Client(broker).ask(DELETE, {"topic": topic})).code == 0
+        assert (tmp_path / "config").exists()
+        assert (
+            not (tmp_path / "queues.json").exists()
+            or topic not in (json.loads((tmp_path / "queues.json").read_text())["deleted"])
+        )
+
+
+async def test_first_sends_whose_topic_is_deleted_wait_until_it_is_there_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = asyncio.Event()
+
+    async def announced(_: Registration) -> None:
+        await answered.wait()
+
+    monkeypatch.setattr(Registration, "announced", announced)
+    async with running(tmp_path, **ADMIN) as broker:
+        client = Client(broker)
+        sends = [client.send(SEND, send_ext("fresh"), b"%d" % number) for number in range(3)]
+        await until(lambda: broker.topics.get("fresh"))
+        await broker.topics.written()
+        deletion = client.send(DELETE, {"topic": "fresh"})
+        await until(lambda: broker.topics.get("fresh") is None)
+        answered.set()
+        for sent in sends:
+            assert (await client.answer(sent)).code == 0
+            # A broker killed now has the topic.
+            assert broker.topics.is_written("fresh")
+        assert (await client.answer(deletion)).code == 0
+        assert broker.store.max_offset("fresh", 0) == 3

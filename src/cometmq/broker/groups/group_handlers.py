@@ -4,21 +4,19 @@ AdminBrokerProcessor).
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
-
 import msgspec
 import structlog
 
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
-from cometmq.errors import IllegalArgumentError
+from cometmq.broker.tables import BrokerTables
+from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model import names
 from cometmq.model.attributes import GROUP_ATTRIBUTES, changed
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.protocol import limits, requests
+from cometmq.protocol.bodies import SubscriptionGroupWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
@@ -29,25 +27,21 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
 
-# So many groups of a list are made before others have the loop.
-_AT_ONCE: Final = 100
-
 
 class GroupHandlers:
-    """Answers when the disk has the change. For the loop's thread.
+    """Answers when the disk has the change. For the loop's thread."""
 
-    `written` returns when the disk has all groups as they are.
-    """
-
-    def __init__(self, parts: Parts, written: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, parts: Parts, tables: BrokerTables) -> None:
         self._config = parts.config
         self._clock = parts.clock
         self._groups = parts.groups
         self._offsets = parts.offsets
-        self._written = written
+        self._long_answers = parts.long_answers
+        self._tables = tables
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update)
@@ -67,12 +61,10 @@ class GroupHandlers:
         """Make or change many groups, or none of them if one is refused."""
         body = requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.decode(call.body)
         limits.check_configs("groups", len(body.group_config_list))
-        checked = [self._checked(group) for group in body.group_config_list]
+        checked: list[SubscriptionGroupConfig] = []
+        await run_slices(map(checked.append, map(self._checked, body.group_config_list)))
         log.info("groups set on request", count=len(checked), peer=connection.peer)
-        for start in range(0, len(checked), _AT_ONCE):
-            for group in checked[start : start + _AT_ONCE]:
-                self._groups.put(group)
-            await asyncio.sleep(0)
+        await run_slices(map(self._groups.put, checked))
         return await self._settled()
 
     def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
@@ -95,7 +87,13 @@ class GroupHandlers:
             )
         except IllegalArgumentError as error:
             raise _illegal(f"group {name}: {error}") from error
-        return msgspec.structs.replace(group, attributes=attributes)
+        checked = msgspec.structs.replace(group, attributes=attributes)
+        try:
+            # One group that cannot be written would keep all others from the disk.
+            encode_body(SubscriptionGroupWrapper(subscription_group_table={name: checked}))
+        except ProtocolError as error:
+            raise _illegal(f"group {name} cannot be written down: {error}") from error
+        return checked
 
     async def delete(
         self, connection: Connection, call: Request[DeleteSubscriptionGroupRequestHeader]
@@ -108,10 +106,11 @@ class GroupHandlers:
         self._groups.remove(header.group_name)
         if header.clean_offset or header.remove_offset:
             self._offsets.remove_group(header.group_name)
+            await self._tables.offsets_written()
         return await self._settled()
 
     async def _settled(self) -> RemotingCommand:
-        await self._written()
+        await self._tables.groups_written()
         return response(ResponseCode.SUCCESS)
 
     def group(
@@ -125,16 +124,16 @@ class GroupHandlers:
             )
         return response(ResponseCode.SUCCESS, body=encode_body(group))
 
-    async def all_groups(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+    async def all_groups(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Every group as it is set up here."""
         table = self._groups.table
-        version = encode_body(table.data_version)
-        forbidden = encode_body(table.forbidden_table)
-        answer = LongAnswer(
-            self._clock, self._config.max_frame_length, "ask for the groups one by one, code 352"
-        )
-        for group in list(self._groups.all()):
-            await answer.add(group.group_name, group)
+        remedy = "ask for the groups one by one, code 352"
+        async with self._long_answers.turn(connection):
+            answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
+            version = encode_body(table.data_version)
+            forbidden = encode_body(table.forbidden_table)
+            for group in list(self._groups.all()):
+                await answer.add(group.group_name, group)
         body = b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":%b}' % (
             version,
             forbidden,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cometmq.broker.groups.client_handlers import ClientHandlers
@@ -12,26 +11,17 @@ from cometmq.broker.groups.lock_handlers import LockHandlers
 from cometmq.broker.groups.offset_handlers import OffsetHandlers
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.tables import BrokerTables
 
 _SCAN_PERIOD_S: Final = 10.0
 
 
 class Groups(Service):
-    """Serves consumer groups.
+    """Serves consumer groups; `tables` are where groups and offsets are written."""
 
-    `save_offsets` has changed offsets written to their file; `groups_written` returns when the disk
-    has all groups as they are.
-    """
-
-    def __init__(
-        self,
-        parts: Parts,
-        save_offsets: Callable[[], None],
-        groups_written: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, parts: Parts, tables: BrokerTables) -> None:
         self._parts = parts
-        self._save_offsets = save_offsets
-        self._groups_written = groups_written
+        self._tables = tables
         self.locks = QueueLocks(parts.clock)
 
     async def open(self) -> None:
@@ -44,13 +34,13 @@ class Groups(Service):
             parts.handlers
         )
         ClientRelay(parts).register(parts.handlers)
-        GroupHandlers(parts, self._groups_written).register(parts.handlers)
+        GroupHandlers(parts, self._tables).register(parts.handlers)
 
     def start(self) -> None:
         config, tasks = self._parts.config, self._parts.tasks
         tasks.every(_SCAN_PERIOD_S, self._drop_silent, "client-scan")
         tasks.every(
-            config.flush_consumer_offset_interval / 1000, self._save_offsets, "save-offsets"
+            config.flush_consumer_offset_interval / 1000, self._tables.save_offsets, "save-offsets"
         )
 
     def _drop_silent(self) -> None:

@@ -61,6 +61,7 @@ class InspectionHandlers:
         self._clients = parts.clients
         self._offsets = parts.offsets
         self._traffic = traffic
+        self._long_answers = parts.long_answers
         self._address = parts.address
 
     def register(self, handlers: Handlers) -> None:
@@ -89,23 +90,26 @@ class InspectionHandlers:
     # -- topics --
 
     async def topic_stats(
-        self, _connection: Connection, call: Request[GetTopicStatsInfoRequestHeader]
+        self, connection: Connection, call: Request[GetTopicStatsInfoRequestHeader]
     ) -> RemotingCommand:
         """Return both ends of each queue, and the messages per second of the last minute."""
         header = call.header
         topic = self._topic(header.topic, f"topic[{header.topic}] not exist")
         since_ms = self._clock.now_ms() - _RATE_SPAN_MS
-        answer = self._answer("ask for the queues one by one, codes 30 and 31")
-        young = 0
-        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            end = self._store.max_offset(header.topic, queue_id)
-            stored_ms = self._store.store_timestamp(header.topic, queue_id, end - 1) if end else 0
-            low = self._store.min_offset(header.topic, queue_id)
-            if stored_ms >= since_ms:
-                young += self._store.stored_since(header.topic, queue_id, since_ms)
-            offset = TopicOffset(stored_ms, end, max(0, low))
-            await answer.add(self._key(header.topic, queue_id), offset)
-        return _by_queue(answer, "topicPutTps", young * 1000 / _RATE_SPAN_MS)
+        async with self._long_answers.turn(connection):
+            answer = self._answer("ask for the queues one by one, codes 30 and 31")
+            young = 0
+            for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+                end = self._store.max_offset(header.topic, queue_id)
+                stored_ms = (
+                    self._store.store_timestamp(header.topic, queue_id, end - 1) if end else 0
+                )
+                low = self._store.min_offset(header.topic, queue_id)
+                if stored_ms >= since_ms:
+                    young += self._store.stored_since(header.topic, queue_id, since_ms)
+                offset = TopicOffset(stored_ms, end, max(0, low))
+                await answer.add(self._key(header.topic, queue_id), offset)
+            return _by_queue(answer, "topicPutTps", young * 1000 / _RATE_SPAN_MS)
 
     def topic_config(
         self, _connection: Connection, call: Request[GetTopicConfigRequestHeader]
@@ -178,23 +182,24 @@ class InspectionHandlers:
         return response(ResponseCode.SUCCESS, body=encode_body(answer))
 
     async def consume_stats(
-        self, _connection: Connection, call: Request[GetConsumeStatsRequestHeader]
+        self, connection: Connection, call: Request[GetConsumeStatsRequestHeader]
     ) -> RemotingCommand:
         """Return how far a group is in each queue of its topics, and its messages per second."""
         header = call.header
         group = header.consumer_group
-        answer = self._answer("name a topic")
-        rate = 0.0
-        for name in self._topics_to_tell(header):
-            topic = self._topics.get(name)
-            if topic is None:
-                await answer.breathe()
-                continue
-            for queue_id in range(topic.read_queue_nums):
-                progress = self._progress(group, name, queue_id)
-                await answer.add(self._key(name, queue_id), progress)
-            rate += self._traffic.group_tps(group, name)
-        return _by_queue(answer, "consumeTps", rate)
+        async with self._long_answers.turn(connection):
+            answer = self._answer("name a topic")
+            rate = 0.0
+            for name in self._topics_to_tell(header):
+                topic = self._topics.get(name)
+                if topic is None:
+                    await answer.breathe()
+                    continue
+                for queue_id in range(topic.read_queue_nums):
+                    progress = self._progress(group, name, queue_id)
+                    await answer.add(self._key(name, queue_id), progress)
+                rate += self._traffic.group_tps(group, name)
+            return _by_queue(answer, "consumeTps", rate)
 
     def _topics_to_tell(self, header: GetConsumeStatsRequestHeader) -> list[str]:
         listed = [name for name in (header.topic_list or "").split(_TOPIC_SEPARATOR) if name]

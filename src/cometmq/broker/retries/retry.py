@@ -140,7 +140,9 @@ class RetryHandler:
         record = self._record_at(header.offset)
         message = self._once_more(record)
         message.topic = topic.topic_name
-        message.queue_id = self._randomness.randrange(group.retry_queue_nums)
+        # The topic keeps the queues that it was made with, whatever the group has got since.
+        count = min(group.retry_queue_nums, topic.write_queue_nums)
+        message.queue_id = self._randomness.randrange(max(count, 1))
         level = header.delay_level
         if record.reconsume_times >= max_times or level < 0:
             self._bury(message, header.group)

@@ -49,11 +49,13 @@ class FirstSends:
         make: Callable[[SendMessageHeader], object],
         ready: Callable[[], Awaitable[None]],
         send: Callable[[Connection, SendRequest], None],
+        is_there: Callable[[str], bool],
         tasks: TaskOwner,
     ) -> None:
         self._make = make
         self._ready = ready
         self._send = send
+        self._is_there = is_there
         self._tasks = tasks
         self._topics: dict[str, deque[_Held]] = {}
         # Topics to be made, and topics whose requests can be answered, with the reason if these are
@@ -107,7 +109,13 @@ class FirstSends:
             # All topics of this slice are written together.
             self._tasks.spawn(self._wait(made), "first-sends")
         while self._served and loop.time() < until:
-            self._serve_one(*self._served[0])
+            topic, refused = self._served[0]
+            if refused is None and not self._is_there(topic):
+                # Deleted meanwhile: it is made anew, and waits for disk and name servers again.
+                self._served.popleft()
+                self._unmade.append(topic)
+            else:
+                self._serve_one(topic, refused)
         self._working = False
         if self._unmade or self._served:
             self._work_soon()

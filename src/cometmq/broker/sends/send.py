@@ -123,7 +123,9 @@ class SendHandler:
         self._max_message_size = parts.store.config.max_message_size
         self._targets: dict[str, _Target] = {}
         self._announced = announced
-        self._first_sends = FirstSends(self._open_target, self._ready, self.send, parts.tasks)
+        self._first_sends = FirstSends(
+            self._open_target, self._ready, self.send, self._is_there, parts.tasks
+        )
         self._unique_ids = UniqueIdGenerator(
             parts.packed_host[:-4],
             now_ms=parts.clock.now_ms,
@@ -437,11 +439,14 @@ class SendHandler:
         name = header.topic
         if name in self._first_sends:
             return self._first_sends.serving != name
-        if self._topics.get(name) is not None and self._topics.is_written(name):
+        if self._is_there(name):
             return False
         if fault := names.topic_fault(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
         return True
+
+    def _is_there(self, topic: str) -> bool:
+        return self._topics.get(topic) is not None and self._topics.is_written(topic)
 
     async def _ready(self) -> None:
         await self._topics.written()

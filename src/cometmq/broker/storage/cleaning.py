@@ -95,7 +95,10 @@ class CleaningHandlers:
     ) -> RemotingCommand:
         """Remove queues without messages; the queues of topics that exist keep their offsets."""
         removed = self._store.cleaner.remove_queues_without_messages(self._retained())
-        self._tell(connection, {topic for topic, _ in removed})
+        topics = {topic for topic, _ in removed}
+        for topic in topics:
+            self._topics.queues_removed(topic)
+        self._log(connection, topics)
         return response(ResponseCode.SUCCESS)
 
     async def clean_unused_topic(
@@ -103,8 +106,10 @@ class CleaningHandlers:
     ) -> RemotingCommand:
         """Remove the queues of topics that have no configuration."""
         unused = self._store.topics().keys() - self._retained()
-        self._tell(connection, unused)
+        for topic in unused:
+            self._topics.queues_removed(topic)
         await self._timer.work_off(self._store.deletion(unused))
+        self._log(connection, unused)
         return response(ResponseCode.SUCCESS)
 
     def _retained(self) -> set[str]:
@@ -112,7 +117,5 @@ class CleaningHandlers:
         known = set(self._topics.table.topic_config_table)
         return known | {topic for topic in self._store.topics() if names.is_system_topic(topic)}
 
-    def _tell(self, connection: Connection, topics: Iterable[str]) -> None:
+    def _log(self, connection: Connection, topics: Iterable[str]) -> None:
         log.info("queues removed on request", peer=connection.peer, topics=sorted(topics))
-        for topic in topics:
-            self._topics.queues_removed(topic)

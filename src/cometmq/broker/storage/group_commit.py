@@ -90,9 +90,10 @@ class GroupCommit:
 
     def _oldest_left_s(self) -> float:
         """Return the time until the next send can be overdue."""
-        if not self._waiting:
-            return self._timeout_s
-        return max(_TICK_S, self._waiting[0].deadline - self._loop.time())
+        left_s = self._timeout_s
+        if self._waiting:
+            left_s = self._waiting[0].deadline - self._loop.time()
+        return max(_TICK_S, left_s)
 
     def _answer_flushed(self, flushed: int) -> None:
         while self._waiting and self._waiting[0].end <= flushed:

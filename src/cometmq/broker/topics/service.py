@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.tables import BrokerTables
 from cometmq.broker.topics.topic_handlers import TopicHandlers
 from cometmq.store.cleaner import Work
 
 
 class Topics(Service):
-    """`announced` returns when name servers know all topics; `work_off` does the store's work beside
+    """Serves requests about topics. `tables` are where offsets are written; `announced` returns when name servers know all topics; `work_off` does the store's work beside
     the loop.
     """
 
     def __init__(
         self,
         parts: Parts,
+        tables: BrokerTables,
         announced: Callable[[], Awaitable[None]],
         work_off: Callable[[Generator[Work, None, None]], Awaitable[None]],
     ) -> None:
         self._parts = parts
+        self._tables = tables
         self._announced = announced
         self._work_off = work_off
 
     async def open(self) -> None:
-        TopicHandlers(self._parts, self._announced, self._work_off).register(self._parts.handlers)
+        TopicHandlers(self._parts, self._tables, self._announced, self._work_off).register(
+            self._parts.handlers
+        )

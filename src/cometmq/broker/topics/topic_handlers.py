@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final
 
@@ -12,6 +11,7 @@ import structlog
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
+from cometmq.broker.tables import BrokerTables
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import names
 from cometmq.model.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
@@ -26,12 +26,11 @@ from cometmq.protocol.headers import CreateTopicRequestHeader, DeleteTopicReques
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.slices import run_slices
 from cometmq.store.cleaner import Work
 
 log = structlog.get_logger(__name__)
 
-# So many topics of a list are made before others have the loop.
-_AT_ONCE: Final = 100
 _FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 _PERM_ALL: Final = PERM_RW | PERM_INHERIT
 
@@ -46,6 +45,7 @@ class TopicHandlers:
     def __init__(
         self,
         parts: Parts,
+        tables: BrokerTables,
         announced: Callable[[], Awaitable[None]],
         work_off: Callable[[Generator[Work, None, None]], Awaitable[None]],
     ) -> None:
@@ -54,6 +54,8 @@ class TopicHandlers:
         self._topics = parts.topics
         self._offsets = parts.offsets
         self._store = parts.store
+        self._long_answers = parts.long_answers
+        self._tables = tables
         self._announced = announced
         self._work_off = work_off
 
@@ -99,12 +101,10 @@ class TopicHandlers:
         """Make or change many topics, or none of them if one is refused."""
         body = requests.UPDATE_AND_CREATE_TOPIC_LIST.body.decode(call.body)
         limits.check_configs("topics", len(body.topic_config_list))
-        checked = [self._checked(topic) for topic in body.topic_config_list]
+        checked: list[TopicConfig] = []
+        await run_slices(map(checked.append, map(self._checked, body.topic_config_list)))
         log.info("topics set on request", count=len(checked), peer=connection.peer)
-        for start in range(0, len(checked), _AT_ONCE):
-            for topic in checked[start : start + _AT_ONCE]:
-                self._topics.put(topic)
-            await asyncio.sleep(0)
+        await run_slices(map(self._topics.put, checked))
         return await self._settled()
 
     def _checked(self, topic: TopicConfig) -> TopicConfig:
@@ -165,25 +165,30 @@ class TopicHandlers:
         if not name or name.isspace():
             raise _illegal("The specified topic is blank.")
         self._refuse_system(name)
+        if names.topic_fault(name) and self._topics.get(name) is None:
+            return response(ResponseCode.SUCCESS)  # there never was one
         log.info("topic deleted on request", topic=name, peer=connection.peer)
         # Who keeps a queue of it lets go, and gets it again when it is another.
         self._topics.queues_removed(name)
-        await self._work_off(self._store.deletion([name]))
+        await self._work_off(self._store.deletion([name], lambda: self._forget(name)))
+        await self._tables.offsets_written()
+        return await self._settled()
+
+    def _forget(self, name: str) -> None:
         self._offsets.remove_topic(name)
         if self._topics.remove(name) is None:
             self._topics.queues_removed(name)
-        return await self._settled()
 
     # -- listing --
 
-    async def all_topics(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+    async def all_topics(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Every topic as it is set up here; there are no static topics, so no mappings."""
-        version = encode_body(self._topics.data_version)
-        answer = LongAnswer(
-            self._clock, self._config.max_frame_length, "ask for the topics one by one, code 351"
-        )
-        for topic in list(self._topics.all()):
-            await answer.add(topic.topic_name, topic)
+        remedy = "ask for the topics one by one, code 351"
+        async with self._long_answers.turn(connection):
+            answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
+            version = encode_body(self._topics.data_version)
+            for topic in list(self._topics.all()):
+                await answer.add(topic.topic_name, topic)
         body = b'{"dataVersion":%b,"mappingDataVersion":%b,"topicConfigTable":%b,' % (
             version,
             encode_body(DataVersion()),

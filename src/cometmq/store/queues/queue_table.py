@@ -82,11 +82,10 @@ class QueueTable:
         """
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            length = len(topic.encode())
-            if not 0 < length <= MAX_TOPIC_BYTES or "/" in topic or topic in (".", ".."):
+            if not _is_directory_name(topic):
                 raise MessageIllegalError(
-                    f"topic {topic[:80]!r} of {length} bytes: a topic has 1 to {MAX_TOPIC_BYTES} "
-                    f"bytes and no '/'"
+                    f"topic {topic[:80]!r} of {len(topic.encode())} bytes: a topic has 1 to "
+                    f"{MAX_TOPIC_BYTES} bytes and no '/'"
                 )
             if queue_id < 0:
                 raise MessageIllegalError(f"queue id {queue_id} is negative")
@@ -173,19 +172,18 @@ class QueueTable:
             [partial(queue.truncate, log_end, clear=True) for queue in self._queues.values()]
         )
 
-    def forget_topics(self, topics: Collection[str]) -> set[str]:
-        """Let go of the queues of topics, whose files stay; return the topics that had any."""
-        keys = [key for key in self._queues if key[0] in topics]
-        for key in keys:
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """Let go of the queues of topics; their files stay."""
+        for key in [key for key in self._queues if key[0] in topics]:
             queue = self._queues.pop(key)
             queue.release()
             self._mapped.pop(queue, None)
-        return {topic for topic, _ in keys}
 
     def remove_directories(self, topics: Iterable[str]) -> None:
         """Delete the files of topics whose queues were let go. Blocks; for any thread."""
         for topic in topics:
-            self._remove_directory(topic)
+            if _is_directory_name(topic):
+                self._remove_directory(topic)
 
     def _remove_directory(self, topic: str) -> None:
         self._disk.remove_tree(self._directory / topic)
@@ -201,7 +199,9 @@ class QueueTable:
             self._remove_directory(topic)
 
     def remove_all(self) -> None:
-        self.remove_directories(self.forget_topics({queue.topic for queue in self}))
+        topics = {queue.topic for queue in self}
+        self.forget_topics(topics)
+        self.remove_directories(topics)
 
     def release(self) -> None:
         for queue in self:
@@ -216,3 +216,8 @@ class QueueTable:
             writable=self._writable,
             sparse=True,
         )
+
+
+def _is_directory_name(topic: str) -> bool:
+    is_short = 0 < len(topic.encode()) <= MAX_TOPIC_BYTES
+    return is_short and "/" not in topic and "\0" not in topic and topic not in (".", "..")
