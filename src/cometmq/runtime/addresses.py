@@ -28,11 +28,14 @@ def own_address(host: str = _OUTSIDE[0], port: int = _OUTSIDE[1]) -> str:
         with socket.socket(family, kind) as probe:
             probe.connect(endpoint)
             return str(probe.getsockname()[0])
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for a label that is empty or too long
         return _LOOPBACK
 
 
 async def resolve(host: str) -> str:
     """Return the IP address of `host`. Raises OSError when it has none."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(f"{host!r} is no name of a host: {error}") from error
     return str(found[0][4][0])

@@ -31,7 +31,9 @@ def test_a_host_without_a_way_outside_has_loopback(monkeypatch: pytest.MonkeyPat
     assert own_address() == "127.0.0.1"
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "300.1.1.1", ""])
+@pytest.mark.parametrize(
+    "host", ["no-such-host.invalid", "300.1.1.1", "", "a..b", "x" * 64 + ".org"]
+)
 def test_a_peer_that_cannot_be_reached_gives_loopback(host: str) -> None:
     assert own_address(host, 9876) in ("127.0.0.1", "::1")
 
@@ -46,3 +48,8 @@ def test_a_broker_is_called_after_its_host(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_host_is_resolved_to_its_address() -> None:
     assert await resolve("127.0.0.1") == "127.0.0.1"
     assert ipaddress.ip_address(await resolve("localhost")).is_loopback
+
+
+async def test_what_cannot_be_a_host_is_an_error_of_the_system() -> None:
+    with pytest.raises(OSError, match=r"'a\.\.b' is no name of a host"):
+        await resolve("a..b")
