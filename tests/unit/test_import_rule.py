@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -160,6 +162,13 @@ def test_the_rooms_imports_run_one_way() -> None:
         ]
         assert ready, f"a circle among {RULES.keys() - set(order)}"
         order += ready
+
+
+@pytest.mark.parametrize("module", ["broker.server", "namesrv.server"])
+def test_servers_start_without_numpy(module: str) -> None:
+    # It takes 6 MB and a quarter of a second; what needs it imports it when it is needed.
+    program = f"import sys, cometmq.{module}; sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 def test_the_packages_of_the_broker_import_one_way() -> None:

@@ -28,9 +28,9 @@ from cometmq.spark.gaps import DAMAGE, Gap, GapLog
 from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.store_plan import LogRange, QueueRange
 from cometmq.store.reading.files import LogFile, StoreFiles, map_file
+from cometmq.store.reading.layout import next_magic
 from cometmq.store.reading.records import (
     crc_holds,
-    next_magic,
     up_to_first,
 )
 from cometmq.store.reading.units import is_message

@@ -12,7 +12,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.log.scan import find_record_in
-from cometmq.store.reading.files import is_file_name
+from cometmq.store.reading.layout import is_file_name
 
 # Less does not even hold the state files of a broker.
 _LEAST_FREE_BYTES: Final = 1024 * 1024

@@ -20,10 +20,10 @@ from cometmq.protocol.record_columns import read_columns
 from cometmq.store import reading
 from cometmq.store.files.disk import Disk
 from cometmq.store.reading.files import kept_from_brokers
+from cometmq.store.reading.layout import PLACEHOLDER_SIZE, next_magic
 from cometmq.store.reading.lock import EXCLUSIVE, SHARED, take_lock
 from cometmq.store.reading.record_texts import RecordTexts
-from cometmq.store.reading.records import next_magic
-from cometmq.store.reading.units import PLACEHOLDER_SIZE, UNIT_DTYPE, is_message
+from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
 MODULES = sorted(path.stem for path in Path(reading.__path__[0]).glob("[a-z]*.py"))
 # What an import must not bring along, as Spark's workers would pay for it in each task.

@@ -12,7 +12,8 @@ import numpy as np
 from cometmq.pipelines.rebuild.index import last_offset
 from cometmq.pipelines.rebuild.scan import QueueKey
 from cometmq.pipelines.rebuild.work import EXTENSIONS, INDEX, QUEUES, Work
-from cometmq.store.reading.units import PLACEHOLDER_SIZE, UNIT_DTYPE, is_message
+from cometmq.store.reading.layout import PLACEHOLDER_SIZE
+from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
 EQUAL: Final = "equal"
 DIFFERENT: Final = "different"

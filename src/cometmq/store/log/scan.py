@@ -25,7 +25,7 @@ from cometmq.protocol.record_layout import (
 )
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
-from cometmq.store.reading.records import next_magic
+from cometmq.store.reading.layout import next_magic
 
 _HEAD: Final = record_struct(
     "size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag"

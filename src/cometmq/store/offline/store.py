@@ -20,7 +20,7 @@ from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.index.index_file import file_size as index_file_size
 from cometmq.store.layout import check_readable
 from cometmq.store.log.scan import BLANK, ScannedRecord, check_record, find_record_in
-from cometmq.store.reading.files import is_file_name
+from cometmq.store.reading.layout import is_file_name
 
 # The topic of records that a repair has put where bytes were lost. It is a topic of the system, so
 # that no user's topic appears from nowhere.

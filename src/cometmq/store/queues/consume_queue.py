@@ -26,7 +26,7 @@ from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE, PAGE_SIZE
 from cometmq.store.files.disk import NO_MAPPING
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
-from cometmq.store.reading.units import (
+from cometmq.store.reading.layout import (
     PLACEHOLDER_SIZE as PLACEHOLDER_SIZE,  # noqa: PLC0414 - whoever reads a ConsumeQueue needs it
 )
 

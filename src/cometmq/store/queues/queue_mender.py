@@ -30,7 +30,7 @@ from cometmq.store.log.scan import ScannedRecord, read_record
 from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue
 from cometmq.store.queues.dispatch import tags_code_of
-from cometmq.store.reading.records import next_magic
+from cometmq.store.reading.layout import next_magic
 
 log = structlog.get_logger(__name__)
 

@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cometmq.errors import StoreLockedError, StoreUnusableError
+from cometmq.store.reading.layout import is_file_name
 from cometmq.store.reading.lock import SHARED, take_lock
 from cometmq.store.reading.units import UNIT_DTYPE, is_message
 
-_NAME_LENGTH: Final = 20
 # How many messages of one consume-queue file `some_offsets` takes at least, if the file has as
 # many.
 _SAMPLES: Final = 1024
@@ -208,11 +208,6 @@ def map_file(path: str) -> mmap.mmap:
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     mapping.madvise(mmap.MADV_SEQUENTIAL)
     return mapping
-
-
-def is_file_name(name: str) -> bool:
-    """Say whether a file of a commit log or a consume queue may have that name: its offset."""
-    return len(name) == _NAME_LENGTH and name.isdecimal()
 
 
 def _numbered(directory: Path) -> list[Path]:

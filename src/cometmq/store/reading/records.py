@@ -1,13 +1,11 @@
-"""Tell which of the records that `read_columns` finds are whole, and where to find the next one."""
+"""Tell which of the records that `read_columns` finds are whole."""
 
 from __future__ import annotations
-
-import mmap
 
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
-from cometmq.protocol.record import CRC_MASK, MAGIC
+from cometmq.protocol.record import CRC_MASK
 from cometmq.protocol.record_columns import Bools, RecordColumns, field
 
 
@@ -28,9 +26,3 @@ def crc_holds(view: memoryview, columns: RecordColumns) -> Bools:
 def up_to_first(columns: RecordColumns, good: Bools) -> RecordColumns:
     """Return the records in front of the first one that is not `good`."""
     return columns if good.all() else columns.select(slice(int(np.argmin(good))))
-
-
-def next_magic(mapping: mmap.mmap, position: int, end: int) -> int:
-    """Return where the next magic of a record stands below `end`, -1 when none does."""
-    found = MAGIC.search(mapping, position, end)
-    return -1 if found is None else found.start()

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cometmq.protocol.record_columns import Bools
+from cometmq.store.reading.layout import PLACEHOLDER_SIZE
 
 UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 assert UNIT_DTYPE.itemsize == 20
-# The size of units that stand for no message: in front of the first one of a queue.
-PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
 
 Units = npt.NDArray[np.void]
 
