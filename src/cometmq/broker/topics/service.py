@@ -11,8 +11,10 @@ from cometmq.store.cleaner import Work
 
 
 class Topics(Service):
-    """Serves requests about topics. `tables` are where offsets are written; `announced` returns when name servers know all topics; `work_off` does the store's work beside
-    the loop.
+    """Serves requests about topics.
+
+    `tables` are where offsets are written; `announced` returns when name servers know all topics;
+    `work_off` does the store's work beside the loop.
     """
 
     def __init__(

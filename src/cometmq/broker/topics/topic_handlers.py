@@ -93,8 +93,9 @@ class TopicHandlers:
             topic_filter_type=header.topic_filter_type,
             topic_sys_flag=header.topic_sys_flag or 0,
         )
+        topic = self._checked(topic)
         log.info("topic set on request", topic=header.topic, peer=connection.peer)
-        self._topics.put(self._checked(topic))
+        self._topics.put(topic)
         return await self._settled()
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
