@@ -64,7 +64,7 @@ async def test_a_call_that_was_cancelled_is_not_made() -> None:
     threads = DaemonThreads(1, "t")
     go_on = threading.Event()
     made: list[int] = []
-    first = asyncio.ensure_future(threads.run(go_on.wait, 20))
+    first = asyncio.ensure_future(threads.run(go_on.wait, 60))
     second = asyncio.ensure_future(threads.run(made.append, 1))
     await asyncio.sleep(0)
     second.cancel()
@@ -84,13 +84,16 @@ async def main():
     def stuck():
         begun.set()
         threading.Event().wait()
+    call = asyncio.ensure_future(threads.run(stuck))
+    # A call that is given up before a thread took it is not made.
+    print("begun", await asyncio.to_thread(begun.wait, 60))
     try:
-        await asyncio.wait_for(threads.run(stuck), 0.05)
+        await asyncio.wait_for(call, 0.05)
     except TimeoutError:
-        print("given up", begun.wait(60))
+        print("given up")
 asyncio.run(main())
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
-    assert done.stdout == "given up True\n"
+    assert done.stdout == "begun True\ngiven up\n"

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from subprocess import PIPE
 
 import pytest
 import structlog
@@ -62,10 +63,16 @@ configure_logging()
 structlog.reset_defaults()
 use_standard_logging()
 structlog.get_logger("cometmq.store").error("the disk is full")
+input()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
-    )
-    (line,) = map(json.loads, done.stderr.splitlines())
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True
+    ) as running:
+        # A process that ends waits for its lines for a second only.
+        assert running.stderr is not None
+        first = running.stderr.readline()
+        _, rest = running.communicate("\n", timeout=120)
+        assert (running.returncode, rest) == (0, "")
+    line = json.loads(first)
     assert (line["level"], line["event"]) == ("error", "event='the disk is full'")
     assert line["logger"] == "cometmq.store"

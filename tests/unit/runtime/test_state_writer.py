@@ -6,12 +6,12 @@ import asyncio
 import json
 import stat
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.store.store_box import ManualClock
 from tests.waits import WAIT_S, until
 
 from cometmq.runtime.json_file import JsonFile
@@ -79,27 +79,29 @@ async def test_what_changes_while_a_file_is_written_leaves_in_one_write(
 async def test_who_waits_for_a_write_waits_for_no_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a write of 0.5 s a file rests for 10 s, also if that write is still running when the
-    next one is requested.
+    """After a write of an hour a file rests for most of a day, also if that write is still running
+    when the next one is requested.
     """
     file = JsonFile(tmp_path / "f.json")
-    begun = threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
+    clock = ManualClock()
 
     def slow(text: str | Iterable[str]) -> None:
         begun.set()
-        time.sleep(0.5)
+        assert go_on.wait(WAIT_S)
+        clock.value += 3_600_000
 
     monkeypatch.setattr(file, "write", slow)
-    writer = StateWriter()
-    loop = asyncio.get_running_loop()
-    started = loop.time()
+    writer = StateWriter(clock=clock)
     writer.soon(file, lambda: "[0]")
-    await asyncio.to_thread(begun.wait, WAIT_S)
-    await writer.save(file, lambda: "[1]")
+    await until(begun.is_set)
+    saved = asyncio.ensure_future(writer.save(file, lambda: "[1]"))
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait_for(saved, WAIT_S)
     told = asyncio.Event()
     writer.soon(file, lambda: "[2]", told.set, at_once=True)
     await asyncio.wait_for(told.wait(), WAIT_S)
-    assert loop.time() - started < 10
     writer.close()
 
 
