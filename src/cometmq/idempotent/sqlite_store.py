@@ -24,6 +24,8 @@ from cometmq.runtime.forks import PROCESS
 
 # How long one user of the file waits for another; each holds it for one small transaction.
 BUSY_TIMEOUT_S: Final = 30.0
+# Pause before another attempt to switch a new file to WAL, which others do at the same time.
+_SWITCH_PAUSE_S: Final = 0.005
 # After so many keys begun here, the store deletes keys that have expired.
 PURGE_EVERY: Final = 1000
 _PURGE_LIMIT: Final = 10 * PURGE_EVERY
@@ -156,9 +158,7 @@ class SQLiteStore:
             self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         try:
-            # With WAL readers and the one writer do not wait for each other, and a commit is one
-            # sync.
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_write_ahead_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.executescript(_SCHEMA)
         except BaseException:
@@ -175,3 +175,24 @@ class SQLiteStore:
             self._connection = None
             self._lock = threading.Lock()
         return self._lock
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switch to WAL, with which readers and the one writer do not wait for each other, and a commit
+    is one sync.
+
+    While another process does the same to a new file, SQLite refuses at once, whatever the
+    connection's timeout is.
+    """
+    deadline_s = SYSTEM_CLOCK.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            if SYSTEM_CLOCK.monotonic() > deadline_s:
+                raise
+            SYSTEM_CLOCK.sleep(_SWITCH_PAUSE_S)
+        else:
+            return

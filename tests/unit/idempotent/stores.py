@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.waits import eventually
+from tests.waits import WAIT_S, eventually
 
 from cometmq.errors import KeyStoreError
 from cometmq.idempotent import KeyState, KeyStore, MemoryStore, RedisStore, SQLiteStore
@@ -68,7 +68,8 @@ def new_store(kind: str, place: str, keep_s: float = 60.0) -> KeyStore:
         return MemoryStore(keep_s=keep_s)
     if kind == "sqlite":
         return SQLiteStore(place, keep_s=keep_s)
-    return RedisStore(place, keep_s=keep_s)
+    # A busy machine may keep a server from its answer for longer than users would wait.
+    return RedisStore(place, keep_s=keep_s, socket_timeout=WAIT_S, socket_connect_timeout=WAIT_S)
 
 
 def run(program: str, kind: str, place: str) -> subprocess.Popen[str]:

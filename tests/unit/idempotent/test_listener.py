@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.waits import until
+from tests.waits import WAIT_S, eventually, until
 
 from cometmq import ConsumeReport, ConsumeResult, MessageExt
 from cometmq.errors import IllegalArgumentError, KeyStoreError
@@ -272,7 +272,7 @@ def test_threads_with_the_same_event_call_the_listener_once(tmp_path: Path) -> N
     gate = threading.Event()
 
     def listen(batch: list[MessageExt]) -> ConsumeResult:
-        gate.wait(60)
+        gate.wait(2 * WAIT_S)
         calls.append(batch[0].body.decode())
         return SUCCESS
 
@@ -285,8 +285,7 @@ def test_threads_with_the_same_event_call_the_listener_once(tmp_path: Path) -> N
         ]
         for thread in threads:
             thread.start()
-        while len(verdicts) < 3:  # all but the one that has it
-            pass
+        eventually(lambda: len(verdicts) == 3)  # all but the one that has it
         gate.set()
         for thread in threads:
             thread.join()

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,15 @@ from tests.unit.idempotent.stores import new_store, redis_server, run
 from tests.waits import eventually
 
 from cometmq.errors import ConfigError, IllegalArgumentError, KeyStoreError
-from cometmq.idempotent import KeyState, KeyStore, MemoryStore, RedisStore, SQLiteStore
+from cometmq.idempotent import (
+    KeyState,
+    KeyStore,
+    MemoryStore,
+    RedisStore,
+    SQLiteStore,
+    sqlite_store,
+)
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 FREE, BUSY, DONE = KeyState.FREE, KeyState.BUSY, KeyState.DONE
 KINDS = ("memory", "sqlite", "redis")
@@ -43,7 +52,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         if kind == "redis":
             url: str = request.getfixturevalue("redis_url")
             redis: Any = importlib.import_module("redis")
-            redis.Redis.from_url(url).flushall()
+            with redis.Redis.from_url(url) as client:
+                client.flushall()
             return url
         return str(tmp_path / "done.db")
 
@@ -301,6 +311,31 @@ def test_sqlite_removes_what_is_to_be_forgotten(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "done.db")) as connection:
         rows = connection.execute("SELECT key FROM keys").fetchall()
     assert rows == [("the thousandth",)]
+
+
+def test_sqlite_waits_for_another_process_that_makes_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of processes that opened a new file at the same time one was told that it is locked: SQLite
+    switches a file to WAL or refuses to, but does not wait.
+    """
+    path = tmp_path / "done.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                other.execute("COMMIT")
+
+        clock = SimpleNamespace(monotonic=SYSTEM_CLOCK.monotonic, sleep=pause)
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite_store, "SYSTEM_CLOCK", clock)
+            store = SQLiteStore(path, clock=Hands())
+        assert len(pauses) == 3
+        done(store, "k")
+        store.close()
 
 
 def test_sqlite_names_a_file_that_it_cannot_use(tmp_path: Path) -> None:
