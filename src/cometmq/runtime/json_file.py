@@ -90,9 +90,26 @@ class JsonFile:
             temporary = self.path.with_name(self.path.name + ".tmp")
             write_new(temporary, (piece.encode() for piece in pieces), self._mode())
             if self.path.exists():
-                self.path.replace(self._backup)
+                self._keep_as_backup()
             temporary.replace(self.path)
             sync(self.path.parent)
+
+    def _keep_as_backup(self) -> None:
+        """Give the present file the name of the backup, too.
+
+        It keeps its own name until the new file takes that. A configuration file is read without
+        its backup: by those who look at it meanwhile, and by the next start if this process dies.
+        """
+        second = self._backup.with_name(self._backup.name + ".tmp")
+        second.unlink(missing_ok=True)
+        try:
+            second.hardlink_to(self.path)
+        except OSError:  # not every file system has links
+            self.path.replace(self._backup)
+            return
+        second.replace(self._backup)
+        # It is still there if both names were the same file's already, since a process died here.
+        second.unlink(missing_ok=True)
 
     def _mode(self) -> int:
         mode = permissions(self.path) if self._keep_permissions else None

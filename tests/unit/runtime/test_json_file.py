@@ -36,6 +36,70 @@ def test_the_previous_text_stays_as_backup(tmp_path: Path) -> None:
     assert file.path.with_name("topics.json.bak").read_text() == "[1]"
 
 
+def test_the_file_is_there_at_every_moment_of_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was away between two renames: who read it then, and a broker whose configuration it was
+    and that had died there, found none.
+    """
+    file = state_file(tmp_path)
+    file.write("[1]")
+    seen: list[Any] = []
+    replace = Path.replace
+
+    def watched(path: Path, target: Path) -> Path:
+        seen.append(json.loads(file.path.read_text()))
+        replace(path, target)
+        seen.append(json.loads(file.path.read_text()))
+        return target
+
+    monkeypatch.setattr(Path, "replace", watched)
+    file.write("[2]")
+    assert seen == [[1], [1], [1], [2]]
+
+
+def test_a_write_that_died_half_way_is_followed_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = state_file(tmp_path)
+    for text in ("[1]", "[2]"):
+        file.write(text)
+    replace = Path.replace
+
+    def dies(path: Path, target: Path) -> Path:
+        if target == file.path:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", dies)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                file.write("[3]")
+            assert file.read(decode) == [2]
+    file.write("[4]")
+    assert file.read(decode) == [4]
+    assert sorted(path.name for path in file.path.parent.iterdir()) == [
+        "topics.json",
+        "topics.json.bak",
+    ]
+    assert file.path.with_name("topics.json.bak").read_text() == "[2]"
+
+
+def test_a_file_system_without_links_keeps_a_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no links")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    file = state_file(tmp_path)
+    file.write("[1]")
+    file.write("[2]")
+    assert file.read(decode) == [2]
+    assert file.path.with_name("topics.json.bak").read_text() == "[1]"
+
+
 @pytest.mark.parametrize("damage", [None, "", " \n", '{"half":'])
 def test_the_backup_is_read_when_the_main_file_is_missing_empty_or_damaged(
     tmp_path: Path, damage: str | None
