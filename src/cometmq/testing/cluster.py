@@ -19,8 +19,10 @@ from cometmq.runtime.portal import LoopThread
 from cometmq.testing.ports import HeldPort
 
 _LOOPBACK = "127.0.0.1"
-# Few tests fill a file of a gigabyte, and preallocating one would make each test slow.
-_SMALL_FILES = {
+# Few tests fill a file of a gigabyte, and preallocating one would make each test slow. Nor are tests
+# about the disk of a machine that does much else: while a sync takes long, messages would be refused.
+_FOR_TESTS = {
+    "osPageCacheBusyTimeOutMills": "60000",
     "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 10_000),
     "maxHashSlotNum": "5000",
@@ -68,7 +70,7 @@ class Cluster:
                 f"a cluster needs a name server, got {name_servers} and {brokers} brokers"
             )
         self._counts = (name_servers, brokers)
-        self._properties = {**_SMALL_FILES, **_from_environment(), **(properties or {})}
+        self._properties = {**_FOR_TESTS, **_from_environment(), **(properties or {})}
         self._directory = directory
         self._temporary: Path | None = None
         self._thread: LoopThread | None = None
