@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
 from asyncio.selector_events import BaseSelectorEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.Protocol)
+Q = ParamSpec("Q")
 
 EPOCH_MS: Final = 1_700_000_000_000
 
@@ -66,6 +68,16 @@ class SimulatedLoop(BaseSelectorEventLoop):
 def simulate(main: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         return runner.run(main)
+
+
+def in_simulated_time(test: Callable[Q, Coroutine[Any, Any, None]]) -> Callable[Q, None]:
+    """Make a test of a coroutine function: no timer ends while it works, however long that takes."""
+
+    @functools.wraps(test)
+    def run(*args: Q.args, **kwargs: Q.kwargs) -> None:
+        simulate(test(*args, **kwargs))
+
+    return run
 
 
 class LoopClock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.simulated import in_simulated_time
 from tests.waits import until
 
 from cometmq.broker.pulls import awaited_heartbeats
@@ -28,6 +29,7 @@ class Pulls:
         return serve
 
 
+@in_simulated_time
 async def test_a_heartbeat_lets_those_go_whose_version_it_brings() -> None:
     awaited, pulls = AwaitedHeartbeats(), Pulls()
     for group, version in (("g", 2), ("g", 3), ("h", 2)):
@@ -48,6 +50,7 @@ async def test_a_heartbeat_lets_those_go_whose_version_it_brings() -> None:
     assert pulls.served == ["2", "3", "2"]
 
 
+@in_simulated_time
 async def test_what_waited_long_enough_is_refused() -> None:
     awaited, pulls = AwaitedHeartbeats(), Pulls()
     awaited.hold("g", pulls.pull(9))
@@ -59,6 +62,7 @@ async def test_what_waited_long_enough_is_refused() -> None:
     awaited.heard("g", [])  # nothing is left
 
 
+@in_simulated_time
 async def test_there_is_a_limit() -> None:
     awaited, pulls = AwaitedHeartbeats(), Pulls()
     limit = awaited_heartbeats.MAX_WAITING
@@ -70,6 +74,7 @@ async def test_there_is_a_limit() -> None:
     assert awaited.hold("g", pulls.pull(2))
 
 
+@in_simulated_time
 async def test_heartbeats_do_not_try_all_that_waits_each_time_they_are_sent() -> None:
     awaited, pulls = AwaitedHeartbeats(), Pulls()
     tried = 0

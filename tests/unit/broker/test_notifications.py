@@ -72,6 +72,8 @@ def test_many_members_that_join_together_are_told_together() -> None:
         assert [len(connection.told) for connection in connections[8:]] == [1] * 492
         assert sum(len(connection.told) for connection in connections) == 500 + sum(range(1, 9))
 
+    simulate(run())
+
 
 def test_a_small_group_is_told_before_its_new_member_is_answered() -> None:
     async def run() -> None:
@@ -97,7 +99,7 @@ def test_members_that_leave_together_are_not_told_of_each_other() -> None:
         assert connections[0].told == ["g"]
         assert not any(connection.told for connection in connections[1:])
 
-    asyncio.run(run())
+    simulate(run())
 
 
 def test_every_changed_group_is_told_and_a_later_change_again() -> None:
@@ -112,4 +114,4 @@ def test_every_changed_group_is_told_and_a_later_change_again() -> None:
         await settled(connections)
         assert clients.consumer_ids("g-7") == ["c-0", "c-1"]
 
-    asyncio.run(run())
+    simulate(run())
