@@ -82,6 +82,7 @@ class Site:
         for number in range(32):
             put(self.store, b"%02d" % number * 200, queue_id=number % 2)
         assert len(self.box.log_files) == 4
+        self.age(0, 0, 0, 0)
         self.store.flush_commit_log()
         self.tasks = TaskOwner("test")
         self.timer = CleaningTimer(self.store, self.tasks, workers)
@@ -224,7 +225,9 @@ async def test_files_are_deleted_beside_the_loop(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with running(tmp_path, store={"delete_when": ""}) as broker:
+    # Nothing is cleaned but by the test.
+    settings = {"delete_when": "", "clean_resource_interval": 24 * HOUR_S * 1000}
+    async with running(tmp_path, store=settings) as broker:
         yield broker
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ LOG_FILE = 16 * 1024
 
 
 @pytest.fixture
-def delays(tmp_path: Path) -> DelayBox:
-    return DelayBox(tmp_path / "store", mapped_file_size_commit_log=LOG_FILE)
+def delays(tmp_path: Path) -> Iterator[DelayBox]:
+    delays = DelayBox(tmp_path / "store", mapped_file_size_commit_log=LOG_FILE)
+    yield delays
+    delays.box.close()
 
 
 def kill(delays: DelayBox) -> None:

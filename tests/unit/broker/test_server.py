@@ -11,6 +11,7 @@ from tests.integration.raw_client import pull_ext, send_ext
 from tests.unit.broker.broker_box import HOST, Client, new_broker, records, running
 
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.testing.ports import HeldPort
 
 SEND, PULL, UPDATE_OFFSET = 10, 11, 15
 
@@ -18,14 +19,16 @@ SEND, PULL, UPDATE_OFFSET = 10, 11, 15
 async def test_a_second_broker_on_the_same_store_starts_not_and_holds_nothing(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path) as broker:
-        second = new_broker(tmp_path)
-        with pytest.raises(CometMQError, match=str(tmp_path)):
-            await second.start()
-        with pytest.raises(OSError, match="refused"):
-            socket.create_connection((HOST, second.port))
-        # The first has not noticed.
-        assert (await Client(broker).ask(SEND, send_ext("orders"), b"x")).code == 0
+    # Held, or somebody else may listen there when the second broker does not.
+    with HeldPort() as held:
+        async with running(tmp_path) as broker:
+            second = new_broker(tmp_path, listen_port=held.port)
+            with pytest.raises(CometMQError, match=str(tmp_path)):
+                await second.start()
+            with pytest.raises(OSError, match="refused"):
+                socket.create_connection((HOST, second.port))
+            # The first has not noticed.
+            assert (await Client(broker).ask(SEND, send_ext("orders"), b"x")).code == 0
     async with running(tmp_path) as broker:
         assert len(records(await Client(broker).ask(PULL, pull_ext("orders")))) == 1
 

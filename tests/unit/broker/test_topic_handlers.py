@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from tests.integration.raw_client import pull_ext, send_ext
 from tests.unit.broker.broker_box import Client, new_broker, records, running
-from tests.waits import until
+from tests.waits import WAIT_S, until
 
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.server import Broker
+from cometmq.broker.topics import journal
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.protocol.codes import ResponseCode
@@ -25,6 +26,12 @@ SEND, PULL = 10, 11
 MAKE, MAKE_LIST, ALL, DELETE, SYSTEM, CONFIG = 17, 18, 21, 215, 305, 351
 # The client's address.
 ADMIN: dict[str, Any] = {"admin_from": "10.0.0.9"}
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have answers wait for `topics.json`, which these tests read, however slow the disk is."""
+    monkeypatch.setattr(journal, "FOLD_WAIT_S", WAIT_S)
 
 
 @pytest.fixture
@@ -210,7 +217,7 @@ class SlowDisk(Disk):
         if path.name.startswith("queues.json"):
             if self.fails:
                 raise StoreError(f"{path}: no room")
-            self.go_on.wait(30)
+            assert self.go_on.wait(WAIT_S)
         super().write(path, data)
 
 
