@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
+from tests.waits import WAIT_S
 
 import cometmq
 import cometmq.aio
@@ -94,7 +95,7 @@ async def send(
     encoder = MessageEncoder("g", fake.instance.unique_ids, namespace=space)
     outgoing = await encoder.encode(Message("t", b"body"))
     sender = Sender(fake.instance, SendLimits(), group="g", namespace=space, hooks=known)
-    return await sender.send(outgoing, 3.0, mode)
+    return await sender.send(outgoing, WAIT_S, mode)
 
 
 @pytest.fixture

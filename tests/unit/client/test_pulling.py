@@ -235,7 +235,7 @@ async def test_a_lost_broker_is_pulled_again_when_it_is_back(fake: FakeInstance)
     await until(lambda: len(fake.remoting.called(PULL)) >= 2)
     assert member.delivered == []
     fake.remoting.down.clear()
-    await until(lambda: member.delivered, wait_s=5)
+    await until(lambda: member.delivered)
     assert len(fake.remoting.called(RequestCode.GET_ROUTEINFO_BY_TOPIC)) > 1
     await member.stop()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
 from tests.unit.client.test_sending import RETRIED_CODES
+from tests.waits import WAIT_S
 
 from cometmq.client.cluster.latency_faults import LatencyFaults, LatencyTables
 from cometmq.client.hooks import CommunicationMode
@@ -32,7 +33,7 @@ async def send(
     fake: FakeInstance,
     mode: CommunicationMode = SYNC,
     faults: LatencyFaults | None = None,
-    timeout_s: float = 3.0,
+    timeout_s: float = WAIT_S,
     **limits: Any,
 ) -> SendResult:
     outgoing = await MessageEncoder("g", fake.instance.unique_ids).encode(Message("t", b"x"))
@@ -42,7 +43,7 @@ async def send(
 async def send_fixed(fake: FakeInstance, mode: CommunicationMode, **limits: Any) -> SendResult:
     outgoing = await MessageEncoder("g", fake.instance.unique_ids).encode(Message("t", b"x"))
     to = sender(fake, **limits)
-    deadline = asyncio.get_running_loop().time() + 3.0
+    deadline = asyncio.get_running_loop().time() + WAIT_S
     await to.route("t", deadline)
     return await to.send_fixed(outgoing, MessageQueue("t", "a", 1), deadline, mode)
 
@@ -197,7 +198,7 @@ async def test_without_latency_faults_brokers_take_turns(two: FakeInstance) -> N
 
 async def test_the_queues_for_keys_stay_while_a_broker_is_away(two: FakeInstance) -> None:
     to = sender(two)
-    deadline = asyncio.get_running_loop().time() + 3
+    deadline = asyncio.get_running_loop().time() + WAIT_S
     before = await to.keyed_queues("t", deadline)
     two.remoting.routes["t"] = route("b")
     await two.instance.routes.refresh("t")
@@ -207,7 +208,7 @@ async def test_the_queues_for_keys_stay_while_a_broker_is_away(two: FakeInstance
 
 async def test_for_a_topic_made_on_demand_the_default_queues_are_taken(fake: FakeInstance) -> None:
     fake.remoting.routes["TBW102"] = route("a", queues=8, perm=7)
-    deadline = asyncio.get_running_loop().time() + 3
+    deadline = asyncio.get_running_loop().time() + WAIT_S
     assert len(await sender(fake).keyed_queues("new", deadline)) == 4
 
 

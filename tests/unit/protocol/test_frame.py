@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.growth import check_growth, cpu_seconds
 
 from cometmq.errors import FrameTooLargeError, ProtocolError
 from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType, encode_frame, frame_prefix
@@ -145,14 +144,13 @@ def test_the_header_of_an_unfinished_frame_can_be_read_as_soon_as_it_is_there() 
 def test_a_frame_fed_byte_by_byte_costs_no_more_for_each_byte_when_it_is_long() -> None:
     def seconds(length: int) -> float:
         stream = encode_frame(b"", bytes(length))
-        best = 1e9
-        for _ in range(3):
-            decoder = FrameDecoder()
-            began = time.process_time()
+        decoder = FrameDecoder()
+
+        def feed() -> None:
             for position in range(len(stream)):
                 decoder.feed(stream[position : position + 1])
-            best = min(best, time.process_time() - began)
-        return best
 
-    # Eight times as long; 64 times as much work if each byte copied what is there.
-    assert seconds(400_000) < 24 * seconds(50_000)
+        return cpu_seconds(feed)
+
+    # If each byte copied what is there, four times the length would be sixteen times the work.
+    check_growth(seconds, 50_000)

@@ -25,6 +25,9 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
 from cometmq.testing.ports import HeldPort
 
+# A process that stands still for a second takes its peer for a silent one.
+PATIENT = ConnectionLimits(silence_s=WAIT_S)
+
 
 class Far:
     """A server that counts its connections, and does not answer requests below zero."""
@@ -68,7 +71,7 @@ class Far:
 
 @asynccontextmanager
 async def far_and_client() -> AsyncIterator[tuple[Far, RemotingClient]]:
-    far, client = Far(), RemotingClient()
+    far, client = Far(), RemotingClient(connect_timeout_s=WAIT_S, limits=PATIENT)
     await far.start()
     try:
         yield far, client
@@ -240,7 +243,12 @@ def test_what_is_no_address_is_named(address: str) -> None:
 async def test_a_typed_call_gives_header_and_body_of_the_answer() -> None:
     async with far_and_client() as (far, client):
         answer = await client.ask(
-            far.address, ECHO_REQUEST, EchoHeader(number=7, word="w"), b"body", what="the echo"
+            far.address,
+            ECHO_REQUEST,
+            EchoHeader(number=7, word="w"),
+            b"body",
+            what="the echo",
+            timeout_s=WAIT_S,
         )
         assert (answer.code, answer.header, answer.body) == (0, EchoHeader(7, "w"), b"body")
 
@@ -249,7 +257,7 @@ async def test_a_typed_call_that_is_refused_says_what_and_by_whom() -> None:
     async with far_and_client() as (far, client):
         header = EchoHeader(number=ResponseCode.QUERY_NOT_FOUND, word="refuse")
         with pytest.raises(RemoteError, match=f"the echo was refused by {far.address}") as raised:
-            await client.ask(far.address, ECHO_REQUEST, header, what="the echo")
+            await client.ask(far.address, ECHO_REQUEST, header, what="the echo", timeout_s=WAIT_S)
         assert (raised.value.code, raised.value.address) == (22, far.address)
 
 
@@ -257,5 +265,7 @@ async def test_a_code_that_is_an_answer_too_is_not_raised() -> None:
     async with far_and_client() as (far, client):
         header = EchoHeader(number=ResponseCode.QUERY_NOT_FOUND, word="refuse")
         also = (ResponseCode.QUERY_NOT_FOUND,)
-        answer = await client.ask(far.address, ECHO_REQUEST, header, what="the echo", also=also)
+        answer = await client.ask(
+            far.address, ECHO_REQUEST, header, what="the echo", timeout_s=WAIT_S, also=also
+        )
         assert answer.code == ResponseCode.QUERY_NOT_FOUND

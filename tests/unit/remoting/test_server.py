@@ -173,7 +173,9 @@ async def test_a_peer_that_does_not_read_is_read_no_further_until_it_does() -> N
         assert 0 < before < total
         quick = await Peer.connect(server)
         await quick.ask(echo(5))
-        assert served[-1] == 5
+        # What was on its way when it seemed to stand still may be served after that.
+        assert 5 in served
+        assert len(served) < total
         slow.writer.transport.resume_reading()  # type: ignore[attr-defined]  # asyncio declares it for reading transports only
         async with asyncio.timeout(WAIT_S):
             for _ in range(total):
