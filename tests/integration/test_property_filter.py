@@ -19,7 +19,6 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
-
 from tests.waits import CLOCKS_APART_MS
 
 from cometmq.broker.pulls import awaited_heartbeats
