@@ -20,7 +20,12 @@ from tests.waits import WAIT_S, eventually
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, MessageExt, SendResult
+from cometmq.client.cluster import broker_api
+from cometmq.client.consuming import send_back
 from cometmq.client.membership import membership
+from cometmq.client.producing.producer import ProducerOptions
+from cometmq.client.producing.transaction_producer import TransactionProducerOptions
+from cometmq.client.tracing import dispatcher
 from cometmq.runtime.portal import LoopThread
 
 # Every answer has all the time that a busy machine may need, unless a test says otherwise. This
@@ -31,15 +36,30 @@ Handle = Callable[[list[MessageExt]], ConsumeResult | None]
 _GET_ROUTE = 105
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def patient_starts() -> Iterator[None]:
-    """Have consumers joined their group when `start` returns, and committed when `close` does.
+    """Have consumers joined their group when `start` returns, and committed when `close` does, and
+    have every send and every message that is sent back wait for its answer.
 
-    Otherwise whatever takes longer than a few seconds would be done in the background, or given up.
+    Otherwise whatever takes longer than a few seconds would be done in the background, done once
+    more, or given up. The first message of a topic waits for the disk, for example, and other
+    processes may keep that busy for seconds. For a module, so that other tests of this process find
+    all as it ships.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(membership, "START_TIMEOUT_S", WAIT_S)
+        patch.setattr(broker_api, "SEND_BACK_TIMEOUT_S", WAIT_S)
+        patch.setattr(send_back, "SEND_TIMEOUT_S", WAIT_S)
+        patch.setattr(dispatcher, "SEND_TIMEOUT_S", WAIT_S)
+        for options in (ProducerOptions, TransactionProducerOptions):
+            patch.setitem(_defaults(options), "send_timeout_ms", PATIENT["send_timeout_ms"])
         yield
+
+
+def _defaults(options: type[ProducerOptions]) -> dict[str, Any]:
+    """Return the values of options that are not given, as the class's constructor keeps them."""
+    defaults: dict[str, Any] = vars(options)["__init__"].__kwdefaults__
+    return defaults
 
 
 class Face(Protocol):

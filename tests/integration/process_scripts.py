@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import cometmq
 import cometmq.aio
@@ -20,6 +21,9 @@ from cometmq import ConsumeFromWhere, ConsumeResult, LocalTransactionState, Mess
 from cometmq.errors import ClientStateError, ForkedClientError
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
+# A fork of a busy machine, or its disk, may take longer than a send waits by itself.
+WAIT_S = 60.0
+PATIENT: dict[str, Any] = {"send_timeout_ms": int(WAIT_S * 1000)}
 
 
 def say(*words: object) -> None:
@@ -55,7 +59,7 @@ def refused(call: Callable[[], object]) -> str:
 
 def fork_blocking(namesrv: str) -> None:
     """Fork children while other threads send: these may hold any lock at that moment."""
-    producer = cometmq.Producer("forking", namesrv=namesrv)
+    producer = cometmq.Producer("forking", namesrv=namesrv, **PATIENT)
     producer.start()
     consumer = cometmq.PushConsumer(
         "forking-c", lambda _: ConsumeResult.SUCCESS, namesrv=namesrv, consume_from=FIRST
@@ -86,7 +90,7 @@ def fork_blocking(namesrv: str) -> None:
         say("start:", refused(producer.start))
         for client in (producer, consumer, lite):
             client.close()
-        with cometmq.Producer("forking", namesrv=namesrv) as fresh:
+        with cometmq.Producer("forking", namesrv=namesrv, **PATIENT) as fresh:
             say("fresh:", fresh.send(Message("forked", b"child")).status.name)
             say("new id:", fresh.client_id != parents_id)
 
@@ -104,7 +108,7 @@ def fork_blocking(namesrv: str) -> None:
 
 def fork_asyncio(namesrv: str) -> None:
     async def child(producer: cometmq.aio.Producer) -> None:
-        async with cometmq.aio.Producer("forking", namesrv=namesrv) as fresh:
+        async with cometmq.aio.Producer("forking", namesrv=namesrv, **PATIENT) as fresh:
             result = await fresh.send(Message("forked", b"child"))
             say("fresh:", result.status.name)
             # By then the child has a loop of its own, but the client still belongs to the parent.
@@ -114,7 +118,7 @@ def fork_asyncio(namesrv: str) -> None:
                 say("send: ForkedClientError")
 
     async def parent() -> None:
-        async with cometmq.aio.Producer("forking", namesrv=namesrv) as producer:
+        async with cometmq.aio.Producer("forking", namesrv=namesrv, **PATIENT) as producer:
             await producer.send(Message("forked", b"parent"))
             in_child(lambda: in_thread(lambda: asyncio.run(child(producer))), leave=True)
             for _ in range(20):
@@ -131,7 +135,7 @@ def in_thread(work: Callable[[], None]) -> None:
 
 
 def _work(namesrv: str, queue: multiprocessing.SimpleQueue[str]) -> None:
-    with cometmq.Producer("pool", namesrv=namesrv) as producer:
+    with cometmq.Producer("pool", namesrv=namesrv, **PATIENT) as producer:
         producer.send(Message("forked", b"worker"))
         queue.put(producer.client_id)
 
@@ -139,7 +143,7 @@ def _work(namesrv: str, queue: multiprocessing.SimpleQueue[str]) -> None:
 def fork_workers(namesrv: str) -> None:
     """Run workers of multiprocessing beside a client of their parent's."""
     context = multiprocessing.get_context("fork")
-    with cometmq.Producer("pool", namesrv=namesrv) as producer:
+    with cometmq.Producer("pool", namesrv=namesrv, **PATIENT) as producer:
         ids: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
         workers = [context.Process(target=_work, args=(namesrv, ids)) for _ in range(4)]
         for worker in workers:
@@ -153,7 +157,7 @@ def fork_workers(namesrv: str) -> None:
 
 
 def unclosed_blocking(namesrv: str) -> None:
-    producer = cometmq.Producer("unclosed", namesrv=namesrv)
+    producer = cometmq.Producer("unclosed", namesrv=namesrv, **PATIENT)
     producer.start()
     producer.send(Message("unclosed", b"x"))
     heard = threading.Event()
@@ -169,7 +173,7 @@ def unclosed_blocking(namesrv: str) -> None:
     lite = cometmq.LitePullConsumer("unclosed-l", namesrv=namesrv)
     lite.subscribe("unclosed")
     lite.start()
-    assert heard.wait(30)
+    assert heard.wait(WAIT_S)
 
 
 def unclosed_transaction(namesrv: str) -> None:
@@ -185,11 +189,11 @@ def unclosed_transaction(namesrv: str) -> None:
         def check(self, _message: MessageExt) -> LocalTransactionState:
             return LocalTransactionState.UNKNOWN
 
-    producer = cometmq.TransactionProducer("unclosed-t", Stuck(), namesrv=namesrv)
+    producer = cometmq.TransactionProducer("unclosed-t", Stuck(), namesrv=namesrv, **PATIENT)
     producer.start()
     send = producer.send_in_transaction
     threading.Thread(target=send, args=(Message("unclosed", b"x"),), daemon=True).start()
-    assert begun.wait(30)
+    assert begun.wait(WAIT_S)
 
 
 def unclosed_without_cluster(_namesrv: str) -> None:
@@ -201,7 +205,7 @@ def unclosed_without_cluster(_namesrv: str) -> None:
 
 def unclosed_asyncio(namesrv: str) -> None:
     async def main() -> None:
-        producer = cometmq.aio.Producer("unclosed", namesrv=namesrv)
+        producer = cometmq.aio.Producer("unclosed", namesrv=namesrv, **PATIENT)
         await producer.start()
         await producer.send(Message("unclosed", b"x"))
 

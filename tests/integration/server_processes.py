@@ -75,6 +75,8 @@ def arguments(kind: str, port: int, directory: Path, settings: Mapping[str, Any]
             "storePathRootDir": directory / "store",
             "mappedFileSizeCommitLog": 1 << 20,
             "mappedFileSizeConsumeQueue": 20_000,
+            # Sends are not refused because another process keeps the disk busy.
+            "osPageCacheBusyTimeOutMills": 60_000,
         },
         "namesrv": {"kvConfigPath": directory / "kvConfig.json"},
     }

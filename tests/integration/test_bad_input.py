@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.integration.client_faces import Face, Received
+from tests.waits import WAIT_S
 
 from cometmq import Message, MessageModel, MessageQueue, select_by_hash, split_batches
 from cometmq.errors import (
@@ -275,10 +276,10 @@ FAULTS: dict[str, Fault] = {
     "callback that is none": running(
         "producer",
         r"the callback is 5, which cannot be called; pass a function of \(result, error\)",
-        lambda p: p.send_async(Message("t", b"x"), 5).result(10),
+        lambda p: p.send_async(Message("t", b"x"), 5).result(WAIT_S),
     ),
     "what is no message, in the background": running(
-        "producer", r"b'x' is a bytes; send a", lambda p: p.send_async(b"x").result(10)
+        "producer", r"b'x' is a bytes; send a", lambda p: p.send_async(b"x").result(WAIT_S)
     ),
     "recall of nothing": running(
         "producer",

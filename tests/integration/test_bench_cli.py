@@ -103,7 +103,7 @@ def test_too_few_messages_are_status_1(namesrv: str) -> None:
     bench_json("producer", "-n", namesrv, "-t", "BenchFew", "-q", "10")
     result = bench(
         *("consumer", "-n", namesrv, "-t", "BenchFew", "--from", "first", "-p", "true"),
-        *("-q", "11", "--duration", "8"),
+        *("-q", "11", "--duration", "15"),
     )
     assert result.returncode == 1
     assert "FAILED committed = received: 10 = 10" in result.stdout
@@ -139,7 +139,7 @@ def test_the_clients_of_a_benchmark_write_traces_and_sign(namesrv: str) -> None:
     assert bench_json("consumer", *signed, "--from", "first")["holds"]
     traces = bench_json(
         *("consumer", "-n", namesrv, "-t", "RMQ_SYS_TRACE_TOPIC", "-g", "traces"),
-        *("--from", "first", "--duration", "3"),
+        *("--from", "first", "-q", "1", "--duration", "100"),
     )
     assert traces["received"] > 0
 

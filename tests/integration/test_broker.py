@@ -20,7 +20,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
-from tests.waits import eventually
+from tests.waits import CLOCKS_APART_MS, eventually
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
@@ -283,11 +283,14 @@ def test_where_a_queue_begins_and_ends(client: RawClient, name: str) -> None:
 
 
 def test_what_lies_at_a_time(client: RawClient, name: str) -> None:
+    # The broker's clock may be behind this one by less than these pauses.
+    pause_s = 2 * CLOCKS_APART_MS / 1000
     times = []
     for _ in range(3):
         times.append(int(time.time() * 1000))
+        time.sleep(pause_s)
         stored(client, name)
-        time.sleep(0.005)
+        time.sleep(pause_s)
     end = int(time.time() * 1000)
 
     def search(timestamp: int, boundary: str | None = None, queue_id: int = 0) -> int:
@@ -481,7 +484,12 @@ def new_broker(directory: Path, namesrv: str) -> Broker:
         listen_port=0,
         namesrv_addr=namesrv,
     )
-    store = StoreConfig(store_path_root_dir=directory, mapped_file_size_commit_log=1 << 20)
+    store = StoreConfig(
+        store_path_root_dir=directory,
+        mapped_file_size_commit_log=1 << 20,
+        # Sends are not refused because another process keeps the disk busy.
+        os_page_cache_busy_time_out_mills=60_000,
+    )
     return Broker(config, store)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.config import StoreConfig
 from cometmq.store.store import MessageStore
+from cometmq.testing.ports import HeldPort
 
 SERVICES: tuple[type[Service], ...] = (
     Delays, Groups, Retries, TransactionService, Sends, Filters, Pulls, Operation, Storage,
@@ -45,6 +46,13 @@ AROUND: tuple[tuple[type, str], ...] = (
     (BrokerTables, "close"),
     (MessageStore, "close"),
 )
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Return a port that no other process takes between two brokers."""
+    with HeldPort() as held:
+        yield held.port
 
 
 def new_broker(directory: Path, port: int = 0) -> Broker:
@@ -125,7 +133,7 @@ async def test_services_open_and_start_in_order_and_close_in_reverse(
 @pytest.mark.parametrize("place", range(len(SERVICES)), ids=names(SERVICES))
 @pytest.mark.parametrize("step", ["open", "start"])
 async def test_a_start_that_fails_closes_what_it_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int, place: int, step: str
 ) -> None:
     tasks = asyncio.all_tasks()
     with monkeypatch.context() as patch:
@@ -135,7 +143,7 @@ async def test_a_start_that_fails_closes_what_it_opened(
             raise ConfigError("it is to fail")
 
         patch.setattr(SERVICES[place], step, fail)
-        broker = new_broker(tmp_path)
+        broker = new_broker(tmp_path, port)
         with pytest.raises(ConfigError, match="it is to fail"):
             await broker.start()
     opened = SERVICES[:place] if step == "open" else SERVICES
@@ -144,14 +152,14 @@ async def test_a_start_that_fails_closes_what_it_opened(
     assert closed == list(reversed(names(opened)))
     # No task is left; the port and the lock of the store are free.
     assert asyncio.all_tasks() == tasks
-    again = new_broker(tmp_path, broker.port)
+    again = new_broker(tmp_path, port)
     await again.start()
     await again.close()
     assert asyncio.all_tasks() == tasks
 
 
 async def test_a_close_during_the_start_leaves_nothing_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
 ) -> None:
     tasks = asyncio.all_tasks()
     opening, go_on = threading.Event(), threading.Event()
@@ -164,7 +172,7 @@ async def test_a_close_during_the_start_leaves_nothing_running(
 
     with monkeypatch.context() as patch:
         patch.setattr(MessageStore, "open", slow)
-        broker = new_broker(tmp_path)
+        broker = new_broker(tmp_path, port)
         starting = asyncio.create_task(broker.start())
         await asyncio.to_thread(opening.wait, WAIT_S)
         await broker.close()
@@ -172,6 +180,6 @@ async def test_a_close_during_the_start_leaves_nothing_running(
         with pytest.raises(ConfigError, match="a was closed while it started"):
             await starting
     assert asyncio.all_tasks() == tasks
-    again = new_broker(tmp_path, broker.port)
+    again = new_broker(tmp_path, port)
     await again.start()
     await again.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.integration.client_faces import Face, Received
-from tests.waits import WAIT_S, eventually
+from tests.waits import CLOCKS_APART_MS, WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -253,9 +253,10 @@ def test_a_new_group_begins_where_it_says(face: Face, name: str, new_groups_choo
     producer = face.producer(name)
     queues = producer.queues(name)
     old = send_all(producer, name, 8)
-    # Store times are whole milliseconds: keep clear of the one in which the last message came.
-    between_ms = time.time_ns() // 1_000_000 + 2
-    eventually(lambda: time.time_ns() // 1_000_000 > between_ms)
+    # Store times are whole milliseconds of the broker's clock, which is not quite this one: keep
+    # clear of the one in which the last message came, and of the one in which the next will come.
+    between_ms = time.time_ns() // 1_000_000 + CLOCKS_APART_MS
+    eventually(lambda: time.time_ns() // 1_000_000 > between_ms + CLOCKS_APART_MS)
     recent = [b"recent-%d" % i for i in range(4)]
     for body, queue in zip(recent, queues, strict=True):
         face.until_readable(producer.send(Message(name, body), queue=queue))

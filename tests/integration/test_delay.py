@@ -217,6 +217,8 @@ class Broker:
             f"storePathRootDir={directory}/store\nmappedFileSizeCommitLog=1048576\n"
             "mappedFileSizeConsumeQueue=20000\nmessageDelayLevel=1s 2s 3s\n"
             "flushDelayOffsetInterval=300\n"
+            # Sends are not refused because another process keeps the disk busy.
+            "osPageCacheBusyTimeOutMills=60000\n"
         )
 
 

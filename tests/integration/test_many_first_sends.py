@@ -133,6 +133,8 @@ def test_what_was_acknowledged_is_there_after_a_kill_before_topics_json_was_writ
         with RawClient(broker.address) as maker:
             sent = [maker.send(SEND, send_ext(f"made-{at}"), b"%d" % at) for at in range(200)]
             assert [maker.answer(opaque).code for opaque in sent] == [SUCCESS] * 200
+        # One thread writes the state files. While it is held, none of them is replaced any more.
+        assert gate.reached.wait(WAIT_S)
         # This is what a broker that is killed now leaves behind: the page cache outlives a process.
         assert "made-0" not in in_topics_json(broker.store_config.store_path_root_dir)
         shutil.copytree(cluster.directory, killed)

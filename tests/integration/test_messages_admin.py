@@ -34,9 +34,9 @@ QUICK = {
     "transactionTimeOut": "100",
     "transactionCheckInterval": "150",
     "transactionOpBatchInterval": "100",
-    # A producer whose message is resumed has some time to answer before the message is given up
-    # again.
-    "transactionCheckMax": "6",
+    # A producer whose message is resumed has almost two seconds to answer before the message is
+    # given up again.
+    "transactionCheckMax": "12",
 }
 
 T = TypeVar("T")

@@ -220,8 +220,9 @@ async def test_a_broker_goes_at_once_when_its_connection_closes(
 async def test_the_scan_drops_a_silent_broker_and_its_connection(tmp_path: Path) -> None:
     async with running(tmp_path, scan_not_active_broker_interval=10) as (server, client):
         broker = Peer(server.port)
-        await broker.register(["t1", "t2"], timeout_ms=20)
+        # Taken first: this would make another one if the scan had closed it already.
         connection = await broker._client.connection(f"127.0.0.1:{server.port}")
+        await broker.register(["t1", "t2"], timeout_ms=20)
         await until(lambda: connection.closed)
         assert await client.route("t1") is None
         await broker.close()

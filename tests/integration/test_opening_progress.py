@@ -41,7 +41,12 @@ def run(root: Path, clock: BlockingClock, messages: int) -> None:
         BrokerConfig(
             broker_name="b", broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0
         ),
-        StoreConfig(store_path_root_dir=root, mapped_file_size_commit_log=1 << 16),
+        StoreConfig(
+            store_path_root_dir=root,
+            mapped_file_size_commit_log=1 << 16,
+            # Sends are not refused because another process keeps the disk busy.
+            os_page_cache_busy_time_out_mills=60_000,
+        ),
         clock=clock,
     )
     thread.call(broker.start())

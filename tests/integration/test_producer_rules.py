@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -305,9 +305,25 @@ def test_one_way_messages_that_never_left_are_given_back(face: Face, name: str) 
         deaf.close()
 
 
+@contextmanager
+def port_above(cluster: Cluster) -> Iterator[int]:
+    """Yield the second port above that of one of the brokers, held so that nobody listens there."""
+    with ExitStack() as held:
+
+        def hold(port: int) -> bool:
+            holder = held.enter_context(socket.socket())
+            try:
+                holder.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+            return True
+
+        yield next(b.port + 2 for b in cluster.brokers if hold(b.port + 2))
+
+
 def test_the_vip_channel_is_the_second_port(face: Face, name: str, cluster: Cluster) -> None:
-    create_topic(face, name)
-    with name_server(cluster.brokers[0].port + 2) as namesrv:
+    create_topic(face, name, BOTH)
+    with port_above(cluster) as port, name_server(port) as namesrv:
         queue = MessageQueue(name, "far", 0)
         producer = face.producer(name, namesrv=namesrv, vip_channel_enabled=True)
         assert producer.send(Message(name, b"x"), queue=queue).status is SendStatus.SEND_OK

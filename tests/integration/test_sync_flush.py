@@ -112,7 +112,7 @@ def test_a_disk_that_hangs_is_a_flush_disk_timeout(site: Site) -> None:
 
 def test_a_disk_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        site = stack.enter_context(Site(tmp_path / "store", 5000))
+        site = stack.enter_context(Site(tmp_path / "store", 600_000))
         with site.client() as client:
             site.disk.broken = True
             answer = client.answer(begin(client))

@@ -20,6 +20,7 @@ from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 ROLLED_BACK = 12
+PRODUCERS = 204
 # A producer is asked this many times.
 CHECKS = 8
 
@@ -152,6 +153,8 @@ def test_a_half_message_nobody_decides_is_given_up_listed_and_resumed(
 ) -> None:
     listener = face.listener(execute=UNKNOWN)
     producer = face.producer(name, listener)
+    # Questions that the broker asks before it has heard of the producer count, too.
+    eventually(lambda: raw.ask(PRODUCERS, {"producerGroup": name}).code == 0)
     result = producer.send_in_transaction(Message(name, b"forgotten"))
 
     def given_up() -> list[StoredRecord]:

@@ -84,7 +84,7 @@ class SteadyClock:
         """Return ms since the epoch: correct if the wall clock was when it was furthest ahead."""
         now_s = self.monotonic()
         if now_s >= self._look_at_s:
-            self._look(now_s)
+            now_s = self._look()
         return int(self._base_ms + (now_s - self._base_s) * self._rate)
 
     def start_from(self, reached_ms: int) -> None:
@@ -104,9 +104,14 @@ class SteadyClock:
         ahead_ms = self.now_ms() - self._wall.now_ms()
         return ahead_ms if ahead_ms >= SKEW_MS else 0
 
-    def _look(self, now_s: float) -> None:
-        own_ms = self._base_ms + (now_s - self._base_s) * self._rate
+    def _look(self) -> float:
+        """Compare this clock with the wall clock, and return the time of `monotonic` then."""
+        # In this order: if the thread is held up between the two, this clock seems to be ahead for
+        # one look. The other way round it would go ahead by that time, and make up for a second in
+        # two minutes.
         wall_ms = self._wall.now_ms()
+        now_s = self.monotonic()
+        own_ms = self._base_ms + (now_s - self._base_s) * self._rate
         ahead_ms = own_ms - wall_ms
         if ahead_ms <= -SKEW_MS:
             log.warning(
@@ -121,6 +126,7 @@ class SteadyClock:
             )
         rate = _CATCHING_UP_RATE if ahead_ms > _NOISE_MS else _RATE
         self._go_on_from(now_s, max(own_ms, wall_ms), rate)
+        return now_s
 
     def _go_on_from(self, now_s: float, now_ms: float, rate: float) -> None:
         self._base_s, self._base_ms, self._rate = now_s, now_ms, rate

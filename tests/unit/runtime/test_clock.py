@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -9,6 +11,8 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, SteadyClock, ahead_ms
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
+
+T = TypeVar("T", int, float)
 
 
 class SetClock:
@@ -117,6 +121,36 @@ def test_an_older_log_changes_nothing(machine: SetClock, steady: SteadyClock) ->
         steady.start_from(0)
     assert steady.now_ms() == machine.wall_ms
     assert said == []
+
+
+class HeldUp(SetClock):
+    """A machine that holds up the thread for 400 ms once, behind its `after`th reading of a clock."""
+
+    after = 0
+
+    def now_ms(self) -> int:
+        return self._held_up(super().now_ms())
+
+    def monotonic(self) -> float:
+        return self._held_up(super().monotonic())
+
+    def _held_up(self, reading: T) -> T:
+        self.after -= 1
+        if self.after == 0:
+            self.pass_ms(400)
+        return reading
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_thread_held_up_between_two_readings_set_the_clock_ahead(after: int) -> None:
+    machine = HeldUp()
+    steady = SteadyClock(machine)
+    machine.pass_ms(200)
+    machine.after = after
+    for _ in range(5):
+        steady.now_ms()
+        machine.pass_ms(200)
+    assert steady.now_ms() == pytest.approx(machine.wall_ms, abs=2)
 
 
 def test_the_wall_clock_itself_is_never_ahead() -> None:
