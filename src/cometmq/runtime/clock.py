@@ -84,7 +84,7 @@ class SteadyClock:
         """Return ms since the epoch: correct if the wall clock was when it was furthest ahead."""
         now_s = self.monotonic()
         if now_s >= self._look_at_s:
-            self._look(now_s)
+            now_s = self._look()
         return int(self._base_ms + (now_s - self._base_s) * self._rate)
 
     def start_from(self, reached_ms: int) -> None:
@@ -104,9 +104,13 @@ class SteadyClock:
         ahead_ms = self.now_ms() - self._wall.now_ms()
         return ahead_ms if ahead_ms >= SKEW_MS else 0
 
-    def _look(self, now_s: float) -> None:
-        own_ms = self._base_ms + (now_s - self._base_s) * self._rate
+    def _look(self) -> float:
+        # The wall clock first. A busy machine may stop this thread between the two readings. This
+        # clock then seems to be ahead, and goes slower for 0.1 s. After the opposite order the wall
+        # clock would seem to be ahead, and this clock would follow it into the future.
         wall_ms = self._wall.now_ms()
+        now_s = self.monotonic()
+        own_ms = self._base_ms + (now_s - self._base_s) * self._rate
         ahead_ms = own_ms - wall_ms
         if ahead_ms <= -SKEW_MS:
             log.warning(
@@ -121,6 +125,7 @@ class SteadyClock:
             )
         rate = _CATCHING_UP_RATE if ahead_ms > _NOISE_MS else _RATE
         self._go_on_from(now_s, max(own_ms, wall_ms), rate)
+        return now_s
 
     def _go_on_from(self, now_s: float, now_ms: float, rate: float) -> None:
         self._base_s, self._base_ms, self._rate = now_s, now_ms, rate
