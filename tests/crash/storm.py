@@ -30,6 +30,8 @@ from cometmq.testing.cluster import Cluster
 TOPIC = "storm"
 GROUP = "storm-group"
 BATCH = 20
+# What an answer may take on a machine that is busy with the members.
+PATIENCE_MS = 60_000
 
 
 class Event(NamedTuple):
@@ -120,7 +122,10 @@ class Storm:
 
     def _make_topic(self, namesrv: str) -> None:
         with cometmq.Producer(
-            "storm-make", namesrv=namesrv, default_topic_queue_nums=self._plan.queues
+            "storm-make",
+            namesrv=namesrv,
+            default_topic_queue_nums=self._plan.queues,
+            send_timeout_ms=PATIENCE_MS,
         ) as producer:
             first = producer.send(Message(TOPIC, b"-1"), queue=MessageQueue(TOPIC, "broker-a", 0))
             assert first.queue_offset == 0
@@ -151,7 +156,7 @@ class Storm:
         try:
             # One that is repeated because its answer was late would be at two places.
             with cometmq.Producer(
-                "storm-producer", namesrv=namesrv, send_timeout_ms=60_000
+                "storm-producer", namesrv=namesrv, send_timeout_ms=PATIENCE_MS
             ) as producer:
                 began = time.monotonic()
                 for start in range(0, plan.messages, BATCH):

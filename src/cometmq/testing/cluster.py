@@ -20,11 +20,14 @@ from cometmq.testing.ports import HeldPort
 
 _LOOPBACK = "127.0.0.1"
 # Few tests fill a file of a gigabyte, and preallocating one would make each test slow.
-_SMALL_FILES = {
+_FOR_TESTS = {
     "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 10_000),
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
+    # A busy disk of a machine for tests blocks a flush for seconds now and then. A broker that refuses
+    # messages meanwhile would fail tests of something else.
+    "osPageCacheBusyTimeOutMills": "60000",
 }
 
 
@@ -68,7 +71,7 @@ class Cluster:
                 f"a cluster needs a name server, got {name_servers} and {brokers} brokers"
             )
         self._counts = (name_servers, brokers)
-        self._properties = {**_SMALL_FILES, **_from_environment(), **(properties or {})}
+        self._properties = {**_FOR_TESTS, **_from_environment(), **(properties or {})}
         self._directory = directory
         self._temporary: Path | None = None
         self._thread: LoopThread | None = None
