@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.interop.conftest import JAVA_BROKER_CONF, need
 from tests.interop.guarded import OWNER, TlsFiles, tls_servers
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer, Tls
 
@@ -25,7 +26,9 @@ def test_only_a_job_with_the_secret_reads_and_writes(spark: Any, tmp_path: Path)
     namesrv, broker = tls_servers(files, JAVA_BROKER_CONF)
     with namesrv, broker:
         tls = Tls(**files.options())
-        with Producer("f", namesrv=namesrv.address, credentials=OWNER, tls=tls) as producer:
+        with Producer(
+            "f", namesrv=namesrv.address, send_timeout_ms=SEND_WAIT_MS, credentials=OWNER, tls=tls
+        ) as producer:
             producer.send(Message("again", b"makes the topic"))
             for at in range(COUNT):
                 producer.send(Message("orders", b"%d" % at))

@@ -9,6 +9,7 @@ import pytest
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
 from tests.spark.rows import by_place, pulled_rows, rows_of
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.testing.cluster import Cluster
@@ -20,7 +21,7 @@ COUNT = 500
 
 
 def fill(namesrv: str) -> None:
-    with Producer("filler", namesrv=namesrv) as producer:
+    with Producer("filler", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(COUNT):
             producer.send(
                 Message(

@@ -11,6 +11,7 @@ from tests.interop.peers import JavaBroker
 from tests.spark.archives import archived_rows, context_of
 from tests.spark.archives import run as run_archive
 from tests.spark.dead_letters import bury, numbers, redriven
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.pipelines import redrive, replay
@@ -27,7 +28,7 @@ def test_a_java_broker_gets_each_once(spark: Any, tmp_path: Path) -> None:
     with Cluster(brokers=0) as cluster, JavaBroker(cluster.namesrv):
         context = context_of(spark, cluster.namesrv)
         bury(cluster.namesrv, GROUP, ["bills", "reminders"], COUNT)
-        with Producer("writer", namesrv=cluster.namesrv) as producer:
+        with Producer("writer", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
             producer.send(Message("bills", b"large " * 2000, tags="large", keys="L-1"))
             producer.send(Message("again", b"makes the topic"))
         run_archive(spark, cluster.namesrv, tmp_path / "bills", topics=["bills"])

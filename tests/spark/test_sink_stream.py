@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.spark.sink_query import TRIES, SinkQuery, is_starved
 from tests.spark.sink_rows import by_key, make_topic, messages_of, wait_for
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.timeout(1500)
 
 
 def fill(namesrv: str, topic: str, count: int, first: int = 0) -> None:
-    with Producer("filler", namesrv=namesrv) as producer:
+    with Producer("filler", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(first, first + count):
             key = f"K-{at % KEYS}"
             message = Message(topic, b"%d" % at, keys=[key], properties={"__SHARDINGKEY": key})
