@@ -32,6 +32,8 @@ GROUP = "storm-group"
 BATCH = 20
 # What an answer may take on a machine that is busy with the members.
 PATIENCE_MS = 60_000
+# Offsets are committed every 5 s, on such a machine somewhat later.
+COMMITTED_AFTER_NS = 30 * 10**9
 
 
 class Event(NamedTuple):
@@ -288,16 +290,29 @@ class Storm:
         faults: list[str] = []
         inside: dict[str, int] = {}
         last_by: dict[int, str] = {}
+        done_at: dict[int, int] = {}
+        high_of: dict[str, int] = {}
         high = -1
         for event in events:
             if event.kind == b"E":
                 inside.pop(event.member, None)
+                done_at[event.offset] = event.moment
                 continue
-            step_back = high - event.offset
             if event.offset in last_by:
-                outcome.longest_step_back = max(outcome.longest_step_back, step_back)
+                outcome.longest_step_back = max(outcome.longest_step_back, high - event.offset)
+                before = last_by[event.offset]
+                died = killed_at[before]
+                alive = {event.member} if died is not None else {event.member, before}
+                step_back = max(high_of.get(member, -1) for member in alive) - event.offset
                 if step_back > window:
                     faults.append(f"{_told(event)} lies {step_back} back, more than {window}")
+                # Who takes over what waited for a dead member's lock may do any number of messages
+                # between two commits: of what the killed did, only the time tells.
+                since = 0 if died is None else died - done_at.get(event.offset, died)
+                if since > COMMITTED_AFTER_NS:
+                    faults.append(
+                        f"{_told(event)} was done {since / 1e9:.0f} s before {before} died"
+                    )
             if orderly:
                 for member in list(inside):
                     died = killed_at[member]
@@ -311,6 +326,7 @@ class Storm:
                 if before is not None and killed_at[before] is None:
                     faults.append(f"{_told(event)} again, though {before} was not killed")
             inside[event.member] = event.offset
+            high_of[event.member] = max(high_of.get(event.member, -1), event.offset)
             last_by[event.offset] = event.member
             high = max(high, event.offset)
         return faults[:5]
