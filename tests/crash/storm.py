@@ -322,9 +322,9 @@ class Storm:
                         faults.append(f"{_told(event)} while {member} has {inside[member]}")
                 if event.offset > high + 1:
                     faults.append(f"{_told(event)} after {high}: a gap")
-                before = last_by.get(event.offset)
-                if before is not None and killed_at[before] is None:
-                    faults.append(f"{_told(event)} again, though {before} was not killed")
+                holder = last_by.get(event.offset)
+                if holder is not None and killed_at[holder] is None:
+                    faults.append(f"{_told(event)} again, though {holder} was not killed")
             inside[event.member] = event.offset
             high_of[event.member] = max(high_of.get(event.member, -1), event.offset)
             last_by[event.offset] = event.member
