@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.interop.conftest import JAVA_BROKER_CONF, need
 from tests.interop.guarded import OWNER, TlsFiles, tls_servers
+from tests.spark.sink_query import run_to_end
 from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer, Tls
@@ -53,14 +54,10 @@ def test_only_a_job_with_the_secret_reads_and_writes(spark: Any, tmp_path: Path)
         ).save()
         stream = spark.readStream.format("rocketmq").options(**access)
         stream = stream.options(subscribe="again", startingOffsets="earliest").load()
-        query = (
-            stream.where("body != 'makes the topic'")
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "copied"))
-        )
-        query.awaitTermination()
+        copy = stream.where("body != 'makes the topic'").writeStream.format("parquet")
+        copy = copy.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        copy = copy.trigger(availableNow=True)
+        run_to_end(lambda: copy.start(str(tmp_path / "copied")))
         copied = spark.read.parquet(str(tmp_path / "copied")).collect()
         assert sorted(int(row.body) for row in copied) == list(range(COUNT))
 
