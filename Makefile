@@ -49,12 +49,14 @@ check: $(READY) ## Format, lint, strict types, the import rule and the fast test
 	@scripts/check
 
 interop: compiled ## The official Java, Go and Node clients and the Java broker against ours
-	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 600 -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m tests.interop.peers
+	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 900 -n $(JOBS) --dist loadfile $(ARGS)
 
 # Two at a time, a Spark each; what is killed at random has the machine for itself.
 spark: $(SPARK_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
 	@$(VENV)-spark/bin/mypy src tests/spark tests/unit/spark tests/unit/pipelines
-	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 300 -n 2 --dist loadfile $(ARGS)
+	@$(VENV)-spark/bin/python -m tests.interop.peers java
+	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 --dist loadfile $(ARGS)
 	@$(SPARK_KILLS)
 
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)

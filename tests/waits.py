@@ -19,6 +19,8 @@ from typing import Any, TypeVar, overload
 WAIT_S = 60.0
 # Spark, and what else takes a JVM or two of the same machine.
 JVM_WAIT_S = 600.0
+# What an answer to a send may take. Clients wait for three seconds unless they are told otherwise.
+SEND_WAIT_MS = int(WAIT_S * 1000)
 
 # What a test or a client reads from the machine's clock and what a broker says may differ by so much:
 # both cut a time to whole milliseconds, and the broker looks at that clock only now and then. A wait of

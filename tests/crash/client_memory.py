@@ -29,6 +29,8 @@ IN_FLIGHT = 64
 # Of a queue. What a consumer that lags behind holds for the moment is small, and is no leak.
 HELD = 100
 THREADS = 8
+# What an answer may take on a machine that is busy with something else.
+PATIENCE_MS = 60_000
 
 
 class Count:
@@ -82,7 +84,7 @@ def blocking(namesrv: str, total: int) -> None:
     consumer.subscribe(TOPIC)
     step = total // 10
     with (
-        cometmq.Producer("memory-out", namesrv=namesrv) as producer,
+        cometmq.Producer("memory-out", namesrv=namesrv, send_timeout_ms=PATIENCE_MS) as producer,
         consumer,
         ThreadPoolExecutor(THREADS) as pool,
     ):
@@ -111,7 +113,12 @@ async def asynchronous(namesrv: str, total: int) -> None:
     )
     consumer.subscribe(TOPIC)
     step = total // 10
-    async with cometmq.aio.Producer("memory-out", namesrv=namesrv) as producer, consumer:
+    async with (
+        cometmq.aio.Producer(
+            "memory-out", namesrv=namesrv, send_timeout_ms=PATIENCE_MS
+        ) as producer,
+        consumer,
+    ):
 
         async def send(times: int) -> None:
             for _ in range(times):

@@ -47,6 +47,7 @@ class Member:
         """Consume until SIGTERM."""
         leave = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: leave.set())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         self._history = os.open(history, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         consumer = PushConsumer(self._group, self._listen, **self._options)  # type: ignore[arg-type]  # a dict of options of several types
         consumer.subscribe(self._topic)
@@ -86,6 +87,8 @@ def fork(run: Callable[[], None]) -> int:
 
 def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    # A member that is told to leave before it listens for that leaves as soon as it does.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     members = []
     for line in sys.stdin:
         path = line.strip()

@@ -137,7 +137,8 @@ def cut(tmp_path: Path, send_timeout_ms: int) -> Iterator[Cut]:
         broker = CometBroker(namesrv.address, directory=tmp_path / "b", conf=conf)
         with (
             broker,
-            BadLink((LINK_HOST, 0), (HOST, namesrv.port)) as namesrv_link,
+            # Not at LINK_HOST, where it could be given the port of another test's broker.
+            BadLink((HOST, 0), (HOST, namesrv.port)) as namesrv_link,
             BadLink((LINK_HOST, broker.port), (HOST, broker.port)) as broker_link,
             open_face("blocking", namesrv_link.address) as blocking,
             open_face("asyncio", namesrv_link.address) as aio,

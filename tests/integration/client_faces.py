@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 from tests.integration.raw_client import RawClient, wait_until_readable
-from tests.waits import WAIT_S, eventually
+from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
 
 import cometmq
 import cometmq.aio
@@ -30,7 +30,7 @@ from cometmq.runtime.portal import LoopThread
 
 # Every answer has all the time that a busy machine may need, unless a test says otherwise. This
 # holds for the answer to a producer's send, too.
-PATIENT = {"send_timeout_ms": int(WAIT_S * 1000)}
+PATIENT = {"send_timeout_ms": SEND_WAIT_MS}
 
 Handle = Callable[[list[MessageExt]], ConsumeResult | None]
 _GET_ROUTE = 105

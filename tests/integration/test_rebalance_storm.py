@@ -63,5 +63,12 @@ def test_the_checker_tells_what_is_wrong(tmp_path: Path) -> None:
     assert "after 0: a gap" in gap
     (again,) = judged(tmp_path, "orderly", calls("b", (10, 0)) + calls("a", (20, 0)), 1)
     assert "again, though b was not killed" in again
+    # `a` was killed before it could commit what had waited for it.
+    burst = calls("a", *((at, at) for at in range(1, 49)))
+    tenths = [(at, by, kind, offset * 100) for at, by, kind, offset in burst]
+    assert judged(tmp_path, "concurrent", [*tenths, *calls("b", (60, 100))], 0) == []
+    early = -40 * 10**9
+    (old,) = judged(tmp_path, "concurrent", calls("a", (early, 0)) + calls("b", (60, 0)), 1)
+    assert "was done 40 s before a died" in old
     far = calls("a", (10, 0)) + calls("b", (60, 3000), (70, 0))
     assert any("lies 3000 back" in fault for fault in judged(tmp_path, "concurrent", far, 1))

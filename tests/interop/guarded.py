@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.certificates import Authority, Pair
 from tests.interop.peers import QUICK_JAVA, JavaBroker, JavaNamesrv
+from tests.waits import WAIT_S
 
 from cometmq import Credentials, Tls
 from cometmq.protocol.command import RemotingCommand
@@ -144,7 +145,7 @@ async def admit_guest(broker: Acl2Broker, tls: Tls) -> None:
             (_CREATE_ACL, {"subject": subject}, acl),
         ):
             command = RemotingCommand(code, ext=ext, body=json.dumps(body).encode())
-            answer = await client.call(broker.address, command, 10.0)
+            answer = await client.call(broker.address, command, WAIT_S)
             assert answer.code == 0, answer
     finally:
         await client.close()

@@ -22,6 +22,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -51,6 +52,8 @@ QUICK_JAVA = (
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
 BUILD_TIMEOUT_S = 900.0
+BUILD_ATTEMPTS = 3
+BUILD_PAUSE_S = 10.0
 
 _UPDATE_BROKER_CONFIG = 25
 _GET_BROKER_CONFIG = 26
@@ -125,6 +128,17 @@ def node_program() -> Path:
     return NODE_PROJECT / "client.js"
 
 
+def build_all(*kinds: str) -> None:
+    """Build the peers of these kinds, or of all, whose tools are there: no test waits for downloads."""
+    kinds = kinds or ("java", "go", "node")
+    if "java" in kinds and missing_tools("java", "mvn") is None:
+        java_classpath("server")  # and all other modules with it
+    if "go" in kinds and missing_tools("go") is None:
+        go_binary()
+    if "node" in kinds and missing_tools("node", "npm") is None:
+        node_program()
+
+
 @contextlib.contextmanager
 def _build_once(name: str, project: Path, patterns: Sequence[str], product: Path) -> Iterator[bool]:
     """Hold the build lock of a project; yield whether its sources changed since the last build.
@@ -152,18 +166,22 @@ def _digest(project: Path, patterns: Sequence[str]) -> str:
 
 
 def _run_build(command: Sequence[str], project: Path) -> None:
-    done = subprocess.run(
-        command,
-        cwd=project,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise PeerError(f"`{' '.join(command)}` failed in {project}:\n{done.stdout[-4000:]}")
+    """Most of a build are downloads, so it gets another chance, and goes on where it was."""
+    for attempt in range(BUILD_ATTEMPTS):
+        time.sleep(attempt * BUILD_PAUSE_S)
+        done = subprocess.run(
+            command,
+            cwd=project,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+    raise PeerError(f"`{' '.join(command)}` failed in {project}:\n{done.stdout[-4000:]}")
 
 
 # Ports and raw requests --------------------------------------------------------------------------
@@ -506,6 +524,7 @@ class JavaBroker(JavaServer):
             "diskMaxUsedSpaceRatio": "95",
             # Nor would one that refuses a request because it had to wait for 200 ms.
             "brokerFastFailureEnable": "false",
+            "osPageCacheBusyTimeOutMills": "60000",
             **self.extra_conf,
         }
 
@@ -545,3 +564,7 @@ def clean_environment() -> dict[str, str]:
     """The environment without what would change a peer's behaviour behind the test's back."""
     dropped = ("NAMESRV_ADDR", "ROCKETMQ_HOME", "ROCKETMQ_SERIALIZE_TYPE", "JAVA_TOOL_OPTIONS")
     return {key: value for key, value in os.environ.items() if key not in dropped}
+
+
+if __name__ == "__main__":
+    build_all(*sys.argv[1:])

@@ -80,9 +80,10 @@ def pull_tag(client: RawClient, tag: str) -> list[int]:
 
 
 def wait_until_indexed(client: RawClient, sent: list[int]) -> None:
-    """Java builds its index behind the answers."""
+    """Java builds its index behind the answers, key by key."""
     last = len(sent) - 1
     eventually(lambda: query(client, f"k{last}") == [sent[last]])
+    eventually(lambda: sent[last] in query(client, f"n{last % 3}"))
 
 
 @pytest.mark.parametrize("first", [JavaBroker, CometBroker])

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.raw_client import RawClient
 from tests.interop.clients import Event, JavaClient, RunningClient
 from tests.interop.conftest import need
-from tests.waits import eventually
+from tests.waits import SEND_WAIT_MS, eventually
 
 import cometmq
 from cometmq import Message, MessageQueue
@@ -75,7 +75,9 @@ class Scene:
 
 
 def fill(cluster: Cluster, topic: str, bodies: list[bytes]) -> None:
-    with cometmq.Producer(f"{topic}-p", namesrv=cluster.namesrv) as producer:
+    with cometmq.Producer(
+        f"{topic}-p", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS
+    ) as producer:
         for index, body in enumerate(bodies):
             message = Message(topic, body, tags="paid", properties={"index": str(index)})
             producer.send(message, queue=MessageQueue(topic, "broker-a", 0))

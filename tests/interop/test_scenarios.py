@@ -20,7 +20,7 @@ from tests.interop.clients import (
     body_pattern,
 )
 from tests.interop.conftest import Namesrv, need
-from tests.waits import eventually
+from tests.waits import CLOCKS_APART_MS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -177,21 +177,23 @@ def test_a_group_of_two_shares_the_queues_and_hands_them_over(
 def settle(
     client: ClientProgram, base: dict[str, Any], first: RunningClient, second: RunningClient
 ) -> int:
-    """Send until a round of messages reaches both members, each of its messages once.
+    """Send until two rounds of messages in a row reach both members, by the same queues.
 
     Rebalancing takes a moment, in which a message may reach either member or both. Returns how
     many were sent.
     """
     deadline = time.monotonic() + 180
     produced = 0
+    before: list[set[int]] = []
     while time.monotonic() < deadline:
         start = 8 + produced
         client.produce(**base, count=8, first=start)
         produced += 8
         eventually(partial(got_all, first, second, start, 8), wait_s=180)
         halves = [queues(member, start) for member in (first, second)]
-        if all(halves) and not halves[0] & halves[1]:
+        if all(halves) and not halves[0] & halves[1] and halves == before:
             return produced
+        before = halves
     raise AssertionError("the members never shared the queues")
 
 
@@ -234,11 +236,11 @@ def test_java_asks_for_offsets(
     client = JavaClient(line)
     base = {"namesrv": comet_servers, "topic": fresh("topic")}
     sent = client.produce(**base, count=8)
-    now = int(time.time() * 1000)
-    eventually(lambda: int(time.time() * 1000) > now + 10, wait_s=180)
+    between = int(time.time() * 1000) + 2 * CLOCKS_APART_MS
+    eventually(lambda: int(time.time() * 1000) > between + 2 * CLOCKS_APART_MS)
     sent += client.produce(**base, count=8, first=8)
     client.run("consume", **base, group=fresh("group"), expected=16)
-    events = client.run("offsets", **base, group=fresh("group"), timestamp=now + 5)
+    events = client.run("offsets", **base, group=fresh("group"), timestamp=between)
     found = {event["queueId"]: event for event in events if event["event"] == "queue"}
     counts = Counter(event["queueId"] for event in sent)
     before = Counter(event["queueId"] for event in sent[:8])

@@ -21,7 +21,7 @@ from cometmq.client.tracing.codec import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.interop.clients import ClientProgram, Event
+    from tests.interop.clients import Event
     from tests.interop.conftest import Namesrv
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
@@ -40,20 +40,41 @@ def namesrv(request: pytest.FixtureRequest) -> Namesrv:
     return address
 
 
-def run_traced(client: ClientProgram, namesrv: Namesrv, fresh: Callable[[str], str]) -> list[Event]:
-    """Send and consume, both traced; what was sent."""
-    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic"), "trace": True}
-    group = fresh("group")
-    sent = client.produce(**base, group=group, count=COUNT, tags="a,b", prefix="key")
-    events = client.run("consume", **base, group=group, expected=COUNT + 1, fail_times=FAIL_FIRST)
-    assert sum(event["event"] == "message" for event in events) == COUNT + 1
-    return sent
+def traced(namesrv: Namesrv, fresh: Callable[[str], str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a producer and a consumer are told that send and consume, both traced."""
+    base: dict[str, Any] = {
+        "namesrv": namesrv,
+        "topic": fresh("topic"),
+        "group": fresh("group"),
+        "trace": True,
+    }
+    produce = {**base, "count": COUNT, "tags": "a,b", "prefix": "key"}
+    return produce, {**base, "fail_times": FAIL_FIRST}
+
+
+def times_of(event: Event) -> int:
+    """How often a message that was sent comes."""
+    return 2 if event["index"] == 0 else 1
 
 
 @pytest.mark.parametrize("line", [4, 5])
 def test_java_reads_our_traces(namesrv: Namesrv, fresh: Callable[[str], str], line: int) -> None:
-    sent = run_traced(COMET, namesrv, fresh)
-    traces = JavaClient(line).run("traces", namesrv=namesrv, topic=TRACE)
+    produce, consume = traced(namesrv, fresh)
+    sent = COMET.produce(**produce)
+    events = COMET.run("consume", **consume, expected=COUNT + 1)
+    assert sum(event["event"] == "message" for event in events) == COUNT + 1
+
+    def afters_of(traces: list[Event], event: Event) -> int:
+        return sum(
+            (e["event"], e.get("type"), e.get("msgId")) == ("trace", "SubAfter", event["msgId"])
+            for e in traces
+        )
+
+    # A Java broker puts messages into their queues behind the answers.
+    traces = eventually(
+        lambda: JavaClient(line).run("traces", namesrv=namesrv, topic=TRACE),
+        lambda traces: all(afters_of(traces, event) >= times_of(event) for event in sent),
+    )
     for event in sent:
         mine = [e for e in traces if e["event"] == "trace" and e["msgId"] == event["msgId"]]
         (pub,) = [e for e in mine if e["type"] == "Pub"]
@@ -66,7 +87,7 @@ def test_java_reads_our_traces(namesrv: Namesrv, fresh: Callable[[str], str], li
         assert pub["offsetMsgId"] == event["offsetMsgId"]
         assert pub["bodyLength"] == 64
         assert event["msgId"] in pub["messageKeys"].split()
-        times = 2 if index == 0 else 1
+        times = times_of(event)
         befores = [e for e in mine if e["type"] == "SubBefore"]
         afters = {e["requestId"]: e for e in mine if e["type"] == "SubAfter"}
         assert sorted(e["retryTimes"] for e in befores) == list(range(times))
@@ -81,19 +102,30 @@ def test_java_reads_our_traces(namesrv: Namesrv, fresh: Callable[[str], str], li
 
 @pytest.mark.parametrize("line", [4, 5])
 def test_we_read_javas_traces(namesrv: Namesrv, fresh: Callable[[str], str], line: int) -> None:
-    sent = run_traced(JavaClient(line), namesrv, fresh)
-    read: list[TraceContext] = []
-    with LitePullConsumer(fresh("reader"), namesrv=namesrv) as consumer:
-        for queue in consumer.queues(TRACE):
-            offset = consumer.min_offset(queue)
-            end = consumer.max_offset(queue)
-            while offset < end:
-                pulled = consumer.pull(queue, offset)
-                for message in pulled.messages:
-                    read += decode_traces(message.body.decode())
-                offset = pulled.next_begin_offset
+    produce, consume = traced(namesrv, fresh)
+    client = JavaClient(line)
+
+    def of(read: list[TraceContext], event: Event) -> list[TraceContext]:
+        return [c for c in read if c.beans[0].msg_id == event["msgId"]]
+
+    def all_came(read: list[TraceContext]) -> bool:
+        return all(len(of(read, event)) >= 1 + 2 * times_of(event) for event in sent)
+
+    # They stay until all came: a Java client that is shut down drops what it has not sent soon.
+    with (
+        client.start("produce", **produce, until_stdin=True) as producer,
+        client.start("consume", **consume, until_stdin=True) as consumer,
+        LitePullConsumer(fresh("reader"), namesrv=namesrv) as reader,
+    ):
+        consumer.wait_messages(COUNT + 1)
+        eventually(lambda: len(producer.named("sent")) == COUNT)
+        sent = producer.named("sent")
+        read = eventually(lambda: read_traces(reader), all_came, pause_s=0.1)
+        events = consumer.finish()
+        producer.finish()
+    assert sum(event["event"] == "message" for event in events) == COUNT + 1
     for event in sent:
-        mine = [c for c in read if c.beans[0].msg_id == event["msgId"]]
+        mine = of(read, event)
         (pub,) = [c for c in mine if c.type is TraceType.PUB]
         bean = pub.beans[0]
         index = event["index"]
@@ -108,6 +140,20 @@ def test_we_read_javas_traces(namesrv: Namesrv, fresh: Callable[[str], str], lin
             {ContextCode.FAILED, ContextCode.SUCCESS} if index == 0 else {ContextCode.SUCCESS}
         )
         assert codes == expected
+
+
+def read_traces(consumer: LitePullConsumer) -> list[TraceContext]:
+    """All traces that the broker has now."""
+    read: list[TraceContext] = []
+    for queue in consumer.queues(TRACE):
+        offset = consumer.min_offset(queue)
+        end = consumer.max_offset(queue)
+        while offset < end:
+            pulled = consumer.pull(queue, offset)
+            for message in pulled.messages:
+                read += decode_traces(message.body.decode())
+            offset = pulled.next_begin_offset
+    return read
 
 
 @pytest.mark.parametrize("line", [4, 5])

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyarrow import dataset
 from tests.spark.rows import pulled_rows, rows_of
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -22,7 +23,7 @@ from cometmq.spark.schema import COLUMNS
 
 def send(namesrv: str, topic: str, count: int) -> int:
     """Messages with bodies large and small, keys, tags and properties; how many."""
-    with Producer("filler", namesrv=namesrv) as producer:
+    with Producer("filler", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         # Those of all brokers, also when the topic is made by the first sends.
         queues = producer.queues(topic)
         for at in range(count):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.spark.archives import sent_rows
-from tests.waits import JVM_WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, Producer, PushConsumer
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -27,7 +27,7 @@ def stored_count(namesrv: str, topic: str) -> int:
 
 def bury(namesrv: str, group: str, topics: Sequence[str], count: int) -> None:
     """So many messages in turn to `topics`, all of which become dead letters of `group`."""
-    with Producer("writer", namesrv=namesrv) as producer:
+    with Producer("writer", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(count):
             reason = REASONS[at % 3]
             message = Message(

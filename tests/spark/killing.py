@@ -61,6 +61,8 @@ class BrokerProcess:
             f"namesrvAddr={namesrv}\nstorePathRootDir={directory / name}\nvipChannelEnable=false\n"
             "mappedFileSizeCommitLog=16777216\nmappedFileSizeConsumeQueue=200000\n"
             "maxHashSlotNum=5000\nmaxIndexNum=20000\ndefaultTopicQueueNums=4\n"
+            # A busy disk blocks flushes for seconds; that is not what is tested here.
+            "osPageCacheBusyTimeOutMills=60000\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.spark.sink_rows import by_key, make_topic, messages_of
+from tests.spark.sink_rows import awaited_messages, by_key, make_topic
 
 from cometmq.bulk.producer import BlockingBulkProducer, BulkProducer
 from cometmq.bulk.sending import BulkSending, Parcel
@@ -100,8 +100,9 @@ class OutboxQuery:
 
     def check(self, *batches: tuple[int, int]) -> None:
         """All rows of these batches are there once, in order by key."""
-        messages = messages_of(self.namesrv, self.topic)
         expected = [f"{batch_id}-{at}" for batch_id, rows in batches for at in range(rows)]
+        # A Java broker puts messages into their queues behind the answers.
+        messages = awaited_messages(self.namesrv, self.topic, len(expected))
         assert Counter(m.body.decode() for m in messages) == Counter(expected)
         found = by_key(messages, lambda message: message.properties["__SHARDINGKEY"])
         for key, bodies in found.items():

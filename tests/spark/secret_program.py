@@ -10,6 +10,8 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
+from tests.spark.sink_query import run_to_end
+
 
 def told(work: Any) -> str:
     """What Spark says when `work` fails."""
@@ -40,8 +42,7 @@ def main(given: dict[str, Any]) -> None:
     stream = source.options(subscribe=given["from"], startingOffsets="earliest").load()
     sink = stream.select("body").writeStream.format("rocketmq").options(**given["access"])
     sink = sink.options(topic=given["to"], checkpointLocation=given["checkpoint"])
-    query = sink.trigger(availableNow=True).start()
-    query.awaitTermination()
+    query = run_to_end(sink.trigger(availableNow=True).start)
     progress = [str(query.lastProgress), str(query.recentProgress), str(query.status)]
 
     faults = {

@@ -13,10 +13,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.spark.processes import QUICK_JAVA, below, kill
+from tests.waits import JVM_WAIT_S
 
 HOST = "127.0.0.1"
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,22 @@ TRIES = 5
 def is_starved(failure: str) -> bool:
     """Whether a Python worker came up later than Spark waits for it: 10 s, which cannot be set."""
     return "failed to connect back" in failure or "CANNOT_OPEN_SOCKET" in failure
+
+
+def run_to_end(start: Callable[[], Any]) -> Any:
+    """Start a query and wait for its end; again when Spark gives it up because it is starved."""
+    for _ in range(TRIES):
+        query = start()
+        try:
+            assert query.awaitTermination(JVM_WAIT_S)
+        except Exception as error:
+            if not is_starved(str(error)):
+                raise
+        else:
+            return query
+        finally:
+            query.stop()
+    raise AssertionError("Spark's workers do not come up in time, whatever is tried")
 
 
 class SinkQuery:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.waits import JVM_WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer, PullStatus
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -16,12 +16,12 @@ _MADE = b"made"
 
 def make_topic(namesrv: str, topic: str, brokers: tuple[str, ...] = ("broker-a",)) -> None:
     """Have brokers create the topic, each with a message that `messages_of` leaves out."""
-    with Producer("maker", namesrv=namesrv) as producer:
+    with Producer("maker", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for broker in brokers:
             producer.send(Message(topic, _MADE), queue=MessageQueue(topic, broker, 0))
 
     def queues() -> list[MessageQueue]:
-        with Producer("looker", namesrv=namesrv) as producer:
+        with Producer("looker", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
             return producer.queues(topic)
 
     eventually(

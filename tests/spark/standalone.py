@@ -14,11 +14,11 @@ from typing import Any, Self
 
 import pyspark
 from tests.spark.processes import QUICK_JAVA, Process, below
+from tests.waits import JVM_WAIT_S
 
 HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
-START_S = 90.0
 STOP_S = 20.0
 
 
@@ -100,7 +100,7 @@ class StandaloneCluster:
 
     def _wait_for(self, log: str, pattern: str) -> str:
         """The last group of the pattern, or all of it, as the log has it."""
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + JVM_WAIT_S
         path = self._directory / f"{log}.log"
         while (found := re.search(pattern, path.read_text(errors="replace"))) is None:
             assert time.monotonic() < deadline, path.read_text(errors="replace")[-2000:]

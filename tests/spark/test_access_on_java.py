@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.interop.conftest import JAVA_BROKER_CONF, need
 from tests.interop.guarded import OWNER, TlsFiles, tls_servers
+from tests.spark.sink_query import run_to_end
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer, Tls
 
@@ -25,7 +27,9 @@ def test_only_a_job_with_the_secret_reads_and_writes(spark: Any, tmp_path: Path)
     namesrv, broker = tls_servers(files, JAVA_BROKER_CONF)
     with namesrv, broker:
         tls = Tls(**files.options())
-        with Producer("f", namesrv=namesrv.address, credentials=OWNER, tls=tls) as producer:
+        with Producer(
+            "f", namesrv=namesrv.address, send_timeout_ms=SEND_WAIT_MS, credentials=OWNER, tls=tls
+        ) as producer:
             producer.send(Message("again", b"makes the topic"))
             for at in range(COUNT):
                 producer.send(Message("orders", b"%d" % at))
@@ -50,14 +54,10 @@ def test_only_a_job_with_the_secret_reads_and_writes(spark: Any, tmp_path: Path)
         ).save()
         stream = spark.readStream.format("rocketmq").options(**access)
         stream = stream.options(subscribe="again", startingOffsets="earliest").load()
-        query = (
-            stream.where("body != 'makes the topic'")
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "copied"))
-        )
-        query.awaitTermination()
+        copy = stream.where("body != 'makes the topic'").writeStream.format("parquet")
+        copy = copy.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        copy = copy.trigger(availableNow=True)
+        run_to_end(lambda: copy.start(str(tmp_path / "copied")))
         copied = spark.read.parquet(str(tmp_path / "copied")).collect()
         assert sorted(int(row.body) for row in copied) == list(range(COUNT))
 

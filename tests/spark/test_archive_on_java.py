@@ -9,6 +9,8 @@ import pytest
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
 from tests.spark.archives import archived_rows, run, send, sent_rows
+from tests.spark.dead_letters import stored_count
+from tests.waits import eventually
 
 from cometmq.testing.cluster import Cluster
 
@@ -25,11 +27,14 @@ def test_topics_of_a_java_broker_are_archived_and_proved(spark: Any, tmp_path: P
         JavaBroker(cluster.namesrv, store=store, commit_log_file_bytes=256 * 1024) as broker,
     ):
         sent = send(cluster.namesrv, "orders", 120)
+        # A Java broker puts messages into their queues behind the answers.
+        eventually(lambda: stored_count(cluster.namesrv, "orders") == sent)
         settings: dict[str, Any] = {"topics": ["orders"], "compact_files": 3}
         report = run(spark, cluster.namesrv, live, **settings, max_messages=50)
         assert report.holds, report
         assert report.proved == sent
         sent += send(cluster.namesrv, "orders", 40)
+        eventually(lambda: stored_count(cluster.namesrv, "orders") == sent)
         report = run(spark, cluster.namesrv, live, **settings)
         assert report.holds, report
         rows = sent_rows(cluster.namesrv, ["orders"])

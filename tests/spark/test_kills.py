@@ -30,7 +30,7 @@ from tests.spark.killing import (
     written,
 )
 from tests.spark.standalone import StandaloneCluster
-from tests.waits import JVM_WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
@@ -212,7 +212,7 @@ def run_kills(plan: Plan, driver: Driver, victims: Victims, rng: random.Random) 
 
 
 def make_topics(namesrv: str) -> None:
-    with Producer("maker", namesrv=namesrv) as producer:
+    with Producer("maker", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for topic in (TOPIC, ONCE, LEAST):
             producer.send(Message(topic, MADE, keys=["none"]))
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from tests.waits import SEND_WAIT_MS
 
 from cometmq.aio import LitePullConsumer, Producer
 from cometmq.bulk.range_reader import RangeReader
@@ -29,7 +30,9 @@ MARKS = Marks(REPLAY, "r1")
 async def cluster() -> AsyncIterator[Cluster]:
     properties = {"defaultTopicQueueNums": "2", "mappedFileSizeCommitLog": str(1024 * 1024)}
     async with Cluster(properties=properties) as cluster:
-        async with Producer("maker", namesrv=cluster.namesrv) as producer:
+        async with Producer(
+            "maker", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS
+        ) as producer:
             await producer.send(Message(TOPIC, b"makes the topic"))
         yield cluster
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as ds
 from tests.spark.test_stream_outages import quiet_query
+from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS, eventually
 
 from cometmq import Message, Producer
 from cometmq.protocol.compression import CompressionType
@@ -38,7 +39,9 @@ def send(cluster: Cluster, topic: str, bodies: list[str], **options: str) -> Non
 def test_a_namespace_does_not_show_in_the_names_of_topics(cluster: Cluster) -> None:
     inside: dict[str, Any] = {"namespace": "shop"}
     for namespace, body in (("shop", b"inside"), (None, b"outside")):
-        with Producer("filler", namesrv=cluster.namesrv, namespace=namespace) as producer:
+        with Producer(
+            "filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS, namespace=namespace
+        ) as producer:
             producer.send(Message("named", body))
     send(cluster, "named", ["sent"], **inside)
     rows = read(cluster, "named", **inside)
@@ -49,12 +52,11 @@ def test_a_namespace_does_not_show_in_the_names_of_topics(cluster: Cluster) -> N
 
 
 def test_a_stream_from_a_moment_on(cluster: Cluster) -> None:
-    with Producer("filler", namesrv=cluster.namesrv) as producer:
+    with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for _ in range(10):
             producer.send(Message("momentary", b"before"))
-        moment_ms = int(time.time() * 1000) + 2
-        while time.time() * 1000 < moment_ms:
-            time.sleep(0.001)
+        moment_ms = int(time.time() * 1000) + 2 * CLOCKS_APART_MS
+        eventually(lambda: time.time() * 1000 > moment_ms + 2 * CLOCKS_APART_MS)
         for _ in range(7):
             producer.send(Message("momentary", b"behind"))
         options = {
@@ -78,7 +80,7 @@ def test_a_stream_from_a_moment_on(cluster: Cluster) -> None:
 
 
 def test_bodies_as_they_are_stored(cluster: Cluster) -> None:
-    with Producer("filler", namesrv=cluster.namesrv) as producer:
+    with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         producer.send(Message("packed", b"z" * 500))
     # Those of the sink, from so many bytes on.
     options = {"compression": "zstd", "compressOverBytes": "1000"}
@@ -97,7 +99,7 @@ TAGS = ("Aa", "BB", "a||b", "a|b", "*", " paid", "paid")
 
 
 def test_tags_that_look_alike_to_brokers_are_told_apart(cluster: Cluster) -> None:
-    with Producer("filler", namesrv=cluster.namesrv) as producer:
+    with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for tag in TAGS:
             producer.send(Message("tagged", tag.encode(), tags=tag))
     assert [row["tags"] for row in read(cluster, "tagged", tags="Aa || none")] == ["Aa"]
@@ -110,7 +112,7 @@ def test_tags_that_look_alike_to_brokers_are_told_apart(cluster: Cluster) -> Non
 
 
 def test_a_pattern_leaves_the_topics_of_brokers_out(cluster: Cluster) -> None:
-    with Producer("filler", namesrv=cluster.namesrv) as producer:
+    with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         producer.send(Message("waiting", b"x", delay_level=18))
         producer.send(Message("waiting", b"y"))
     for pattern, topics in ((".*", {"waiting"}), ("wait", set()), ("SCHED.*|wait.*", {"waiting"})):

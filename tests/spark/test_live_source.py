@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.spark.rows import by_place, pulled_rows, rows_of
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.testing.cluster import Cluster
@@ -21,7 +22,7 @@ COUNT = 900
 
 
 def send_all(namesrv: str) -> None:
-    with Producer("filler", namesrv=namesrv) as producer:
+    with Producer("filler", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(COUNT):
             producer.send(
                 Message(
@@ -163,7 +164,7 @@ def test_without_push_down_the_source_works_too(
 def test_tags_of_delayed_messages_are_selected_though_brokers_cannot(
     spark: Any, cluster: Cluster
 ) -> None:
-    with Producer("delaying", namesrv=cluster.namesrv) as producer:
+    with Producer("delaying", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(6):
             producer.send(Message("later", b"x", tags=("paid", "open")[at % 2], delay_level=18))
     waiting = frame(spark, cluster.namesrv, subscribe="SCHEDULE_TOPIC_XXXX")

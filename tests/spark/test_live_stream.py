@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer
 from cometmq.model.queue import MessageQueue as Queue
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.cluster(brokers=2, properties={"autoCreateSubscriptionG
 
 @pytest.fixture(scope="module")
 def producer(cluster: Cluster) -> Iterator[Producer]:
-    with Producer("filler", namesrv=cluster.namesrv) as producer:
+    with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         yield producer
 
 
@@ -181,7 +182,7 @@ def test_retention_that_overtakes_a_query_fails_it_or_is_noted(spark: Any, tmp_p
     stores = tmp_path / "stores"
     with (
         Cluster(directory=stores, properties=properties) as own,
-        Producer("filler", namesrv=own.namesrv) as producer,
+        Producer("filler", namesrv=own.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer,
     ):
         sent = [producer.send(Message("orders", b"x" * 1000)) for _ in range(10)]
         query = Query(spark, own.namesrv, tmp_path, subscribe="orders")

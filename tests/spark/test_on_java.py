@@ -9,6 +9,8 @@ import pytest
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
 from tests.spark.rows import by_place, pulled_rows, rows_of
+from tests.spark.sink_query import run_to_end
+from tests.waits import SEND_WAIT_MS, eventually
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.testing.cluster import Cluster
@@ -20,7 +22,7 @@ COUNT = 500
 
 
 def fill(namesrv: str) -> None:
-    with Producer("filler", namesrv=namesrv) as producer:
+    with Producer("filler", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(COUNT):
             producer.send(
                 Message(
@@ -47,7 +49,13 @@ def test_the_rows_of_a_java_broker_and_of_its_store(spark: Any, tmp_path: Path) 
     ):
         fill(cluster.namesrv)
         queues = [MessageQueue(TOPIC, broker.broker_name, queue_id) for queue_id in range(4)]
-        rows = by_place([row for queue in queues for row in pulled_rows(cluster.namesrv, queue)])
+        # A Java broker puts messages into their queues behind the answers.
+        rows = eventually(
+            lambda: by_place(
+                [row for queue in queues for row in pulled_rows(cluster.namesrv, queue)]
+            ),
+            lambda rows: len(rows) >= COUNT,
+        )
         assert len(rows) == COUNT
         live = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
         live = live.option("subscribe", TOPIC).option("minPartitions", "7")
@@ -65,13 +73,9 @@ def test_the_rows_of_a_java_broker_and_of_its_store(spark: Any, tmp_path: Path) 
             .option("maxMessagesPerTrigger", "200")
             .load()
         )
-        query = (
-            stream.writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "output"))
-        )
-        assert query.awaitTermination(120)
+        writer = stream.writeStream.format("parquet").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        run_to_end(lambda: writer.start(str(tmp_path / "output")))
         streamed = spark.read.parquet(str(tmp_path / "output")).select(*rows[0])
         assert by_place(rows_of(streamed.toArrow())) == rows
         with pytest.raises(Exception, match="is being written by a broker that runs"):

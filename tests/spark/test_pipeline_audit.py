@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 from tests.spark import archives
 from tests.spark.audited import COMMIT, ROLLBACK, Sender, audited, balance, context_of, kinds
+from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.errors import ConfigError
@@ -27,7 +28,7 @@ def send_explained(sender: Sender) -> None:
     """Into `orders`, what an audit can explain."""
     topic = "orders"
     sender.send(topic, "EARLY", 3, in_ledger=False)
-    time.sleep(0.01)  # before the first time in the ledger, in whole ms
+    time.sleep(4 * CLOCKS_APART_MS / 1000)  # before the first time in the ledger, by either clock
     sent = [sender.send(topic, f"N{at}", KEYS=f"K{at}", TAGS="paid") for at in range(10)]
     sender.create_group("billing", topic)
     for _ in range(2):
@@ -75,7 +76,7 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
         messages = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
         messages.option("subscribe", "orders").load().write.parquet(str(tmp_path / "files"))
         send_unexplained(sender)
-        with Producer("shop", namesrv=cluster.namesrv) as producer:
+        with Producer("shop", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
             sent = producer.send(Message("orders", b"x", delay_ms=3_600_000))
             assert sent.recall_handle is not None
             producer.recall("orders", sent.recall_handle)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import LocalTransactionState, Message, MessageExt, Producer, TransactionProducer
 from cometmq.errors import ConfigError, StoreLockedError
@@ -48,7 +49,7 @@ class EverySecond:
 
 
 def send_all_kinds(namesrv: str) -> None:
-    with Producer("filler", namesrv=namesrv) as producer:
+    with Producer("filler", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(COUNT):
             producer.send(
                 Message(
@@ -62,7 +63,9 @@ def send_all_kinds(namesrv: str) -> None:
             )
         producer.send_batch([Message("batched", b"%d" % at, tags="b") for at in range(50)])
         producer.send(Message("large", bytes(30_000), keys=["large"]))
-    with TransactionProducer("payer", EverySecond(), namesrv=namesrv) as payer:
+    with TransactionProducer(
+        "payer", EverySecond(), namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS
+    ) as payer:
         for at in range(6):
             payer.send_in_transaction(Message("transacted", b"%d" % at, keys=[f"T-{at}"]), at)
 
@@ -198,7 +201,7 @@ def small_cluster(directory: Path) -> Iterator[Cluster]:
 
 
 def send(namesrv: str, topic: str, count: int, size: int = 1000) -> None:
-    with Producer("filler", namesrv=namesrv) as producer:
+    with Producer("filler", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(count):
             producer.send(Message(topic, b"%d" % at + bytes(size), keys=[f"k{at}"]))
 

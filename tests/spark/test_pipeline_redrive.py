@@ -16,7 +16,7 @@ from tests.spark.archives import context_of
 from tests.spark.dead_letters import REASONS, bury, numbers, redriven, stored_count
 from tests.spark.processes import QUICK_JAVA, below
 from tests.spark.standalone import HOST
-from tests.waits import JVM_WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import ConsumeResult, Message, Producer, PushConsumer
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -193,7 +193,7 @@ def test_only_the_group_gets_them_from_its_retry_topic(
     spark: Any, cluster: Cluster, tmp_path: Path
 ) -> None:
     before = total(cluster)
-    with Producer("stranger", namesrv=cluster.namesrv) as producer:
+    with Producer("stranger", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         # Not by a broker: nobody knows where it came from.
         producer.send(Message(f"%DLQ%{GROUP}", b"put there by hand", keys="K-1"))
     settings: dict[str, Any] = {
@@ -257,7 +257,7 @@ def test_a_misspelt_name_chose_no_letter_and_said_nothing(
 
 
 def test_a_topic_without_dead_letters_is_no_mistake(spark: Any, cluster: Cluster) -> None:
-    with Producer("quiet", namesrv=cluster.namesrv) as producer:
+    with Producer("quiet", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         producer.send(Message("quiet", b"hush"))
     report = run(spark, cluster, topics=["quiet"])
     assert report.letters >= COUNT

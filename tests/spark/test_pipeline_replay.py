@@ -18,7 +18,7 @@ from tests.spark.archives import archived_rows, context_of
 from tests.spark.archives import run as run_archive
 from tests.spark.dead_letters import stored_count
 from tests.spark.processes import below, kill
-from tests.waits import JVM_WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -45,7 +45,7 @@ def archive_path(spark: Any, cluster: Cluster, tmp_path_factory: pytest.TempPath
     """An archive of messages of all kinds, in the topic `orders`."""
     path = tmp_path_factory.mktemp("archive") / "orders"
     messages = list(all_kinds())
-    with Producer("filler", namesrv=cluster.namesrv) as producer:
+    with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for topic in ("orders", "copy", "slow"):
             # Queues of all brokers, until the topic is made: then it is on those that were sent to.
             first_queues = [queue for queue in producer.queues(topic) if queue.queue_id == 0]
@@ -258,11 +258,13 @@ def test_a_store_into_a_topic_with_fewer_queues(
     stores = tmp_path / "stores"
     with (
         Cluster(directory=stores, properties={"defaultTopicQueueNums": "6"}) as old,
-        Producer("filler", namesrv=old.namesrv) as producer,
+        Producer("filler", namesrv=old.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer,
     ):
         for at in range(300):
             producer.send(Message("history", b"%d" % at, keys=f"k{at % 13}"), key=f"k{at % 13}")
-    with Producer("filler", namesrv=cluster.namesrv, default_topic_queue_nums=1) as producer:
+    with Producer(
+        "filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS, default_topic_queue_nums=1
+    ) as producer:
         producer.send(Message("one-queue", b"makes the topic"))
     report = run(
         spark, cluster, store=str(stores / "broker-a"), topics=["history"], to="one-queue",

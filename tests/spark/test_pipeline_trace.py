@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.spark.audited import audited, balance, context_of, kinds
-from tests.waits import WAIT_S
+from tests.waits import SEND_WAIT_MS, WAIT_S
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, Producer, PushConsumer
 from cometmq.errors import ConfigError
@@ -45,7 +45,9 @@ def run_clients(namesrv: str) -> None:
                 complete.set()
         return ConsumeResult.SUCCESS
 
-    with Producer("shop", namesrv=namesrv, enable_trace=True) as producer:
+    with Producer(
+        "shop", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS, enable_trace=True
+    ) as producer:
         for at in range(COUNT):
             producer.send(Message(TOPIC, b"%d" % at, keys=[f"O-{at}"]))
         producer.send_batch([Message(TOPIC, body) for body in (b"a", b"b", b"c")])

@@ -10,7 +10,8 @@ from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
 from tests.spark.archives import archived_rows, context_of
 from tests.spark.archives import run as run_archive
-from tests.spark.dead_letters import bury, numbers, redriven
+from tests.spark.dead_letters import bury, numbers, redriven, stored_count
+from tests.waits import SEND_WAIT_MS, eventually
 
 from cometmq import Message, Producer
 from cometmq.pipelines import redrive, replay
@@ -27,9 +28,11 @@ def test_a_java_broker_gets_each_once(spark: Any, tmp_path: Path) -> None:
     with Cluster(brokers=0) as cluster, JavaBroker(cluster.namesrv):
         context = context_of(spark, cluster.namesrv)
         bury(cluster.namesrv, GROUP, ["bills", "reminders"], COUNT)
-        with Producer("writer", namesrv=cluster.namesrv) as producer:
+        with Producer("writer", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
             producer.send(Message("bills", b"large " * 2000, tags="large", keys="L-1"))
             producer.send(Message("again", b"makes the topic"))
+        # A Java broker puts messages into their queues behind the answers.
+        eventually(lambda: stored_count(cluster.namesrv, "bills") == COUNT // 2 + 1)
         run_archive(spark, cluster.namesrv, tmp_path / "bills", topics=["bills"])
         report = replay.run(
             replay.Config(

@@ -15,6 +15,7 @@ import pytest
 from tests.spark.processes import QUICK_JAVA
 from tests.spark.sink_rows import make_topic
 from tests.spark.standalone import HOST, ROOT, StandaloneCluster
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Credentials, Message, Producer
 from cometmq.errors import IllegalArgumentError
@@ -58,7 +59,7 @@ def test_no_trace_of_a_query_holds_its_secrets(
         Cluster(directory=tmp_path / "stores") as brokers,
         StandaloneCluster(traces / "cluster", workers=1) as workers,
     ):
-        with Producer("filler", namesrv=brokers.namesrv) as producer:
+        with Producer("filler", namesrv=brokers.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
             for at in range(COUNT):
                 producer.send(Message("orders", b"%d" % at))
         make_topic(brokers.namesrv, "orders-again")

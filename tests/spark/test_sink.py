@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.spark.rows import row_of
 from tests.spark.sink_rows import awaited_messages, by_key, make_topic, messages_of
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
@@ -63,7 +64,7 @@ def test_every_column_arrives(spark: Any, cluster: Cluster, topic: str) -> None:
 
 
 def test_rows_of_the_source_go_into_a_topic_again(spark: Any, cluster: Cluster, topic: str) -> None:
-    with Producer("origin", namesrv=cluster.namesrv) as producer:
+    with Producer("origin", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(20):
             producer.send(
                 Message(topic, b"%d" % at, tags="t", keys=[f"K-{at}"], properties={"at": str(at)}),
@@ -103,7 +104,7 @@ def test_rows_of_a_key_lie_in_one_queue_in_their_order(
     messages = awaited_messages(cluster.namesrv, topic, count)
     found = by_key(messages, lambda m: m.properties.get("__SHARDINGKEY"))
     assert found == {f"K-{at}": [str(n) for n in range(at, count, keys)] for at in range(keys)}
-    with Producer("same", namesrv=cluster.namesrv) as producer:
+    with Producer("same", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         result = producer.send(Message(topic, b"by hand"), key="K-5")
     places = {(m.broker_name, m.queue_id) for m in messages if m.body == b"5"}
     assert places == {(result.queue.broker_name, result.queue.queue_id)}

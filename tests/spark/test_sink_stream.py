@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.sink_query import TRIES, SinkQuery, is_starved
+from tests.spark.sink_query import TRIES, SinkQuery, is_starved, run_to_end
 from tests.spark.sink_rows import by_key, make_topic, messages_of, wait_for
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.testing.cluster import Cluster
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.timeout(1500)
 
 
 def fill(namesrv: str, topic: str, count: int, first: int = 0) -> None:
-    with Producer("filler", namesrv=namesrv) as producer:
+    with Producer("filler", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(first, first + count):
             key = f"K-{at % KEYS}"
             message = Message(topic, b"%d" % at, keys=[key], properties={"__SHARDINGKEY": key})
@@ -51,19 +52,13 @@ class Stream:
 
     def run(self, meanwhile: Callable[[Any], None] = lambda _: None) -> None:
         """To its end; `meanwhile` is called with the running query."""
-        for _ in range(TRIES):
+
+        def start() -> Any:
             query = self._writer.start()
-            try:
-                meanwhile(query)
-                assert query.awaitTermination(600)
-            except Exception as error:
-                if not is_starved(str(error)):
-                    raise
-            else:
-                return
-            finally:
-                query.stop()
-        raise AssertionError("Spark's workers do not come up in time, whatever is tried")
+            meanwhile(query)
+            return query
+
+        run_to_end(start)
 
 
 def test_at_least_once_while_the_broker_restarts(

@@ -18,6 +18,7 @@ import pytest
 from tests.spark.processes import QUICK_JAVA
 from tests.spark.rows import pulled_rows
 from tests.spark.standalone import HOME, HOST, Job, StandaloneCluster
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.testing.cluster import Cluster
@@ -55,7 +56,7 @@ def brokers(directory: Path) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def sent(brokers: Cluster) -> list[Place]:
     places = []
-    with Producer("filler", namesrv=brokers.namesrv) as producer:
+    with Producer("filler", namesrv=brokers.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(COUNT):
             result = producer.send(Message("orders", b"%d" % at))
             places.append(("orders", result.queue.queue_id, result.queue_offset))
@@ -134,7 +135,7 @@ def test_an_archive_and_its_replay_run_on_the_workers(
         state = "{directory}/replay-state"
         """
     )
-    with Producer("filler", namesrv=brokers.namesrv) as producer:
+    with Producer("filler", namesrv=brokers.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         producer.send(Message("orders-again", b"makes the topic"))
     before = executors(directory)
     assert run_pipeline([sys.executable, "-m", "cometmq", "pipeline"], "replay", file)["holds"]
@@ -171,11 +172,14 @@ def test_a_store_is_read_by_all_workers(
     spark_cluster: StandaloneCluster, brokers: Cluster, sent: list[Place], directory: Path
 ) -> None:
     brokers.call("stop_broker", 0)
-    job = Job(
-        spark_cluster,
-        "rocketmq-store",
-        path=directory / "stores" / "broker-a",
-        subscribe="orders",
-        minPartitions=8,
-    )
-    assert job.places() == sent
+    try:
+        job = Job(
+            spark_cluster,
+            "rocketmq-store",
+            path=directory / "stores" / "broker-a",
+            subscribe="orders",
+            minPartitions=8,
+        )
+        assert job.places() == sent
+    finally:
+        brokers.call("start_broker", 0)  # for the tests that come behind this one

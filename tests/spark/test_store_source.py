@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 from tests.golden.golden import unpack_store
 from tests.spark.rows import by_place, pulled_rows, rows_of
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.protocol.record import decode_record
@@ -28,7 +29,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
     directory = tmp_path_factory.mktemp("stores")
     properties = {"mappedFileSizeCommitLog": str(256 * 1024)}
     with Cluster(directory=directory, properties=properties) as cluster:
-        with Producer("filler", namesrv=cluster.namesrv) as producer:
+        with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
             for at in range(COUNT):
                 message = Message(
                     TOPICS[at % 3 == 0],

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from tests.spark.changing_cluster import ChangingCluster
 from tests.spark.micro_batches import CrashError, MicroBatches, Place
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -41,7 +42,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChangingCluste
 
 @pytest.fixture(scope="module")
 def producer(cluster: ChangingCluster) -> Iterator[Producer]:
-    with Producer("filler", namesrv=cluster.namesrv, retry_times=20) as producer:
+    with Producer(
+        "filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS, retry_times=20
+    ) as producer:
         yield producer
 
 

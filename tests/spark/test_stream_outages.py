@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.changing_cluster import ChangingCluster
 from tests.spark.killing import BrokerProcess
 from tests.spark.micro_batches import MicroBatches, Place
-from tests.waits import JVM_WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import Message, Producer
 from cometmq.errors import DataLossError, RemotingError, RouteNotFoundError
@@ -57,7 +57,7 @@ def options_of(cluster: Cluster, **more: str) -> dict[str, str]:
 
 def fill(cluster: Cluster, count: int, broker: str = "broker-a", size: int = 100) -> list[Place]:
     places = []
-    with Producer("filler", namesrv=cluster.namesrv) as producer:
+    with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for at in range(count):
             queue = MessageQueue(TOPIC, broker, at % 4)
             result = producer.send(Message(TOPIC, random.randbytes(size)), queue=queue)

@@ -238,15 +238,9 @@ class Connection(asyncio.Protocol):
         if self._writable is not None:
             self._writable.set()
         calls, self._calls = self._calls, {}
-        hint = ""
-        if not self.heard and not self._server_side:
-            hint = "; it has never answered, as a server does that wants tls, or no tls"
         for future in calls.values():
             if not future.done():
-                error = ConnectionLostError(
-                    f"the connection to {self.peer} closed before the answer came{hint}",
-                    address=self.peer,
-                )
+                error = self._lost_before("the answer came")
                 error.__cause__ = exc
                 future.set_exception(error)
         callbacks, self.on_close = self.on_close, []
@@ -257,6 +251,14 @@ class Connection(asyncio.Protocol):
                 # The other callbacks, and tasks that wait for `lost`, must not suffer from it.
                 log.exception("clean-up after a connection failed", peer=self.peer)
         self._lost.set_result(None)
+
+    def _lost_before(self, what: str) -> ConnectionLostError:
+        hint = ""
+        if not self.heard and not self._server_side:
+            hint = "; it has never answered, as a server does that wants tls, or no tls"
+        return ConnectionLostError(
+            f"the connection to {self.peer} closed before {what}{hint}", address=self.peer
+        )
 
     @property
     def lost(self) -> asyncio.Future[None]:
@@ -304,7 +306,7 @@ class Connection(asyncio.Protocol):
         ConnectionLostError or TooManyRequestsError if the request cannot be sent.
         """
         if self.closed or self._transport is None:
-            raise ConnectionLostError(f"the connection to {self.peer} is closed", address=self.peer)
+            raise self._lost_before("the request was sent")
         if len(self._calls) >= self._limits.max_outstanding_calls:
             raise TooManyRequestsError(
                 f"{len(self._calls)} calls to {self.peer} wait for an answer, the limit "
@@ -343,7 +345,7 @@ class Connection(asyncio.Protocol):
         Raises ConnectionLostError if the connection is closed.
         """
         if self.closed or self._transport is None:
-            raise ConnectionLostError(f"the connection to {self.peer} is closed", address=self.peer)
+            raise self._lost_before("the request was sent")
         command.opaque = self._take_opaque()
         command.flag |= FLAG_ONEWAY
         data = encode_command(command, self.serialize_type)

@@ -139,7 +139,8 @@ final class Consume {
         if (replier != null) {
             byte[] body = Produce.body(index(message) + 1, REPLY_SIZE);
             try {
-                replier.send(MessageUtil.createReplyMessage(message, body), 3000);
+                replier.send(
+                    MessageUtil.createReplyMessage(message, body), Args.PATIENCE_MS);
             } catch (Exception failure) {
                 new Event("reply-failed").with("index", index(message)).with("error", failure).print();
             }

@@ -57,7 +57,11 @@ final class Produce {
         try {
             send(producer, args.text("mode", "sync"));
             recall(producer);
-            Args.letTracesLeave(args);
+            if (args.flag("until-stdin")) {
+                Main.awaitEnd();
+            } else {
+                Args.letTracesLeave(args);
+            }
         } finally {
             producer.shutdown();
         }
