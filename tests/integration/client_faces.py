@@ -20,7 +20,7 @@ from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, MessageExt, SendResult
-from cometmq.client.cluster import broker_api
+from cometmq.client.cluster import broker_api, namesrv_api
 from cometmq.client.consuming import send_back
 from cometmq.client.membership import membership
 from cometmq.client.producing.producer import ProducerOptions
@@ -39,7 +39,8 @@ _GET_ROUTE = 105
 @pytest.fixture(scope="module", autouse=True)
 def patient_starts() -> Iterator[None]:
     """Have consumers joined their group when `start` returns, and committed when `close` does, and
-    have every send and every message that is sent back wait for its answer.
+    have every send, every request for a route and every message that is sent back wait for its
+    answer.
 
     Otherwise whatever takes longer than a few seconds would be done in the background, done once
     more, or given up. The first message of a topic waits for the disk, for example, and other
@@ -48,6 +49,7 @@ def patient_starts() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(membership, "START_TIMEOUT_S", WAIT_S)
+        patch.setattr(namesrv_api, "ASK_TIMEOUT_S", WAIT_S)
         patch.setattr(broker_api, "SEND_BACK_TIMEOUT_S", WAIT_S)
         patch.setattr(send_back, "SEND_TIMEOUT_S", WAIT_S)
         patch.setattr(dispatcher, "SEND_TIMEOUT_S", WAIT_S)

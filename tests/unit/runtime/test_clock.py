@@ -71,36 +71,6 @@ def test_a_clock_set_forward_is_followed(machine: SetClock, steady: SteadyClock)
     assert steady.ahead_ms() == 0
 
 
-class StoppingClock(SetClock):
-    """A machine that stops its only thread after each reading."""
-
-    stops_ms = 0
-
-    def now_ms(self) -> int:
-        wall_ms = super().now_ms()
-        self.pass_ms(self.stops_ms)
-        return wall_ms
-
-    def monotonic(self) -> float:
-        seconds = super().monotonic()
-        self.pass_ms(self.stops_ms)
-        return seconds
-
-
-def test_a_thread_that_was_stopped_between_two_readings_went_into_the_future() -> None:
-    machine = StoppingClock()
-    steady = SteadyClock(machine)
-    machine.pass_ms(200)
-    machine.stops_ms = 700
-    last = steady.now_ms()
-    machine.stops_ms = 0
-    for _ in range(30):
-        assert last <= steady.now_ms() <= machine.wall_ms
-        last = steady.now_ms()
-        machine.pass_ms(10)
-    assert last == pytest.approx(machine.wall_ms, abs=11)
-
-
 def test_the_clocks_meet_again_and_time_never_goes_back(
     machine: SetClock, steady: SteadyClock
 ) -> None:

@@ -13,18 +13,15 @@ from cometmq.protocol.header import HeaderT, NoHeader
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
 from cometmq.protocol.limits import check_route
 from cometmq.protocol.request_type import AnswerBodyT, AnswerT, RequestType
-from cometmq.remoting.client import Answer, RemotingClient
+from cometmq.remoting.client import ASK_TIMEOUT_S, Answer, RemotingClient
 
 
 class NamesrvApi:
     """Asks the name server that answered last. If that fails, asks each of the others once."""
 
-    def __init__(
-        self, remoting: RemotingClient, addresses: Sequence[str], timeout_s: float = 3.0
-    ) -> None:
+    def __init__(self, remoting: RemotingClient, addresses: Sequence[str]) -> None:
         self._remoting = remoting
         self._addresses = list(addresses)
-        self._timeout_s = timeout_s
         self._current = 0
 
     async def topic_route(self, topic: str) -> TopicRouteData:
@@ -72,7 +69,7 @@ class NamesrvApi:
                     request_type,
                     header,
                     what=what,
-                    timeout_s=self._timeout_s,
+                    timeout_s=ASK_TIMEOUT_S,
                     also=also,
                 )
             except RemotingError as error:
