@@ -35,6 +35,7 @@ class MqAdmin:
         self._errors = (self._home / "stderr").open("w+b")
         flags = [*QUICK_JAVA, "-Xmx256m"]
         flags.append(f"-Duser.home={self._home}")
+        flags.append("-Dcom.rocketmq.remoting.client.connect.timeout=60000")
         _write_logback(self._home)
         classpath = java_classpath(f"tools{line}")
         environment = {

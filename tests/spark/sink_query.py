@@ -9,11 +9,13 @@ query stops by itself when it has read what there was when it started.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,15 @@ from tests.waits import JVM_WAIT_S
 
 HOST = "127.0.0.1"
 ROOT = Path(__file__).parents[2]
-# How often a query is started that Spark gives up because it is starved; see `is_starved`.
-TRIES = 5
+
+
+def tries() -> Iterator[int]:
+    """Numbers of the starts of a query that Spark gives up because it is starved; see `is_starved`."""
+    deadline = time.monotonic() + JVM_WAIT_S
+    for number in itertools.count():
+        if time.monotonic() > deadline:
+            return
+        yield number
 
 
 def is_starved(failure: str) -> bool:
@@ -33,7 +42,7 @@ def is_starved(failure: str) -> bool:
 
 def run_to_end(start: Callable[[], Any]) -> Any:
     """Start a query and wait for its end; again when Spark gives it up because it is starved."""
-    for _ in range(TRIES):
+    for _ in tries():
         query = start()
         try:
             assert query.awaitTermination(JVM_WAIT_S)
@@ -88,7 +97,7 @@ class SinkQuery:
 
     def run(self, timeout_s: float = 600) -> None:
         """From start to end. Fails with the end of the query's log unless that is a good one."""
-        for _ in range(TRIES):
+        for _ in tries():
             before = len(self.log()) if self._log.exists() else 0
             self.start()
             assert self._process is not None, "just started"

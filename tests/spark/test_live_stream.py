@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waits import SEND_WAIT_MS
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer
 from cometmq.model.queue import MessageQueue as Queue
@@ -58,11 +58,11 @@ class Query:
         """All that is there now. Spark gives its planner ten seconds to start, in which a busy machine
         may not succeed at once.
         """
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + JVM_WAIT_S
         while True:
             query = self.start({"availableNow": True}, **options)
             try:
-                assert query.awaitTermination(240)
+                assert query.awaitTermination(JVM_WAIT_S)
             except Exception as error:
                 if PLANNER_LATE not in str(error) or time.monotonic() > deadline:
                     raise

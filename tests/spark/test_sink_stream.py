@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.sink_query import TRIES, SinkQuery, is_starved, run_to_end
+from tests.spark.sink_query import SinkQuery, is_starved, run_to_end, tries
 from tests.spark.sink_rows import by_key, make_topic, messages_of, wait_for
 from tests.waits import SEND_WAIT_MS
 
@@ -125,7 +125,7 @@ def test_exactly_once_when_the_driver_is_killed(cluster: Cluster, tmp_path: Path
         },
     )
     try:
-        for _ in range(TRIES):
+        for _ in tries():
             query.start()
             wait_for(cluster.namesrv, "to-k", 50, lambda: not query.running)
             query.kill()

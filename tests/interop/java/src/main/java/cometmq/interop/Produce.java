@@ -8,6 +8,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.common.ClientErrorCode;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -100,6 +102,22 @@ final class Produce {
     }
 
     private SendResult sendOne(DefaultMQProducer producer, Message message) throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(Args.PATIENCE_MS);
+        while (true) {
+            try {
+                return sendOnce(producer, message);
+            } catch (MQClientException failure) {
+                // Nothing was sent: the client gives its name server three seconds at some places.
+                boolean routeIsMissing =
+                    failure.getResponseCode() == ClientErrorCode.NOT_FOUND_TOPIC_EXCEPTION;
+                if (!routeIsMissing || System.nanoTime() > deadline) {
+                    throw failure;
+                }
+            }
+        }
+    }
+
+    private SendResult sendOnce(DefaultMQProducer producer, Message message) throws Exception {
         int queueId = args.number("queue", -1);
         if (queueId < 0) {
             return producer.send(message);
