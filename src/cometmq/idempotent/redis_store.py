@@ -16,9 +16,10 @@ PREFIX: Final = "cometmq:idempotent:"
 SOCKET_TIMEOUT_S: Final = 5.0
 
 # The server runs one script at a time, so each script compares and changes a key in one step.
+# A client that lost the answer asks again, with the same token: the key is still its own.
 _BEGIN: Final = """
 local value = redis.call('GET', KEYS[1])
-if value then
+if value and value ~= ARGV[1] then
   return value == 'done' and 2 or 1
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.broker.broker_box import RoomyDisk
 from tests.unit.broker.delay_box import DelayBox
 
 from cometmq.broker.delays.state import DelayState
@@ -26,7 +27,7 @@ class OldBox(DelayBox):
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(
             root,
-            disk=disk,
+            disk=disk or RoomyDisk(),
             mapped_file_size_commit_log=16 * 1024,
             file_reserved_time=48,
             delete_when="",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.integration.raw_client import pull_ext, send_ext
 from tests.simulated import LoopClock, MemoryNetwork, SimulatedWorkers, simulate
+from tests.unit.broker.broker_box import RoomyDisk
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
@@ -26,13 +27,12 @@ from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.config import StoreConfig
-from cometmq.store.files.disk import Disk
 
 NAME_SERVER, BROKER = "127.0.0.1:9876", "10.0.0.1:10911"
 FLUSHERS = {"flush-commit-log", "flush-queues", "write-commit-log"}
 
 
-class Machine(Disk):
+class Machine(RoomyDisk):
     """A disk without threads."""
 
     def side_by_side(self, works: Sequence[Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.raw_client import pull_ext, send_ext
-from tests.unit.broker.broker_box import Client, new_broker, records, running
+from tests.unit.broker.broker_box import Client, RoomyDisk, new_broker, records, running
 from tests.waits import WAIT_S, until
 
 from cometmq.broker.operation.registration import Registration
@@ -20,7 +20,6 @@ from cometmq.broker.topics import journal
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.protocol.codes import ResponseCode
-from cometmq.store.files.disk import Disk
 
 SEND, PULL = 10, 11
 MAKE, MAKE_LIST, ALL, DELETE, SYSTEM, CONFIG = 17, 18, 21, 215, 305, 351
@@ -205,7 +204,7 @@ async def test_a_topic_that_is_not_there_is_deleted_and_a_system_topic_is_not(
         assert why in str(answer.remark)
 
 
-class SlowDisk(Disk):
+class SlowDisk(RoomyDisk):
     """A disk whose next write of `queues.json` waits, or fails."""
 
     def __init__(self) -> None:
@@ -288,7 +287,7 @@ async def test_offsets_of_a_deleted_topic_are_off_the_disk_before_the_answer(
 
 
 async def test_files_that_do_not_go_leave_no_half_deleted_topic(tmp_path: Path) -> None:
-    class Stubborn(Disk):
+    class Stubborn(RoomyDisk):
         fails = True
 
         def remove_tree(self, path: Path) -> None:

@@ -29,6 +29,7 @@ from cometmq.idempotent import (
     MemoryStore,
     RedisStore,
     SQLiteStore,
+    redis_store,
     sqlite_store,
 )
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -355,6 +356,19 @@ def test_sqlite_is_not_used_after_the_close(tmp_path: Path) -> None:
 
 
 # Redis
+
+
+def test_redis_gives_a_key_to_who_lost_the_answer_and_asks_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package redis repeats a call that timed out; then the key was busy for all of its lease."""
+    store = new_store("redis", place("redis"))
+    with monkeypatch.context() as patch:
+        patch.setattr(redis_store, "new_token", lambda: "the same")
+        assert [store.begin("k", 60.0).state for _ in range(2)] == [FREE, FREE]
+    assert store.begin("k", 60.0).state is BUSY
+    assert store.finish("k", "the same")
+    store.close()
 
 
 def test_redis_that_is_not_there_is_named() -> None:
