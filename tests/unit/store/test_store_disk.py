@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put
+from tests.waits import WAIT_S
 
 from cometmq.errors import StoreClosedError, StoreError, StoreFullError, StoreLockedError
 from cometmq.protocol.batch import BatchEntry
@@ -251,3 +252,35 @@ def test_works_side_by_side_all_end_before_one_that_failed_is_told() -> None:
         Disk().side_by_side([partial(work, number) for number in range(50)])
     assert done == set(range(50))
     Disk().side_by_side([])
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from cometmq.errors import StoreStarvedError
+from cometmq.store.files.disk import make_sure_of_numpy
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 3, hard))
+try:
+    make_sure_of_numpy()
+except StoreStarvedError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+make_sure_of_numpy()
+assert "numpy" not in sys.modules
+import numpy
+print(numpy.flatnonzero(numpy.arange(3)).tolist())
+"""
+
+
+def test_a_load_of_numpy_that_would_break_off_for_want_of_descriptors_is_not_begun() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS],
+        capture_output=True,
+        text=True,
+        timeout=2 * WAIT_S,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    refused, loaded = run.stdout.splitlines()
+    assert refused.startswith("numpy cannot be loaded: Too many open files; this process may have ")
+    assert loaded == "[1, 2]"

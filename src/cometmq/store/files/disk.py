@@ -13,6 +13,7 @@ import pwd
 import resource
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -58,6 +59,8 @@ NO_MAPPING: Final = mmap.mmap(-1, mmap.PAGESIZE)
 _held_locks: set[tuple[int, int]] = set()
 
 
+# More than an import of numpy opens at a time, with some for other threads meanwhile.
+_DESCRIPTORS_OF_AN_IMPORT: Final = 16
 _OF_A_STORE: Final = frozenset({"checkpoint", "commitlog", "consumequeue", "queues.json"})
 
 
@@ -432,6 +435,24 @@ def _named(path: Path) -> Iterator[None]:
             ) from error
         kind = StoreUnusableError if error.errno in _UNUSABLE else StoreError
         raise kind(f"{path}: {error.strerror or error}") from error
+
+
+def make_sure_of_numpy() -> None:
+    """Raise StoreStarvedError if numpy is not loaded and too few descriptors are free to load it.
+
+    A load that breaks off leaves modules of numpy that do not fit those of the next one, so numpy
+    would stay broken for as long as the process lives.
+    """
+    if "numpy" in sys.modules:
+        return
+    held: list[int] = []
+    try:
+        with _named(Path("numpy cannot be loaded")):
+            while len(held) < _DESCRIPTORS_OF_AN_IMPORT:
+                held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    finally:
+        for fd in held:
+            os.close(fd)
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.model.hashing import java_hash
 from cometmq.model.work import WorkBudget
-from cometmq.store.files.disk import Disk
+from cometmq.store.files.disk import Disk, make_sure_of_numpy
 from cometmq.store.files.mapped_file import MappedFile
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ class IndexFile:
 
     def _open_table(self) -> IndexTable:
         # IndexTable needs numpy, which a broker does not load before it is ready.
+        make_sure_of_numpy()
         from cometmq.store.index.index_table import IndexTable
 
         return IndexTable(

@@ -23,7 +23,7 @@ from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.append import Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
-from cometmq.store.files.disk import Disk
+from cometmq.store.files.disk import Disk, make_sure_of_numpy
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.index.index_file import IndexFile, file_size, hash_of
 from cometmq.store.log.commit_log import CommitLog
@@ -262,6 +262,7 @@ class IndexService:
         if file is None or start >= end:
             return
         # Loads numpy: in the builder's thread, and not before the broker is ready.
+        make_sure_of_numpy()
         from cometmq.store.index.index_keys import find_keys
 
         limit = min(file.end, end)
