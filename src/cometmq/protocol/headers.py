@@ -441,6 +441,26 @@ class GetConsumeStatsRequestHeader(Header):
     topic_list: str | None = None
 
 
+class GetConsumeStatsInBrokerHeader(Header):
+    """Code 317: of every group and every topic, or with `is_order` of every ordered topic."""
+
+    is_order: bool
+
+
+class QueryConsumeTimeSpanRequestHeader(Header):
+    """Code 303."""
+
+    topic: str
+    group: str
+
+
+class ViewBrokerStatsDataRequestHeader(Header):
+    """Code 315: `stats_name` is what is counted, `stats_key` of what, such as TOPIC@GROUP."""
+
+    stats_name: str
+    stats_key: str
+
+
 class QueryTopicConsumeByWhoRequestHeader(Header):
     topic: str
 
