@@ -28,7 +28,7 @@ _MINUTE_SAMPLES: Final = 60
 # no messages are reported as in flight.
 MAX_PULLED_QUEUES: Final = 500_000
 # What a group takes of a topic is counted for so many pairs of a group and a topic. A pair that is
-# busy in each hour of a day takes 2 KB.
+# busy in each hour of a day takes 3 KB.
 MAX_COUNTED_PAIRS: Final = 50_000
 # Java: StoreStatsService.PUT_MESSAGE_ENTIRE_TIME_MAX_DESC. Each with the first ms above its range.
 _PUT_TIMES: Final = (
@@ -118,8 +118,9 @@ class Traffic:
         # How late the last sample was; any request may have waited for its turn as long.
         self.loop_delay_s = 0.0
         self._samples: deque[Sample] = deque(maxlen=RATE_SPANS_S[-1] + 1)
-        # By group and topic.
+        # By group and topic, and the groups by topic.
         self.taken: dict[str, dict[str, Taken]] = {}
+        self._groups: dict[str, set[str]] = {}
         self.pair_count = 0
         self._pulled_count = 0
         self._sample_count = 0
@@ -200,6 +201,7 @@ class Traffic:
         if self.is_full:
             return None
         taken = self.taken.setdefault(group, {})[topic] = Taken()
+        self._groups.setdefault(topic, set()).add(group)
         self.pair_count += 1
         return taken
 
@@ -213,6 +215,10 @@ class Traffic:
         self._pulled_count -= len(taken.next_offsets)
         if not of_group:
             del self.taken[group]
+        groups = self._groups[topic]
+        groups.remove(group)
+        if not groups:
+            del self._groups[topic]
 
     def group_removed(self, group: str) -> None:
         """Forget what was counted for a group that was deleted."""
@@ -221,7 +227,7 @@ class Traffic:
 
     def topic_removed(self, topic: str) -> None:
         """Forget what was counted for a topic whose queues are deleted."""
-        for group in [group for group, of_group in self.taken.items() if topic in of_group]:
+        for group in list(self._groups.get(topic, ())):
             self.forget(group, topic)
 
     # -- samples --

@@ -17,6 +17,7 @@ from cometmq.broker.traffic import Traffic
 from cometmq.model import names
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.inspection_bodies import BrokerStatsData, BrokerStatsItem
+from cometmq.runtime import slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,3 +261,23 @@ def test_a_restart_counts_anew(tmp_path: Path) -> None:
     assert "not exist" in watched.refusal("TOPIC_PUT_NUMS", "t")
     assert watched.traffic.user_put() == 0
     delays.store.close()
+
+
+def test_a_sample_of_many_counters_lets_others_have_the_loop(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0)
+    for i in range(100):
+        watched.put(1, f"t{i}")
+        watched.take(1, f"t{i}")
+
+    async def turns() -> int:
+        sampling = asyncio.create_task(watched.stats.sample())
+        count = 0
+        while not sampling.done():
+            await asyncio.sleep(0)
+            count += 1
+        return count
+
+    assert asyncio.run(turns()) > 200
+    assert watched.stats.topic_put_tps("t99") == watched.stats.group_get_tps("g", "t99") == 0.1
