@@ -4,6 +4,8 @@ whom.
 Names and types are those of the Java classes (without the prefix `Rpc…`); `wire.json` of the
 reference lists them. Nothing here reads the fields of Java's base classes (`lo`, `ns`, `nsd`,
 `bname`, `oway`), so they stay among the unknown entries.
+
+Longer than 500 lines: one short class for each header is found faster in one module than in two.
 """
 
 from __future__ import annotations
