@@ -7,10 +7,12 @@ from __future__ import annotations
 import json
 import re
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from tests.integration.raw_client import pull_ext, send_ext
 from tests.interop.clients import FINISH_TIMEOUT_S, JavaClient, RunningClient
 from tests.interop.conftest import need
 from tests.interop.mqadmin import MqAdmin, Printed
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
-CONSUME_STATS = 208
+SEND, PULL, COMMIT, CONSUME_STATS = 10, 11, 15, 208
 TOPIC, GROUP, COUNT = "mqadmin-orders", "mqadmin-billing", 8
 JAVA_QUIRKS = (
     # Its table of who subscribes holds topics in place of groups.
@@ -72,9 +74,13 @@ def _watched(namesrv: str, stack: ExitStack) -> Seen:
     return Seen(namesrv, sent)
 
 
+def _broker_of(offset_msg_id: str) -> str:
+    return f"127.0.0.1:{int(offset_msg_id[8:16], 16)}"
+
+
 def _wait_committed(offset_msg_id: str) -> None:
     """Wait until the consumer has told the broker of the message how far it is."""
-    broker = f"127.0.0.1:{int(offset_msg_id[8:16], 16)}"
+    broker = _broker_of(offset_msg_id)
 
     def committed() -> int:
         code, body = ask(broker, CONSUME_STATS, {"consumerGroup": GROUP, "topic": TOPIC})
@@ -156,6 +162,61 @@ def test_broker_status_has_every_key_of_a_java_broker(tools: Tools) -> None:
     command = ("brokerStatus", "-c", "DefaultCluster")
     missing = keys(tools.java.run(*command)) - keys(tools.ours.run(*command))
     assert missing <= {f"scheduleMessageOffset_{level}" for level in range(19)}
+
+
+def test_how_far_all_groups_are_is_what_a_java_broker_says(
+    tools: Tools, seen: tuple[Seen, Seen]
+) -> None:
+    def rows(admin: MqAdmin, place: Seen) -> list[list[str]]:
+        broker = _broker_of(place.sent[0]["offsetMsgId"])
+        # Once in a JVM: the command keeps the client that it closes at its end.
+        printed = admin.run("brokerConsumeStats", "-b", broker)
+        assert not printed.err, printed.err
+        assert re.search(r"^Diff Total: \d+$", printed.out, re.MULTILINE), printed.out
+        # Without the time of the last message.
+        return sorted(row[:7] for row in printed.rows if row[:2] == [TOPIC, GROUP])
+
+    ours = rows(tools.ours, seen[0])
+    assert ours == [[TOPIC, GROUP, "broker-a", str(i), "2", "2", "0"] for i in range(4)]
+    assert ours == rows(tools.java, seen[1])
+
+
+def test_rates_of_topics_and_groups_are_counted_as_at_a_java_broker(
+    tools: Tools, seen: tuple[Seen, Seen]
+) -> None:
+    topic, group = f"mqadmin-rates-{tools.ours.line}", f"mqadmin-rater-{tools.ours.line}"
+
+    def row(admin: MqAdmin, place: Seen) -> list[str]:
+        """Send a message and pull it, and return what the command says of all that so far."""
+        broker = _broker_of(place.sent[0]["offsetMsgId"])
+        assert ask(broker, SEND, send_ext(topic, queueId=0), b"x")[0] == 0
+        # A Java broker puts a message into its queue a little later.
+        pull = pull_ext(topic, consumerGroup=group)
+        eventually(partial(ask, broker, PULL, pull), lambda answer: answer[0] == 0)
+        place_of = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "1"}
+        assert ask(broker, COMMIT, place_of)[0] == 0
+        printed = admin.run("statsAll", "-t", topic)
+        assert not printed.err, printed.err
+        found = [row for row in printed.rows if row[0] == topic]
+        return found[0] if found else []
+
+    def counted(row: list[str]) -> bool:
+        # A topic that name servers have not heard of is in no row.
+        return len(row) == 7 and all(float(figure) > 0 for figure in row[3:])
+
+    for admin, place in ((tools.java, seen[1]), (tools.ours, seen[0])):
+        # A broker takes a sample each ten seconds.
+        told_row = eventually(
+            partial(row, admin, place),
+            counted,
+            wait_s=FINISH_TIMEOUT_S,
+            pause_s=1.0,
+        )
+        # All are behind by what was sent but for the one that was consumed.
+        assert told_row[1] == group
+        assert int(told_row[2]) >= 0
+        assert float(told_row[3]) <= int(told_row[5])
+        assert float(told_row[4]) <= int(told_row[6])
 
 
 def test_topic_status_and_route_are_those_of_a_java_broker(tools: Tools) -> None:

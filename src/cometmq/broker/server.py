@@ -213,10 +213,11 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         delays = await self._opened(Delays(parts))
-        # Made before the transactions write, because it counts what the broker itself stores.
         traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
-        retries = await self._opened(Retries(parts, delays.put, groups.locks.holds_any))
+        retries = await self._opened(
+            Retries(parts, delays.put, groups.locks.holds_any, traffic.sent_back)
+        )
         self.transactions = await self._opened(TransactionService(parts, delays.put.put))
         await self._opened(
             Sends(

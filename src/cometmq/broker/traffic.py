@@ -1,9 +1,10 @@
 """Count how many messages go in and out of a broker, and how fast.
 
-Java: StoreStatsService, BrokerStats and the parts of BrokerStatsManager whose figures tools read.
+Java: StoreStatsService and BrokerStats. What groups take of topics is counted here, too; how much
+that was in a minute, an hour and a day is in `operation/broker_stats.py`.
 
-Sends cost nothing here: their number is read from the store's own counter and queues once a second
-and on request. A pull that finds messages costs one call.
+Sends cost nothing here, because the store itself counts what it appends. A pull that finds messages
+costs one call.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from datetime import date, datetime
 from typing import Final, NamedTuple
 
 from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.stats_item import StatsItem
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.model.names import SCHEDULE_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC
+from cometmq.model.names import SYSTEM_TOPICS, TIMER_TOPIC
 from cometmq.runtime.clock import Clock
 from cometmq.store.store import MessageStore
 
 SAMPLE_PERIOD_S: Final = 1.0
 RATE_SPANS_S: Final = (10, 60, 600)
-# Rates of a group come from this many spans of so many samples each: a minute, as in Java.
-_SPAN_SAMPLES: Final = 10
-_SPANS_KEPT: Final = 6
 _MINUTE_SAMPLES: Final = 60
 # For so many queues of groups the next offset to hand out is kept, 200 bytes each. Of other queues
 # no messages are reported as in flight.
 MAX_PULLED_QUEUES: Final = 500_000
+# What a group takes of a topic is counted for so many pairs of a group and a topic. A pair that is
+# busy in each hour of a day takes 3 KB.
+MAX_COUNTED_PAIRS: Final = 50_000
 # Java: StoreStatsService.PUT_MESSAGE_ENTIRE_TIME_MAX_DESC. Each with the first ms above its range.
 _PUT_TIMES: Final = (
     ("[<=0ms]", 1),
@@ -58,11 +60,31 @@ class Sample(NamedTuple):
     timer_delivered: int
 
 
-class Span(NamedTuple):
-    """How many messages each group took of each topic within `length_s`."""
+class Taken:
+    """Counts what one group takes of one topic, and sends back.
 
-    length_s: float
-    taken: dict[tuple[str, str], int]
+    `next_offsets` has, by queue id, the offset up to which the group's members were handed
+    messages. `item` keeps samples of the other attributes, which only grow.
+    """
+
+    __slots__ = (
+        "byte_count",
+        "item",
+        "latency_us",
+        "message_count",
+        "next_offsets",
+        "pull_count",
+        "sent_back_count",
+    )
+
+    def __init__(self) -> None:
+        self.message_count = 0
+        self.pull_count = 0
+        self.byte_count = 0
+        self.latency_us = 0
+        self.sent_back_count = 0
+        self.next_offsets: dict[int, int] = {}
+        self.item: StatsItem | None = None
 
 
 class Traffic:
@@ -79,14 +101,14 @@ class Traffic:
         topics: TopicManager,
         delayed: DelayedMessages,
         max_pulled_queues: int = MAX_PULLED_QUEUES,
+        max_counted_pairs: int = MAX_COUNTED_PAIRS,
     ) -> None:
         self._max_pulled_queues = max_pulled_queues
+        self.max_counted_pairs = max_counted_pairs
         self._clock = clock
         self._store = store
-        self._topics = topics
         self._delayed = delayed
         self._system_topics = topics.system_topics | SYSTEM_TOPICS | {TIMER_TOPIC}
-        self._system_put_before = self._system_put()
         self.monotonic = clock.monotonic
         self.found_count = 0
         self.missed_count = 0
@@ -96,11 +118,10 @@ class Traffic:
         # How late the last sample was; any request may have waited for its turn as long.
         self.loop_delay_s = 0.0
         self._samples: deque[Sample] = deque(maxlen=RATE_SPANS_S[-1] + 1)
-        self._taken: dict[tuple[str, str], int] = {}
-        self._taken_since_s = clock.monotonic()
-        self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
-        # By group, so that all entries of a group that has left can be dropped at once.
-        self._pulled: dict[str, dict[tuple[str, int], int]] = {}
+        # By group and topic, and the groups by topic.
+        self.taken: dict[str, dict[str, Taken]] = {}
+        self._groups: dict[str, set[str]] = {}
+        self.pair_count = 0
         self._pulled_count = 0
         self._sample_count = 0
         self._day = self._today()
@@ -113,24 +134,45 @@ class Traffic:
     # -- pulls --
 
     def took(
-        self, group: str, topic: str, queue_id: int, next_offset: int, count: int, began_s: float
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        next_offset: int,
+        count: int,
+        byte_count: int,
+        began_s: float,
     ) -> None:
-        """Count a pull that brought `count` messages."""
+        """Count a pull that brought `count` messages of `byte_count` bytes in all."""
         self.found_count += 1
         self.transferred_count += count
         if topic not in self._system_topics:
             self.user_taken += count
-        key = (group, topic)
-        self._taken[key] = self._taken.get(key, 0) + count
-        place = (topic, queue_id)
-        pulled = self._pulled.get(group)
-        if pulled is not None and place in pulled:
-            pulled[place] = next_offset
-        elif self._pulled_count < self._max_pulled_queues:
-            self._pulled.setdefault(group, {})[place] = next_offset
-            self._pulled_count += 1
         took_s = self.monotonic() - began_s
-        self.longest_get_s = max(self.longest_get_s, took_s)
+        if took_s > self.longest_get_s:  # noqa: PLR1730 - max() takes longer
+            self.longest_get_s = took_s
+        of_group = self.taken.get(group)
+        taken = of_group.get(topic) if of_group is not None else None
+        if taken is None:
+            taken = self._new_pair(group, topic)
+            if taken is None:
+                return
+        taken.message_count += count
+        taken.pull_count += 1
+        taken.byte_count += byte_count
+        taken.latency_us += int(took_s * 1e6)
+        next_offsets = taken.next_offsets
+        if queue_id in next_offsets:
+            next_offsets[queue_id] = next_offset
+        elif self._pulled_count < self._max_pulled_queues:
+            next_offsets[queue_id] = next_offset
+            self._pulled_count += 1
+
+    def sent_back(self, group: str, topic: str) -> None:
+        """Count a message of a topic that a group wants again later."""
+        taken = self.taken.get(group, {}).get(topic) or self._new_pair(group, topic)
+        if taken is not None:
+            taken.sent_back_count += 1
 
     def missed(self) -> None:
         """Count a look at a queue that brought nothing."""
@@ -138,21 +180,55 @@ class Traffic:
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset up to which the group's members were handed messages; -1 if unknown."""
-        pulled = self._pulled.get(group)
-        return -1 if pulled is None else pulled.get((topic, queue_id), -1)
+        taken = self.taken.get(group, {}).get(topic)
+        return -1 if taken is None else taken.next_offsets.get(queue_id, -1)
 
     def members_changed(self, group: str, members: Sequence[object]) -> None:
         """Forget up to where a group was handed messages, once it has no members."""
         if not members:
-            self._pulled_count -= len(self._pulled.pop(group, ()))
+            for taken in self.taken.get(group, {}).values():
+                self._pulled_count -= len(taken.next_offsets)
+                taken.next_offsets = {}
 
-    def group_tps(self, group: str, topic: str) -> float:
-        """Return how many messages a second the group took of the topic in the last minute (Java:
-        tpsGroupGetNums)."""
-        key = (group, topic)
-        length_s = sum(span.length_s for span in self._spans)
-        taken = sum(span.taken.get(key, 0) for span in self._spans)
-        return taken / length_s if length_s > 0 else 0.0
+    # -- pairs of a group and a topic --
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further pairs would not be counted."""
+        return self.pair_count >= self.max_counted_pairs
+
+    def _new_pair(self, group: str, topic: str) -> Taken | None:
+        if self.is_full:
+            return None
+        taken = self.taken.setdefault(group, {})[topic] = Taken()
+        self._groups.setdefault(topic, set()).add(group)
+        self.pair_count += 1
+        return taken
+
+    def forget(self, group: str, topic: str) -> None:
+        """Forget what was counted for a pair."""
+        of_group = self.taken.get(group)
+        taken = of_group.pop(topic, None) if of_group is not None else None
+        if of_group is None or taken is None:
+            return
+        self.pair_count -= 1
+        self._pulled_count -= len(taken.next_offsets)
+        if not of_group:
+            del self.taken[group]
+        groups = self._groups[topic]
+        groups.remove(group)
+        if not groups:
+            del self._groups[topic]
+
+    def group_removed(self, group: str) -> None:
+        """Forget what was counted for a group that was deleted."""
+        for topic in list(self.taken.get(group, ())):
+            self.forget(group, topic)
+
+    def topic_removed(self, topic: str) -> None:
+        """Forget what was counted for a topic whose queues are deleted."""
+        for group in list(self._groups.get(topic, ())):
+            self.forget(group, topic)
 
     # -- samples --
 
@@ -175,9 +251,6 @@ class Traffic:
             )
         )
         self._sample_count += 1
-        if self._sample_count % _SPAN_SAMPLES == 0:
-            self._spans.append(Span(now_s - self._taken_since_s, self._taken))
-            self._taken, self._taken_since_s = {}, now_s
         if self._sample_count % _MINUTE_SAMPLES == 0:
             put = self._store.appended_count
             self._put_in_minute, self._put_at_minute = put - self._put_at_minute, put
@@ -191,17 +264,9 @@ class Traffic:
 
     def user_put(self) -> int:
         """Return how many messages were put to users' topics since the start."""
-        return self._store.appended_count - (self._system_put() - self._system_put_before)
-
-    def _system_put(self) -> int:
-        """Return how many messages the broker's own topics ever had; their queues are few."""
-        levels = sum(self._delayed.levels.ends().values())
-        return levels + sum(map(self._put_to, self._system_topics - {SCHEDULE_TOPIC}))
-
-    def _put_to(self, name: str) -> int:
-        topic = self._topics.get(name)
-        queue_nums = topic.write_queue_nums if topic is not None else 1
-        return sum(self._store.max_offset(name, i) for i in range(queue_nums))
+        totals = self._store.queues.put_totals
+        own = [totals[topic] for topic in self._system_topics if topic in totals]
+        return self._store.appended_count - sum(total.message_count for total in own)
 
     def _today(self) -> date:
         return datetime.fromtimestamp(self._clock.now_ms() / 1000).date()  # noqa: DTZ006 - an operator's day

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from cometmq.model.subscription import SubscriptionData
-from cometmq.protocol.bodies import Body
+from cometmq.protocol.bodies import Body, MessageQueueBean
 from cometmq.protocol.header import Int32, Int64
 
 
@@ -33,6 +33,41 @@ class OffsetWrapper(Body):
     consumer_offset: Int64 = 0
     last_timestamp: Int64 = 0
     pull_offset: Int64 = 0
+
+
+class BrokerStatsItem(Body):
+    """A value of code 315. `avgpt` is the average of one time that something was counted."""
+
+    sum: Int64 = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(Body):
+    """The answer of code 315: how much a counter grew in the last minute, hour and day."""
+
+    stats_minute: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
+    stats_hour: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
+    stats_day: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
+
+
+class QueueTimeSpan(Body):
+    """A value of code 303: when the first, the last and the last consumed message of a queue were
+    stored, in ms, -1 if there is none. `delay_time` is the age of the next one to consume in ms, 0
+    if all are consumed.
+    """
+
+    message_queue: MessageQueueBean
+    min_time_stamp: Int64 = 0
+    max_time_stamp: Int64 = 0
+    consume_time_stamp: Int64 = 0
+    delay_time: Int64 = 0
+
+
+class QueryConsumeTimeSpanBody(Body):
+    """The answer of code 303."""
+
+    consume_time_span_set: list[QueueTimeSpan] = msgspec.field(default_factory=list)
 
 
 class ClientConnection(Body):

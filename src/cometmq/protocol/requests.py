@@ -41,8 +41,10 @@ from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.inspection_bodies import (
+    BrokerStatsData,
     ConsumerConnection,
     ProducerConnection,
+    QueryConsumeTimeSpanBody,
     QuerySubscriptionResponseBody,
 )
 from cometmq.protocol.redrive import (
@@ -195,6 +197,15 @@ GET_CONSUMER_CONNECTION_LIST: Final = RequestType(
 GET_PRODUCER_CONNECTION_LIST: Final = RequestType(
     Code.GET_PRODUCER_CONNECTION_LIST, h.GetProducerConnectionListRequestHeader, NO_BODY,
     NoHeader, JsonBody(ProducerConnection), Right.NONE, CLUSTER)
+GET_BROKER_CONSUME_STATS: Final = RequestType(
+    Code.GET_BROKER_CONSUME_STATS, h.GetConsumeStatsInBrokerHeader, NO_BODY, NoHeader, RAW,
+    Right.NONE, CLUSTER)
+QUERY_CONSUME_TIME_SPAN: Final = RequestType(
+    Code.QUERY_CONSUME_TIME_SPAN, h.QueryConsumeTimeSpanRequestHeader, NO_BODY, NoHeader,
+    JsonBody(QueryConsumeTimeSpanBody), Right.NONE, topic(), group("group"))
+VIEW_BROKER_STATS_DATA: Final = RequestType(
+    Code.VIEW_BROKER_STATS_DATA, h.ViewBrokerStatsDataRequestHeader, NO_BODY, NoHeader,
+    JsonBody(BrokerStatsData), Right.NONE, CLUSTER)
 QUERY_TOPIC_CONSUME_BY_WHO: Final = RequestType(
     Code.QUERY_TOPIC_CONSUME_BY_WHO, h.QueryTopicConsumeByWhoRequestHeader, NO_BODY,
     NoHeader, JsonBody(GroupList), Right.NONE, topic())

@@ -168,6 +168,9 @@ class Appender:
         log.last_store_timestamp = now
         log.end = end
         queue.put(physical_offset, size, tags_code)
+        totals = queue.totals
+        totals.message_count += 1
+        totals.byte_count += size
         self.appended_count += 1
         if self._on_arrival is not None:
             self._on_arrival(
@@ -216,6 +219,7 @@ class Appender:
             )[1]
             for entry, tags_code in zip(entries, tags_codes, strict=True)
         ]  # fmt: skip
+        queue.totals.batch_rest += len(entries) - 1
         return first, physical_offsets
 
     def append_copy(
@@ -340,6 +344,9 @@ class Appender:
         self.appended_count += 1
         if queued:
             queue.put_message(physical_offset, size, tags_code, now, properties)
+            totals = queue.totals
+            totals.message_count += 1
+            totals.byte_count += size
             if self._on_arrival is not None:
                 self._on_arrival(
                     queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties

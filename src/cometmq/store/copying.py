@@ -168,6 +168,9 @@ class RecordCopier:
             log.last_store_timestamp = now
             log.end = own_end + new_size
             queue.put(own_end, new_size, tags_code)
+            totals = queue.totals
+            totals.message_count += 1
+            totals.byte_count += new_size
             own_end += new_size
             count += 1
             if on_arrival is not None:

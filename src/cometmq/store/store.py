@@ -10,7 +10,6 @@ one go.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
 from functools import partial
@@ -417,29 +416,6 @@ class MessageStore:
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Return the store timestamp, ms, of the queue's first message; -1 when it has none."""
         return self.store_timestamp(topic, queue_id, self.min_offset(topic, queue_id))
-
-    def stored_since(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Return how many messages of a queue were stored at `timestamp_ms` or later.
-
-        Looks from the end in growing steps, so the cost grows with the young messages, not the old
-        ones.
-        """
-        queue = self.queues.find(topic, queue_id)
-        if queue is None:
-            return 0
-        low, end = queue.min_offset, queue.next_offset
-        step = 1
-        while end - step >= low:
-            timestamp = self.store_timestamp(topic, queue_id, end - step)
-            if timestamp < timestamp_ms:
-                low = end - step
-                break
-            step *= 2
-        young = range(low, end)
-        first = bisect_left(
-            young, timestamp_ms, key=lambda offset: self.store_timestamp(topic, queue_id, offset)
-        )
-        return len(young) - first
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER

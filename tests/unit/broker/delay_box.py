@@ -82,6 +82,7 @@ class DelayBox:
         )
         self.delayed.open(state, self.clock.now_ms(), java_timer_check)
         self.putting = MessagePut(self.config, self.store, self.clock, self.delayed)
+        self.sent_back: list[tuple[str, str]] = []
         self.retry = RetryHandler(
             self.config,
             self.store,
@@ -91,6 +92,7 @@ class DelayBox:
             lambda _: False,
             RetryLimits(lambda _: ()),
             Randomness(1),
+            lambda group, topic: self.sent_back.append((group, topic)),
         )
         self.recall = RecallHandler(self.config, self.clock, self.topics, self.putting)
 

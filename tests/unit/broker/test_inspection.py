@@ -6,17 +6,19 @@ import asyncio
 import json
 
 import pytest
-from tests.unit.broker.broker_box import Client, turns
+from tests.unit.broker.broker_box import GROUP, Client, turns
 from tests.waits import WAIT_S
 
+from cometmq.broker import long_answer
 from cometmq.broker.long_answer import MAX_WAITING_OF_ONE, LongAnswer
 from cometmq.broker.refusal import Refused
 from cometmq.broker.server import Broker
+from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.inspection_bodies import OffsetWrapper
 from cometmq.remoting.connection import Connection
 
-STATS = 202
+STATS, CONSUME_STATS, TIME_SPAN, ALL_CONSUME_STATS = 202, 208, 303, 317
 
 
 class Clock:
@@ -140,3 +142,40 @@ async def test_a_turn_that_is_given_up_goes_to_the_next(client: Client, broker: 
     assert [task.cancelled() for task in tasks] == [True, True, False]
     async with asyncio.timeout(WAIT_S), long_answers.turn(connection):
         pass
+
+
+@pytest.mark.parametrize(
+    ("code", "ext", "pieces"),
+    [
+        (STATS, {"topic": "wide"}, 300),
+        (CONSUME_STATS, {"consumerGroup": GROUP, "topic": "wide"}, 300),
+        (TIME_SPAN, {"topic": "wide", "group": GROUP}, 300),
+        (ALL_CONSUME_STATS, {"isOrder": "false"}, 300),
+        # Topics that are not told take time, too.
+        (ALL_CONSUME_STATS, {"isOrder": "true"}, 50),
+    ],
+)
+async def test_an_answer_about_many_queues_lets_others_have_the_loop_at_each(
+    client: Client,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    ext: dict[str, str],
+    pieces: int,
+) -> None:
+    monkeypatch.setattr(long_answer, "_SLICE_S", 0)
+    parts = broker.parts
+    parts.topics.put(TopicConfig(topic_name="wide", read_queue_nums=300, write_queue_nums=300))
+    for i in range(50):
+        parts.topics.put(TopicConfig(topic_name=f"t{i}", read_queue_nums=1, write_queue_nums=1))
+        parts.offsets.commit(GROUP, f"t{i}", 0, 0)
+    parts.offsets.commit(GROUP, "wide", 0, 0)
+    opaque = client.send(code, ext)
+    count = 0
+    while opaque not in client.answers():
+        await asyncio.sleep(0)
+        count += 1
+    answer = client.answers()[opaque]
+    assert answer.code == 0, answer.remark
+    json.loads(bytes(answer.body))
+    assert count > pieces

@@ -205,6 +205,7 @@ def test_a_group_that_consumes_in_order_retries_no_more(delays: DelayBox) -> Non
         lambda group: group == GROUP,
         RetryLimits(lambda _: ()),
         Randomness(1),
+        lambda _group, _topic: None,
     )
     message = sent(1)
     retry.redirect(message, None, 479)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -198,5 +199,52 @@ def test_a_synced_send_is_answered_when_its_worker_has_flushed(tmp_path: Path) -
             assert FLUSHERS | {"index", "state-writer", "topic-journal"} <= {
                 name for _, name in history
             }
+
+    simulate(main())
+
+
+def test_rates_of_topics_and_groups_are_those_of_the_last_minute(tmp_path: Path) -> None:
+    async def main() -> None:
+        simulation = Simulation(tmp_path)
+
+        async def told(code: int, **ext: str) -> Any:
+            answer = await simulation.ask(BROKER, code, ext)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            return json.loads(bytes(answer.body))
+
+        async def minute(name: str, key: str) -> dict[str, float]:
+            code = RequestCode.VIEW_BROKER_STATS_DATA
+            figures: dict[str, float] = (await told(code, statsName=name, statsKey=key))[
+                "statsMinute"
+            ]
+            return figures
+
+        async with simulation.name_server(), simulation.broker():
+            for second in range(60):
+                await simulation.send(b"%d" % second)
+                await asyncio.sleep(1)
+            group = pull_ext("orders")["consumerGroup"]
+            got = await simulation.pulled()
+            await asyncio.sleep(10)
+            put = await minute("TOPIC_PUT_NUMS", "orders")
+            taken = await minute("GROUP_GET_NUMS", f"orders@{group}")
+            # The time of the sends counts, too, so there is less than one in a second.
+            assert 40 < put["sum"] < 60
+            assert 0.6 < put["tps"] < 1.0
+            assert taken["sum"] == taken["avgpt"] == len(got) > 0
+            stats = await told(RequestCode.GET_TOPIC_STATS_INFO, topic="orders")
+            assert stats["topicPutTps"] == put["tps"]
+            of_group = await told(
+                RequestCode.GET_CONSUME_STATS, consumerGroup=group, topic="orders"
+            )
+            assert of_group["consumeTps"] == taken["tps"] > 0
+            code = RequestCode.QUERY_CONSUME_TIME_SPAN
+            spans = (await told(code, topic="orders", group=group))["consumeTimeSpanSet"]
+            # Nothing is consumed, and the first message came more than 70 seconds ago.
+            assert 70_000 <= spans[0]["delayTime"] < 100_000
+            assert 59_000 <= spans[0]["maxTimeStamp"] - spans[0]["minTimeStamp"] < 80_000
+            await asyncio.sleep(70)
+            for name, key in (("TOPIC_PUT_NUMS", "orders"), ("GROUP_GET_NUMS", f"orders@{group}")):
+                assert await minute(name, key) == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
 
     simulate(main())

@@ -17,8 +17,9 @@ log = structlog.get_logger(__name__)
 
 
 class GroupManager:
-    """Keeps the groups by name. `on_change` is called after each change. Configs are replaced,
-    never changed in place. For the loop's thread only.
+    """Keeps the groups by name. `on_change` is called after each change. Those in `on_remove` are
+    called with the name of a group that was removed. Configs are replaced, never changed in place.
+    For the loop's thread only.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class GroupManager:
         self._config = config
         self._clock = clock
         self._on_change = on_change
+        self.on_remove: list[Callable[[str], None]] = []
         self._limit = CreationLimit(
             "group",
             clock,
@@ -81,6 +83,8 @@ class GroupManager:
             return False
         self.table.forbidden_table.pop(group, None)
         self.table.data_version.next(self._clock.now_ms())
+        for listener in self.on_remove:
+            listener(group)
         self._on_change()
         return True
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.operation.broker_stats import BrokerStats
 from cometmq.broker.operation.config_handlers import ConfigHandlers, GivenConfig
+from cometmq.broker.operation.consume_stats import ConsumeStatsHandlers
 from cometmq.broker.operation.inspection import InspectionHandlers
 from cometmq.broker.operation.runtime_info import RuntimeInfo
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.stats_item import SAMPLE_PERIOD_S as STATS_PERIOD_S
 from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
 from cometmq.broker.transactions.service import TransactionService
 
@@ -25,13 +28,20 @@ class Operation(Service):
         self._parts = parts
         self._given = given
         self._traffic = traffic
+        self._stats = BrokerStats(
+            parts.config.broker_cluster_name, parts.store, parts.clock, traffic
+        )
         self._delayed = delayed
         self._transactions = transactions
 
     async def open(self) -> None:
         parts = self._parts
         parts.clients.on_members_changed.append(self._traffic.members_changed)
-        InspectionHandlers(parts, self._traffic).register(parts.handlers)
+        parts.topics.on_remove.append(self._traffic.topic_removed)
+        parts.groups.on_remove.append(self._traffic.group_removed)
+        self._stats.register(parts.handlers)
+        InspectionHandlers(parts, self._stats).register(parts.handlers)
+        ConsumeStatsHandlers(parts, self._traffic, self._stats).register(parts.handlers)
         ConfigHandlers(parts, self._given).register(parts.handlers)
         RuntimeInfo(parts, self._delayed, self._transactions, self._traffic).register(
             parts.handlers
@@ -39,3 +49,4 @@ class Operation(Service):
 
     def start(self) -> None:
         self._parts.tasks.every(SAMPLE_PERIOD_S, self._traffic.sample, "traffic", first_s=0)
+        self._parts.tasks.every(STATS_PERIOD_S, self._stats.sample, "broker stats", first_s=0)

@@ -186,6 +186,7 @@ class PullHandler:
                 header.queue_id,
                 result.next_begin_offset,
                 result.message_count,
+                result.byte_count,
                 began_s,
             )
             self._send_found(connection, request, result, group, topic)

@@ -45,7 +45,8 @@ class RetryHandler:
     """Serves messages that consumers send back, or send to a retry topic.
 
     `holds_queue_locks(group)` tells whether members of a group consume in order, with live locks of
-    queues; `limits` tells how often a group wants a message. For the loop's thread only.
+    queues; `limits` tells how often a group wants a message. `on_sent_back` is called with the group
+    and the topic of each message that was sent back. For the loop's thread only.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class RetryHandler:
         holds_queue_locks: Callable[[str], bool],
         limits: RetryLimits,
         randomness: Randomness,
+        on_sent_back: Callable[[str, str], None],
     ) -> None:
         self._config = config
         self._store = store
@@ -67,6 +69,7 @@ class RetryHandler:
         self._holds_queue_locks = holds_queue_locks
         self._limits = limits
         self._randomness = randomness
+        self._on_sent_back = on_sent_back
         self.sent_back_count = 0
         self.dead_letter_count = 0
 
@@ -93,9 +96,9 @@ class RetryHandler:
             max_times = self._max_times(group, header.max_reconsume_times, call.version, connection)
             message = self._retried(header, group, max_times)
             if not self._topics.is_written(message.topic):
-                connection.reply_when(call, self._put_when_written(message))
+                connection.reply_when(call, self._put_when_written(group.group_name, message))
                 return None
-            self._put.put(message)
+            self._put_back(group.group_name, message)
         return response(ResponseCode.SUCCESS)
 
     def redirect(
@@ -118,10 +121,18 @@ class RetryHandler:
             message.properties[p.DELAY_TIME_LEVEL] = "-1"
         return None
 
-    async def _put_when_written(self, message: IncomingMessage) -> RemotingCommand:
+    async def _put_when_written(self, group: str, message: IncomingMessage) -> RemotingCommand:
         await self._topics.written()
-        self._put.put(message)
+        self._put_back(group, message)
         return response(ResponseCode.SUCCESS)
+
+    def _put_back(self, group: str, message: IncomingMessage) -> None:
+        topic = message.properties[p.RETRY_TOPIC]
+        self._put.put(message)
+        # The property may name anything, and only of a topic that is there the count can be
+        # forgotten with the topic.
+        if self._topics.get(topic) is not None:
+            self._on_sent_back(group, topic)
 
     def _retried(
         self,

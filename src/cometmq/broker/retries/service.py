@@ -13,10 +13,16 @@ from cometmq.broker.retries.retry import RetryHandler
 
 
 class Retries(Service):
-    """Serves retries and redrives. `holds_queue_locks` says whether group members lock queues."""
+    """Serves retries and redrives. `holds_queue_locks` says whether group members lock queues;
+    `on_sent_back` is called with group and topic of what was sent back.
+    """
 
     def __init__(
-        self, parts: Parts, put: MessagePut, holds_queue_locks: Callable[[str], bool]
+        self,
+        parts: Parts,
+        put: MessagePut,
+        holds_queue_locks: Callable[[str], bool],
+        on_sent_back: Callable[[str, str], None],
     ) -> None:
         self._parts = parts
         self._limits = RetryLimits(parts.clients.consumers)
@@ -29,6 +35,7 @@ class Retries(Service):
             holds_queue_locks,
             self._limits,
             parts.randomness,
+            on_sent_back,
         )
         self._redrives = Redrives(
             parts.store,

@@ -211,7 +211,7 @@ class PendingQueue(ConsumeQueue):
     def __init__(
         self, queue: ConsumeQueue, make_readable: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(queue.topic, queue.queue_id, queue.files)
+        super().__init__(queue.topic, queue.queue_id, queue.files, queue.totals)
         self.next_offset = queue.next_offset
         self._make_readable = make_readable
 

@@ -62,10 +62,25 @@ class Unit(NamedTuple):
 NO_MESSAGE: Final = Unit(0, PLACEHOLDER_SIZE, 0)
 
 
+class PutTotals:
+    """Counts what was appended to the queues of one topic since the store was made.
+
+    `byte_count` is the size of the records. `batch_rest` counts the messages of batches, but for
+    the first of each batch; so `message_count - batch_rest` is how often something was appended.
+    """
+
+    __slots__ = ("batch_rest", "byte_count", "message_count")
+
+    def __init__(self) -> None:
+        self.message_count = 0
+        self.byte_count = 0
+        self.batch_rest = 0
+
+
 class ConsumeQueue:
     """Keeps one queue of one topic. `next_offset` is the queue offset of the next message.
 
-    The appender needs `magic`, `sized_topic` and `record_overhead` for every record of this queue.
+    `totals` are those of its topic; whoever appends a message counts it there. The appender needs `magic`, `sized_topic` and `record_overhead` for every record of this queue.
     Mappings are made when first needed: an idle queue costs a few hundred bytes.
     """
 
@@ -82,12 +97,16 @@ class ConsumeQueue:
         "record_overhead",
         "sized_topic",
         "topic",
+        "totals",
     )
 
-    def __init__(self, topic: str, queue_id: int, files: MappedFileQueue) -> None:
+    def __init__(
+        self, topic: str, queue_id: int, files: MappedFileQueue, totals: PutTotals
+    ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.files = files
+        self.totals = totals
         encoded = topic.encode()
         v2 = len(encoded) > MAX_TOPIC_LENGTH_V1
         self.magic = MAGIC_V2 if v2 else MAGIC_V1

@@ -29,7 +29,7 @@ import structlog
 from cometmq.errors import StoreCorruptError, StoreError
 from cometmq.store.config import PAGE_SIZE
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
-from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, Unit
+from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, PutTotals, Unit
 
 log = structlog.get_logger(__name__)
 
@@ -169,12 +169,13 @@ class ExtendedConsumeQueue(ConsumeQueue):
         topic: str,
         queue_id: int,
         files: MappedFileQueue,
+        totals: PutTotals,
         ext: ConsumeQueueExt,
         *,
         writes: bool,
         bit_map_of: BitMapOf | None,
     ) -> None:
-        super().__init__(topic, queue_id, files)
+        super().__init__(topic, queue_id, files, totals)
         self.ext = ext
         self._writes = writes
         self._bit_map_of = bit_map_of

@@ -13,7 +13,7 @@ import structlog
 from cometmq.errors import MessageIllegalError, StoreCorruptError
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
-from cometmq.store.queues.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue, PutTotals
 from cometmq.store.queues.consume_queue_ext import BitMapOf, ConsumeQueueExt, ExtendedConsumeQueue
 
 log = structlog.get_logger(__name__)
@@ -63,6 +63,8 @@ class QueueTable:
         self._file_size = file_size
         self._writable = writable
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # By topic, until the topic has no queues any more.
+        self.put_totals: dict[str, PutTotals] = {}
         self._mapped: dict[ConsumeQueue, None] = {}
         self._max_mapped = min(max(disk.open_files_limit() // 4, MIN_MAPPED), MAX_MAPPED)
         # Recovery maps queues in several threads.
@@ -118,12 +120,15 @@ class QueueTable:
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         files = self._files(topic, queue_id)
+        totals = self.put_totals.get(topic)
+        if totals is None:
+            totals = self.put_totals[topic] = PutTotals()
         extensions = self._extensions
         if extensions is None:
-            return ConsumeQueue(topic, queue_id, files)
+            return ConsumeQueue(topic, queue_id, files, totals)
         directory = extensions.directory / topic / str(queue_id)
         if not extensions.enabled and not self._disk.names(directory):
-            return ConsumeQueue(topic, queue_id, files)
+            return ConsumeQueue(topic, queue_id, files, totals)
         ext_files = MappedFileQueue(
             self._disk,
             directory,
@@ -136,6 +141,7 @@ class QueueTable:
             topic,
             queue_id,
             files,
+            totals,
             ConsumeQueueExt(ext_files),
             writes=extensions.enabled,
             bit_map_of=extensions.bit_map_of,
@@ -178,6 +184,8 @@ class QueueTable:
             queue = self._queues.pop(key)
             queue.release()
             self._mapped.pop(queue, None)
+        for topic in topics:
+            self.put_totals.pop(topic, None)
 
     def remove_directories(self, topics: Iterable[str]) -> None:
         """Delete the files of topics whose queues were let go. Blocks; for any thread."""
@@ -197,6 +205,7 @@ class QueueTable:
         self._mapped.pop(queue, None)
         if not any(name == topic for name, _ in self._queues):
             self._remove_directory(topic)
+            self.put_totals.pop(topic, None)
 
     def remove_all(self) -> None:
         topics = {queue.topic for queue in self}
