@@ -91,8 +91,8 @@ class LongAnswers:
 
 
 class LongAnswer:
-    """Collects the entries of a JSON object, in slices of a few milliseconds with the loop's other
-    work between them.
+    """Collects the entries of a JSON object, or any pieces of JSON, in slices of a few milliseconds
+    with the loop's other work between them.
 
     Raises Refused as soon as the body would not fit into a frame of `max_frame_length` bytes;
     `remedy` says what to ask for instead.
@@ -102,21 +102,25 @@ class LongAnswer:
         self._clock = clock
         self._limit = max_frame_length - _HEADER_ROOM
         self._remedy = remedy
-        self._entries: list[bytes] = []
+        self._pieces: list[bytes] = []
         self._length = 0
         self._until_s = clock.monotonic() + _SLICE_S
 
     async def add(self, key: str, value: object) -> None:
         """Add one entry, and let others have the loop if this slice is over."""
-        entry = encode_body(key) + b":" + encode_body(value)
-        self._length += len(entry) + 1
+        comma = b"," if self._pieces else b""
+        await self.write(b"%b%b:%b" % (comma, encode_body(key), encode_body(value)))
+
+    async def write(self, piece: bytes) -> None:
+        """Add a piece as it is, and let others have the loop if this slice is over."""
+        self._length += len(piece)
         if self._length > self._limit:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the answer would be longer than {self._limit} bytes, the limit that "
                 f"com.rocketmq.remoting.frameMaxLength leaves; {self._remedy}",
             )
-        self._entries.append(entry)
+        self._pieces.append(piece)
         await self.breathe()
 
     async def breathe(self) -> None:
@@ -126,5 +130,9 @@ class LongAnswer:
             self._until_s = self._clock.monotonic() + _SLICE_S
 
     def entries(self) -> bytes:
-        """Return the object."""
-        return b"{%b}" % b",".join(self._entries)
+        """Return the object that the entries make."""
+        return b"{%b}" % self.text()
+
+    def text(self) -> bytes:
+        """Return all that was added."""
+        return b"".join(self._pieces)

@@ -17,6 +17,7 @@ from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.delays.put import MessagePut
 from cometmq.broker.delays.recall import RecallHandler
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState, encode_timer_check
+from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.parts import Parts, Service
 from cometmq.errors import StoreError
 from cometmq.model import names
@@ -71,6 +72,10 @@ class Delays(Service):
         await asyncio.get_running_loop().run_in_executor(None, self._recover)
         parts = self._parts
         RecallHandler(parts.config, parts.clock, parts.topics, self.put).register(parts.handlers)
+        DelayStateHandlers(parts.config, self._progress).register(parts.handlers)
+
+    def _progress(self) -> DelayState:
+        return self.messages.capture(msgspec.structs.replace(self._version))
 
     def _recover(self) -> None:
         state = self._file.read(lambda text: decode_body(text.encode(), DelayState))
@@ -181,7 +186,7 @@ class Delays(Service):
 
     def _capture(self) -> None:
         """Capture the progress, if it says more than what is saved."""
-        state = self.messages.capture(msgspec.structs.replace(self._version))
+        state = self._progress()
         saved = self._saved
         same = (
             state.offset_table == saved.offset_table

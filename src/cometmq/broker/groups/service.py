@@ -8,6 +8,7 @@ from cometmq.broker.groups.client_handlers import ClientHandlers
 from cometmq.broker.groups.client_relay import ClientRelay
 from cometmq.broker.groups.group_handlers import GroupHandlers
 from cometmq.broker.groups.lock_handlers import LockHandlers
+from cometmq.broker.groups.offset_admin import OffsetAdmin
 from cometmq.broker.groups.offset_handlers import OffsetHandlers
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.parts import Parts, Service
@@ -33,6 +34,7 @@ class Groups(Service):
         OffsetHandlers(parts.store, parts.topics, parts.groups, parts.offsets).register(
             parts.handlers
         )
+        OffsetAdmin(parts).register(parts.handlers)
         ClientRelay(parts).register(parts.handlers)
         GroupHandlers(parts, self._tables).register(parts.handlers)
 

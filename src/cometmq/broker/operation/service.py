@@ -5,6 +5,7 @@ from __future__ import annotations
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.operation.config_handlers import ConfigHandlers, GivenConfig
 from cometmq.broker.operation.inspection import InspectionHandlers
+from cometmq.broker.operation.overviews import Overviews
 from cometmq.broker.operation.runtime_info import RuntimeInfo
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
@@ -36,6 +37,7 @@ class Operation(Service):
         RuntimeInfo(parts, self._delayed, self._transactions, self._traffic).register(
             parts.handlers
         )
+        Overviews(parts).register(parts.handlers)
 
     def start(self) -> None:
         self._parts.tasks.every(SAMPLE_PERIOD_S, self._traffic.sample, "traffic", first_s=0)
