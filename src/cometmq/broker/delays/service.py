@@ -91,8 +91,10 @@ class Delays(Service):
         self._running = True
         self._arm(0)
         self._capture()
-        interval_s = self._config.flush_delay_offset_interval / 1000
-        self._tasks.every(interval_s, self._save, "save-delay-offsets")
+        config = self._config
+        self._tasks.every(
+            lambda: config.flush_delay_offset_interval / 1000, self._save, "save-delay-offsets"
+        )
 
     def roll(self, end_place: int) -> int:
         """Copy some messages waiting in front of a commit-log offset; see `Cleaner.on_expiring`."""

@@ -42,7 +42,9 @@ class Groups(Service):
         config, tasks = self._parts.config, self._parts.tasks
         tasks.every(_SCAN_PERIOD_S, self._drop_silent, "client-scan")
         tasks.every(
-            config.flush_consumer_offset_interval / 1000, self._tables.save_offsets, "save-offsets"
+            lambda: config.flush_consumer_offset_interval / 1000,
+            self._tables.save_offsets,
+            "save-offsets",
         )
 
     def _drop_silent(self) -> None:
