@@ -328,9 +328,16 @@ def test_what_is_exported_is_what_a_java_broker_has(tools: Tools, tmp_path: Path
         assert ours[table][name] == java[table][name]
         # System topics and groups are left out by their names.
         assert not {n for n in ours[table] if n.startswith(("TBW102", "SELF_TEST", "SCHEDULE_"))}
-    ours, java = (exported(a, "exportConfigs", "configs.json") for a in (tools.ours, tools.java))
+    ours = exported(tools.ours, "exportConfigs", "configs.json")
+    assert ours["clusterScale"] == {"masterBrokerSize": 1, "namesrvSize": 1, "slaveBrokerSize": 0}
+    (config,) = ours["brokerConfigs"].values()
+    assert (config["brokerName"], config["brokerRole"]) == ("broker-a", "ASYNC_MASTER")
+    if tools.ours.line == 4:  # it fails at a Java broker 5.3, which has no filterServerNums
+        return
+    java = exported(tools.java, "exportConfigs", "configs.json")
     assert ours["clusterScale"] == java["clusterScale"]
-    (config,), (measure,) = (found["brokerConfigs"].values() for found in (ours, java))
+    (measure,) = java["brokerConfigs"].values()
+    assert measure.keys() <= config.keys()
     for key in ("brokerClusterName", "brokerId", "brokerName", "flushDiskType", "maxMessageSize"):
         assert config[key] == measure[key]
 

@@ -301,3 +301,15 @@ async def test_keys_that_mqadmin_needs_are_shown_and_may_be_sent_back(desk: Desk
         answer = await desk.update(**{key: value})
         assert answer.code == ERROR
         assert key in str(answer.remark)
+
+
+async def test_a_role_that_the_file_gives_is_no_constant(
+    new_desk: Callable[[Path | None], Desk], tmp_path: Path
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerRole=SYNC_MASTER\n")
+    desk = new_desk(path)
+    assert (await desk.shown())["brokerRole"] == "SYNC_MASTER"
+    assert (await desk.update(brokerRole="ASYNC_MASTER")).code == 0
+    assert (await desk.shown())["brokerRole"] == "ASYNC_MASTER"
+    await until(lambda: desk.kept == "brokerRole=ASYNC_MASTER\n")

@@ -110,6 +110,7 @@ class ConfigHandlers:
         self._file = JsonFile(given.file, keep_permissions=True) if given.file is not None else None
         self._unsaved: dict[str, str] = {}
         self._version = DataVersion()
+        self._fixed = {k: v for k, v in _FIXED.items() if k not in given.properties}
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.UPDATE_BROKER_CONFIG, self.update)
@@ -117,7 +118,7 @@ class ConfigHandlers:
 
     def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
         """Return every key in force, as properties text."""
-        shown = {**_FIXED, **self._configuration.properties()}
+        shown = {**self._fixed, **self._configuration.properties()}
         return response(
             ResponseCode.SUCCESS,
             ext={"version": encode_body(self._version).decode()},
@@ -131,7 +132,7 @@ class ConfigHandlers:
         """
         source = f"the update from {connection.peer}"
         changes = decode_update(request.body, source)
-        changes = {key: value for key, value in changes.items() if _FIXED.get(key) != value}
+        changes = {key: value for key, value in changes.items() if self._fixed.get(key) != value}
         if self._black_list & changes.keys():
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         self._check(changes, source)
