@@ -181,6 +181,18 @@ async def crowded(tmp_path: Path) -> AsyncIterator[Broker]:
         yield broker
 
 
+async def test_clones_are_made_one_at_a_time(crowded: Broker) -> None:
+    """Together, each turn of the loop would have a slice of each."""
+    client = Client(crowded)
+    async with crowded.parts.long_answers.turn(client.line.connection):
+        under_way = client.send(CLONE, {"srcGroup": "many", "destGroup": GROUP})
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert crowded.offsets.topics_of(GROUP) == set()
+    assert (await client.answer(under_way)).code == 0
+    assert len(crowded.offsets.topics_of(GROUP)) == MANY
+
+
 async def test_the_loop_does_other_work_while_many_topics_are_cloned(crowded: Broker) -> None:
     client = Client(crowded)
     under_way = client.send(CLONE, {"srcGroup": "many", "destGroup": GROUP})

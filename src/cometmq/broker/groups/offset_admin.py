@@ -108,7 +108,10 @@ class OffsetAdmin:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
             )
-        topics = [topic] if topic else list(self._offsets.topics_of(header.src_group))
+        # In turn like a long answer, because a client may ask for a thousand clones at once.
+        async with self._long_answers.turn(connection):
+            topics = [topic] if topic else list(self._offsets.topics_of(header.src_group))
+            await run_slices(self._clone(header, topics))
         log.info(
             "offsets cloned on request",
             source=header.src_group,
@@ -116,7 +119,6 @@ class OffsetAdmin:
             topics=len(topics),
             peer=connection.peer,
         )
-        await run_slices(self._clone(header, topics))
         return response(ResponseCode.SUCCESS)
 
     def _clone(self, header: CloneGroupOffsetRequestHeader, topics: list[str]) -> Iterator[None]:
