@@ -19,13 +19,15 @@ from typing import Any, Final
 
 from cometmq import aio
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.operation.config_handlers import LIVE_KEYS as BROKER_LIVE_KEYS
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.pipelines.catalogue import PIPELINES, pipeline
 from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
 from cometmq.pipelines.key_help import keys_of_table
 from cometmq.runtime.config import keys_of
 from cometmq.runtime.java_keys import JAVA_KEYS
-from cometmq.store.config import LIVE_KEYS, StoreConfig
+from cometmq.store.config import LIVE_KEYS as STORE_LIVE_KEYS
+from cometmq.store.config import StoreConfig
 
 REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference"
 PAGE: Final = REFERENCE / "configuration.md"
@@ -53,6 +55,9 @@ CLIENTS: Final = (
     aio.PushConsumer,
     aio.LitePullConsumer,
 )
+
+
+LIVE_KEYS: Final = {BrokerConfig: BROKER_LIVE_KEYS, StoreConfig: STORE_LIVE_KEYS}
 
 
 def page() -> str:
@@ -87,7 +92,7 @@ def _server_table(config: type[Any], meanings: dict[str, str]) -> Iterator[str]:
     yield "| --- | --- | --- |"
     for key, field in fields.items():
         marks = ["own"] if key not in JAVA_KEYS else []
-        marks += ["live"] if key in LIVE_KEYS and config is StoreConfig else []
+        marks += ["live"] if key in LIVE_KEYS.get(config, ()) else []
         limits = [
             f"{word} {field.metadata[word]:,}" for word in ("min", "max") if word in field.metadata
         ]

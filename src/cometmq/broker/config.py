@@ -52,6 +52,7 @@ class BrokerConfig:
     register_name_server_period: int = field(default=30_000, metadata={"min": 1})
     register_broker_timeout_mills: int = field(default=24_000, metadata={"min": 1})
     compressed_register: bool = False
+    enable_single_topic_register: bool = False
     flush_consumer_offset_interval: int = field(default=5_000, metadata={"min": 1})
     channel_expired_timeout: int = field(default=120_000, metadata={"min": 1})
 

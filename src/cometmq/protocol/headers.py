@@ -476,7 +476,51 @@ class QuerySubscriptionByConsumerRequestHeader(Header):
     topic: str
 
 
+class QueryCorrectionOffsetHeader(Header):
+    """Code 308. `filter_groups` are separated by commas."""
+
+    topic: str
+    compare_group: str
+    filter_groups: str | None = None
+
+
+class QueryConsumeQueueRequestHeader(Header):
+    """Code 321: `count` units from the queue offset `index` on, and what the group selects."""
+
+    topic: str
+    queue_id: Int32
+    index: Int64
+    count: Int32
+    consumer_group: str | None = None
+
+
+class CheckRocksdbCqWriteProgressRequestHeader(Header):
+    """Code 354. It concerns messages stored since `check_store_time`, in ms."""
+
+    topic: str
+    check_store_time: Int64 = 0
+
+
 # Operators making, changing and deleting topics and groups
+
+
+class CloneGroupOffsetRequestHeader(Header):
+    """Code 314: of one topic, or of all without it. Unless `offline` is set, topics that the group
+    has left are passed over while it is online.
+    """
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class UpdateGroupForbiddenRequestHeader(Header):
+    """Code 353: without `readable` it only asks."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
 
 
 class CreateTopicRequestHeader(Header):

@@ -22,6 +22,8 @@ from cometmq.protocol import headers as h
 from cometmq.protocol import limits
 from cometmq.protocol.bodies import (
     CheckClientRequestBody,
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
     GetBrokerMemberGroupResponseBody,
     GetConsumerListByGroupResponseBody,
     GroupList,
@@ -46,6 +48,12 @@ from cometmq.protocol.inspection_bodies import (
     ProducerConnection,
     QueryConsumeTimeSpanBody,
     QuerySubscriptionResponseBody,
+)
+from cometmq.protocol.overview_bodies import (
+    CheckRocksdbCqWriteResult,
+    GroupForbidden,
+    HARuntimeInfo,
+    QueryCorrectionOffsetBody,
 )
 from cometmq.protocol.redrive import (
     LetterSelection,
@@ -140,6 +148,10 @@ UNLOCK_BATCH_MQ: Final = RequestType(
 INVOKE_BROKER_TO_RESET_OFFSET: Final = RequestType(
     Code.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetRequestHeader, NO_BODY, NoHeader, RAW,
     Right.SUB, topic(), group("group"))
+# Right.SUB for the same reason.
+CLONE_GROUP_OFFSET: Final = RequestType(
+    Code.CLONE_GROUP_OFFSET, h.CloneGroupOffsetRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.SUB, topic(), group("dest_group"))
 # Right.SUB, because a client that may send to a group's retry topic can have its messages consumed
 # again anyway.
 REDRIVE_DEAD_LETTERS: Final = RequestType(
@@ -167,6 +179,14 @@ QUERY_MESSAGE: Final = RequestType(
 VIEW_MESSAGE_BY_ID: Final = RequestType(
     Code.VIEW_MESSAGE_BY_ID, h.ViewMessageRequestHeader, NO_BODY, NoHeader, RAW,
     Right.NONE, topic())
+
+QUERY_CONSUME_QUEUE: Final = RequestType(
+    Code.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.NONE, topic(), group())
+# There is no RocksDB here, so nothing lags behind.
+CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Final = RequestType(
+    Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, h.CheckRocksdbCqWriteProgressRequestHeader, NO_BODY,
+    NoHeader, JsonBody(CheckRocksdbCqWriteResult), Right.NONE, topic())
 
 # What operators ask a broker about topics, groups and clients
 
@@ -218,6 +238,14 @@ QUERY_SUBSCRIPTION_BY_CONSUMER: Final = RequestType(
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Final = RequestType(
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusRequestHeader, NO_BODY,
     NoHeader, RAW, Right.NONE, topic(), group("group"))
+GET_ALL_PRODUCER_INFO: Final = RequestType(
+    Code.GET_ALL_PRODUCER_INFO, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+GET_ALL_CONSUMER_OFFSET: Final = RequestType(
+    Code.GET_ALL_CONSUMER_OFFSET, NoHeader, NO_BODY,
+    NoHeader, JsonBody(ConsumerOffsetSerializeWrapper), Right.NONE, CLUSTER)
+QUERY_CORRECTION_OFFSET: Final = RequestType(
+    Code.QUERY_CORRECTION_OFFSET, h.QueryCorrectionOffsetHeader, NO_BODY,
+    NoHeader, JsonBody(QueryCorrectionOffsetBody), Right.NONE, topic(), group("compare_group"))
 # The broker passes these two on to the client. With the second it sends the message as a record.
 GET_CONSUMER_RUNNING_INFO: Final = RequestType(
     Code.GET_CONSUMER_RUNNING_INFO, h.GetConsumerRunningInfoRequestHeader, NO_BODY,
@@ -249,6 +277,10 @@ UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Final = RequestType(
 DELETE_SUBSCRIPTIONGROUP: Final = RequestType(
     Code.DELETE_SUBSCRIPTIONGROUP, h.DeleteSubscriptionGroupRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.ADMIN, group("group_name"))
+# Without `readable` it only asks, but it is one request with one right.
+UPDATE_AND_GET_GROUP_FORBIDDEN: Final = RequestType(
+    Code.UPDATE_AND_GET_GROUP_FORBIDDEN, h.UpdateGroupForbiddenRequestHeader, NO_BODY,
+    NoHeader, JsonBody(GroupForbidden), Right.ADMIN, topic(), group("group"))
 
 # A broker as a whole. Configurations are properties text.
 
@@ -259,6 +291,15 @@ UPDATE_BROKER_CONFIG: Final = RequestType(
     Right.ADMIN, CLUSTER)
 GET_BROKER_RUNTIME_INFO: Final = RequestType(
     Code.GET_BROKER_RUNTIME_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(KVTable), Right.NONE, CLUSTER)
+GET_BROKER_HA_STATUS: Final = RequestType(
+    Code.GET_BROKER_HA_STATUS, NoHeader, NO_BODY, NoHeader, JsonBody(HARuntimeInfo),
+    Right.NONE, CLUSTER)
+GET_ALL_DELAY_OFFSET: Final = RequestType(
+    Code.GET_ALL_DELAY_OFFSET, NoHeader, NO_BODY, NoHeader, JsonBody(DelayOffsetSerializeWrapper),
+    Right.NONE, CLUSTER)
+# Java's TimerCheckpoint, as in the file config/timercheck.
+GET_TIMER_CHECK_POINT: Final = RequestType(
+    Code.GET_TIMER_CHECK_POINT, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
 CLEAN_EXPIRED_CONSUMEQUEUE: Final = RequestType(
     Code.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 CLEAN_UNUSED_TOPIC: Final = RequestType(

@@ -41,6 +41,7 @@ from cometmq.protocol.command import (
 )
 from cometmq.protocol.frame import MAX_FRAME_LENGTH, Frame, FrameDecoder, SerializeType
 from cometmq.protocol.ids import pack_host
+from cometmq.protocol.refused_requests import unsupported
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import (
     SLOW_BYTES_PER_S,
@@ -541,7 +542,7 @@ class Connection(asyncio.Protocol):
             self.refuse(
                 command.opaque,
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
+                unsupported(command.code),
             )
 
     def _on_refused(self, command: RemotingCommand, error: ProtocolError) -> None:

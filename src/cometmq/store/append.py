@@ -90,7 +90,7 @@ class Appender:
         self._clock = clock
         self._store_host = store_host
         self._v4 = len(store_host) == V4_HOST_SIZE
-        self._max_body_size = config.max_message_size
+        self.configure(config)
         self._on_arrival = on_arrival
         self._refusal: StoreError | None = None
         self.refusals = Refusals(self._refusal_changed)
@@ -102,6 +102,10 @@ class Appender:
     @property
     def page_cache_watch(self) -> PageCacheWatch:
         return self._watch
+
+    def configure(self, config: StoreConfig) -> None:
+        """Obey the limits of `config` from now on."""
+        self._max_body_size = config.max_message_size
 
     def _refusal_changed(self, refusal: StoreError | None) -> None:
         self._refusal = refusal

@@ -48,6 +48,10 @@ LIVE_KEYS: Final = frozenset(
         "maxTransferCountOnMessageInMemory",
         "maxTransferBytesOnMessageInDisk",
         "maxTransferCountOnMessageInDisk",
+        "accessMessageInMemoryMaxRatio",
+        "maxFilterMessageSize",
+        "maxMessageSize",
+        "maxMsgsNumBatch",
     }
 )
 

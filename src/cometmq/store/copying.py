@@ -55,8 +55,8 @@ class RecordCopier:
     __slots__ = (
         "_appender",
         "_clock",
+        "_config",
         "_log",
-        "_max_body_size",
         "_on_arrival",
         "_queue_of",
         "_store_host",
@@ -80,7 +80,7 @@ class RecordCopier:
         self._clock = clock
         self._store_host = store_host
         self._v4 = len(store_host) == V4_HOST_SIZE
-        self._max_body_size = config.max_message_size
+        self._config = config
         self._on_arrival = on_arrival
 
     def append_copies(  # noqa: C901, PLR0915 - each call that would split it costs a tenth of all
@@ -97,7 +97,7 @@ class RecordCopier:
             return 0
         log = self._log
         store_host = self._store_host
-        max_body_size = self._max_body_size
+        max_body_size = self._config.max_message_size
         on_arrival = self._on_arrival
         now = max(self._clock.now_ms(), log.last_store_timestamp)
         routes: dict[bytes, ConsumeQueue] = {}

@@ -82,11 +82,13 @@ class MessageGetter:
     ) -> None:
         self._log = log
         self._mender = mender
-        self._reach = memory_bytes
-        self.configure(config)
+        self.configure(config, memory_bytes)
 
-    def configure(self, config: StoreConfig) -> None:
-        """Obey the limits of `config` from now on."""
+    def configure(self, config: StoreConfig, memory_bytes: int) -> None:
+        """Obey the limits of `config` from now on. What lies within `memory_bytes` of the log's end
+        is taken to be in memory.
+        """
+        self._reach = memory_bytes
         self._max_filter_size = config.max_filter_message_size
         self._memory_bytes = config.max_transfer_bytes_on_message_in_memory
         self._memory_count = config.max_transfer_count_on_message_in_memory

@@ -120,8 +120,9 @@ class MessageStore:
         self._ledger = QueueLedger(self._disk, config.ledger_path)
         self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
         self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
-        memory = self._disk.physical_memory_bytes() * config.access_message_in_memory_max_ratio
-        self._memory_bytes = memory // 100
+        self._physical_bytes = self._disk.physical_memory_bytes()
+        # Called when LIVE_KEYS of `config` have changed.
+        self.on_settings_changed: list[Callable[[], None]] = []
         self.mender = QueueMender(
             self.commit_log,
             self.queues.find,
@@ -129,7 +130,7 @@ class MessageStore:
             config.delay_levels_ms,
             clock.monotonic,
         )
-        self._getter = MessageGetter(self.commit_log, config, self._memory_bytes, self.mender)
+        self._getter = MessageGetter(self.commit_log, config, self._memory_bytes(), self.mender)
         self._appender = Appender(
             self.commit_log,
             config,
@@ -289,8 +290,16 @@ class MessageStore:
 
     def settings_changed(self) -> None:
         """Read again the values of LIVE_KEYS that are kept elsewhere than in `config`."""
-        self._getter.configure(self.config)
+        self._getter.configure(self.config, self._memory_bytes())
+        self._appender.configure(self.config)
+        for callback in self.on_settings_changed:
+            callback()
         self.cleaner.say_surprises()
+
+    def _memory_bytes(self) -> int:
+        """Return how far behind the end of the log a message is taken to be in memory."""
+        ratio = self.config.access_message_in_memory_max_ratio
+        return self._physical_bytes * ratio // 100
 
     # -- queues --
 
@@ -411,7 +420,9 @@ class MessageStore:
         """Say whether a message is there and young enough for the page cache to hold it."""
         queue = self.queues.find(topic, queue_id)
         unit = queue.unit(offset) if queue else None
-        return unit is not None and self.commit_log.end - unit.physical_offset <= self._memory_bytes
+        return (
+            unit is not None and self.commit_log.end - unit.physical_offset <= self._memory_bytes()
+        )
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Return the store timestamp, ms, of the queue's first message; -1 when it has none."""

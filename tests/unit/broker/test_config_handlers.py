@@ -287,3 +287,29 @@ async def test_two_operators_at_once_both_have_their_change_kept(desk: Desk, con
     assert "fileReservedTime=5\n" in desk.kept
     assert "maxGroups=10\n" in desk.kept
     assert (await desk.version())["counter"] == 2
+
+
+async def test_keys_that_mqadmin_needs_are_shown_and_may_be_sent_back(desk: Desk) -> None:
+    shown = await desk.shown()
+    assert (shown["brokerRole"], shown["filterServerNums"], shown["useTLS"]) == (
+        "ASYNC_MASTER",
+        "0",
+        "false",
+    )
+    assert (await desk.update(**{key: shown[key] for key in ("brokerRole", "useTLS")})).code == 0
+    for key, value in (("brokerRole", "SLAVE"), ("useTLS", "true"), ("filterServerNums", "1")):
+        answer = await desk.update(**{key: value})
+        assert answer.code == ERROR
+        assert key in str(answer.remark)
+
+
+async def test_a_role_that_the_file_gives_is_no_constant(
+    new_desk: Callable[[Path | None], Desk], tmp_path: Path
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerRole=SYNC_MASTER\n")
+    desk = new_desk(path)
+    assert (await desk.shown())["brokerRole"] == "SYNC_MASTER"
+    assert (await desk.update(brokerRole="ASYNC_MASTER")).code == 0
+    assert (await desk.shown())["brokerRole"] == "ASYNC_MASTER"
+    await until(lambda: desk.kept == "brokerRole=ASYNC_MASTER\n")

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.raw_client import pull_ext
+from tests.integration.raw_client import heartbeat_body, pull_ext
 from tests.unit.broker.broker_box import GROUP, SILENT_GROUP, Client, running
 
 from cometmq.broker.server import Broker
 from cometmq.protocol.codes import ResponseCode
 
 PULL = 11
-MAKE, ALL, DELETE, MAKE_LIST, GET = 200, 201, 207, 225, 352
+HEARTBEAT = 34
+MAKE, ALL, DELETE, MAKE_LIST, GET, FORBID = 200, 201, 207, 225, 352, 353
 # The client's address.
 ADMIN: dict[str, Any] = {"admin_from": "10.0.0.9"}
 
@@ -177,3 +178,54 @@ async def test_offsets_of_a_deleted_group_are_off_the_disk_before_the_answer(
     assert (await Client(broker).ask(DELETE, header)).code == 0
     table = json.loads((tmp_path / "config" / "consumerOffset.json").read_text())
     assert table["offsetTable"] == {"orders@other": {"1": 0}}
+
+
+# Topics that a group may not read
+
+
+async def readable(client: Client, topic: str, **wanted: object) -> bool:
+    answer = await client.ask(FORBID, {"group": GROUP, "topic": topic, **wanted})
+    assert answer.code == 0, answer.remark
+    found = json.loads(bytes(answer.body))
+    assert (found["group"], found["topic"]) == (GROUP, topic)
+    return bool(found["readable"])
+
+
+async def test_a_group_is_forbidden_a_topic_and_allowed_it_again(tmp_path: Path) -> None:
+    own_pull = pull_ext("orders", consumerGroup=GROUP, sysFlag=0, subVersion=0)
+    async with running(tmp_path, **ADMIN) as broker:
+        client = Client(broker)
+        await client.ask(HEARTBEAT, {}, heartbeat_body("c", {GROUP: ("orders",)}))
+        assert await readable(client, "orders")
+        assert (await client.ask(PULL, own_pull)).code == ResponseCode.PULL_NOT_FOUND
+        assert not await readable(client, "orders", readable="false")
+        assert not await readable(client, "narrow", readable="false")
+        refused = await client.ask(PULL, own_pull)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "is forbidden for topic[orders]" in str(refused.remark)
+        assert refused.ext["forbiddenType"] == "5"
+        table = json.loads((tmp_path / "config" / "subscriptionGroup.json").read_text())
+        assert table["forbiddenTable"] == {GROUP: {"orders": 4, "narrow": 4}}
+    async with running(tmp_path, **ADMIN) as broker:
+        client = Client(broker)
+        await client.ask(HEARTBEAT, {}, heartbeat_body("c", {GROUP: ("orders",)}))
+        assert (await client.ask(PULL, own_pull)).code == ResponseCode.NO_PERMISSION
+        assert await readable(client, "orders", readable="true")
+        assert (await client.ask(PULL, own_pull)).code == ResponseCode.PULL_NOT_FOUND
+        assert not await readable(client, "narrow"), "Java allows all topics of the group again"
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "code"),
+    [
+        ("unknown", "orders", ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        (GROUP, "nowhere", ResponseCode.TOPIC_NOT_EXIST),
+    ],
+)
+async def test_what_is_not_there_cannot_be_forbidden(
+    broker: Broker, group: str, topic: str, code: int
+) -> None:
+    client = Client(broker)
+    answer = await client.ask(FORBID, {"group": group, "topic": topic, "readable": "false"})
+    assert answer.code == code
+    assert broker.groups.table.forbidden_table == {}

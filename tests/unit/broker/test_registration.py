@@ -16,6 +16,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.operation import registration as module
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.topics.topics import TopicManager
+from cometmq.model.route import QueueData, TopicRouteData
 from cometmq.model.sysflag import PERM_READ, PERM_RW
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import headers, requests
@@ -67,6 +68,7 @@ class FakeNameServer:
         self.versions: list[DataVersion] = []
         self.times: list[float] = []
         self.gone: list[dict[str, str]] = []
+        self.single: list[tuple[str, TopicRouteData]] = []
         self.known_version: DataVersion | None = None
 
     async def start(self) -> Self:
@@ -74,6 +76,7 @@ class FakeNameServer:
         handlers.register(requests.REGISTER_BROKER, self._register)
         handlers.register(requests.UNREGISTER_BROKER, self._unregister)
         handlers.register(requests.QUERY_DATA_VERSION, self._version)
+        handlers.register(requests.REGISTER_TOPIC_IN_NAMESRV, self._register_topic)
         self._server = RemotingServer("ns", self._port, handlers, network=self._network)
         await self._server.start()
         return self
@@ -106,6 +109,13 @@ class FakeNameServer:
         self, _connection: Connection, call: Request[headers.UnRegisterBrokerRequestHeader]
     ) -> RemotingCommand | None:
         self.gone.append(_ext(call.header))
+        return self._answer()
+
+    def _register_topic(
+        self, _connection: Connection, call: Request[headers.RegisterTopicRequestHeader]
+    ) -> RemotingCommand | None:
+        route = requests.REGISTER_TOPIC_IN_NAMESRV.body.decode(call.body)
+        self.single.append((call.header.topic, route))
         return self._answer()
 
     def _version(
@@ -194,6 +204,62 @@ def scene(play: Callable[[Site], Coroutine[Any, Any, None]], **settings: Any) ->
 
 def now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+# Single topics
+
+
+def test_a_changed_topic_is_registered_alone_if_that_is_set() -> None:
+    async def play(site: Site) -> None:
+        await site.start()
+        site.first.forget()
+        site.config.enable_single_topic_register = True
+        site.put("orders", "bills", queues=3)
+        await site.registration.announced()
+        for server in (site.first, site.second):
+            assert {name for name, _ in server.single} == {"orders", "bills"}
+        _, route = site.first.single[0]
+        assert route.queue_datas == [QueueData("b", 3, 3, PERM_RW)]
+        assert site.first.tables == []
+        await asyncio.sleep(60)
+        assert site.first.tables[-1].keys() == site.names, "the next registration has all topics"
+        site.config.enable_single_topic_register = False
+        site.put("more")
+        await site.registration.announced()
+        assert len(site.first.single) == 2
+
+    scene(play)
+
+
+def test_a_name_server_that_takes_no_single_topic_stops_nothing() -> None:
+    async def play(site: Site) -> None:
+        await site.start()
+        site.first.refuses = True
+        await site.second.close()
+        site.config.enable_single_topic_register = True
+        with capture_logs() as lines:
+            site.put("orders")
+            await site.registration.announced()
+            await asyncio.sleep(30)
+        events = [line["event"] for line in lines]
+        assert "topic refused" in events
+        assert "topic not registered" in events
+
+    scene(play)
+
+
+def test_a_name_server_that_was_taken_out_is_not_sought_again() -> None:
+    async def play(site: Site) -> None:
+        await site.start()
+        site.config.namesrv_addr = f"ns1:{FIRST}"
+        await site.second.close()
+        await asyncio.sleep(5)
+        site.second.forget()
+        await site.second.start()
+        await asyncio.sleep(120)
+        assert site.second.tables == []
+
+    scene(play)
 
 
 # The start

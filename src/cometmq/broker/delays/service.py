@@ -17,6 +17,7 @@ from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.delays.put import MessagePut
 from cometmq.broker.delays.recall import RecallHandler
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState, encode_timer_check
+from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.parts import Parts, Service
 from cometmq.errors import StoreError
 from cometmq.model import names
@@ -71,6 +72,10 @@ class Delays(Service):
         await asyncio.get_running_loop().run_in_executor(None, self._recover)
         parts = self._parts
         RecallHandler(parts.config, parts.clock, parts.topics, self.put).register(parts.handlers)
+        DelayStateHandlers(parts.config, self._progress).register(parts.handlers)
+
+    def _progress(self) -> DelayState:
+        return self.messages.capture(msgspec.structs.replace(self._version))
 
     def _recover(self) -> None:
         state = self._file.read(lambda text: decode_body(text.encode(), DelayState))
@@ -86,8 +91,10 @@ class Delays(Service):
         self._running = True
         self._arm(0)
         self._capture()
-        interval_s = self._config.flush_delay_offset_interval / 1000
-        self._tasks.every(interval_s, self._save, "save-delay-offsets")
+        config = self._config
+        self._tasks.every(
+            lambda: config.flush_delay_offset_interval / 1000, self._save, "save-delay-offsets"
+        )
 
     def roll(self, end_place: int) -> int:
         """Copy some messages waiting in front of a commit-log offset; see `Cleaner.on_expiring`."""
@@ -181,7 +188,7 @@ class Delays(Service):
 
     def _capture(self) -> None:
         """Capture the progress, if it says more than what is saved."""
-        state = self.messages.capture(msgspec.structs.replace(self._version))
+        state = self._progress()
         saved = self._saved
         same = (
             state.offset_table == saved.offset_table

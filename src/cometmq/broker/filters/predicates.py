@@ -39,6 +39,7 @@ from cometmq.protocol.command import RemotingCommand, Request
 from cometmq.protocol.compression import decompress
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.record import decode_record
+from cometmq.protocol.refused_requests import NOT_PERMITTED
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
@@ -190,25 +191,14 @@ class FilterPredicates:
         return MessageFilter(matches_whole=partial(timed, predicate.selects, self._clock))
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(requests.REGISTER_MESSAGE_FILTER_CLASS, self.refuse_class)
-        handlers.register(requests.REGISTER_FILTER_SERVER, self.refuse_server)
+        handlers.register(requests.REGISTER_MESSAGE_FILTER_CLASS, self.refuse)
+        handlers.register(requests.REGISTER_FILTER_SERVER, self.refuse)
 
-    def refuse_class(self, _connection: Connection, _call: Request[NoHeader]) -> RemotingCommand:
-        """Refuse code 302, which brings a class for the broker to compile and run."""
-        raise Refused(
-            ResponseCode.NO_PERMISSION,
-            "a broker runs no source that clients upload; have its operator name a function of a "
-            "module there in filterPredicateModules (name=package.module:function) and subscribe "
-            "by that name without source",
-        )
-
-    def refuse_server(self, _connection: Connection, _call: Request[NoHeader]) -> RemotingCommand:
-        """Refuse code 301 of a filter server, which would pull everything and pass on a part."""
-        raise Refused(
-            ResponseCode.NO_PERMISSION,
-            "filter servers are not served; the broker filters by functions of its own, named in "
-            "filterPredicateModules (name=package.module:function)",
-        )
+    def refuse(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+        """Refuse code 302, which brings a class for the broker to compile and run, and code 301 of
+        a filter server, which would pull everything and pass on a part.
+        """
+        raise Refused(ResponseCode.NO_PERMISSION, NOT_PERMITTED[call.code])
 
 
 def by_class(subscription: SubscriptionData) -> bool:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
 from cometmq.model.subscription import ConsumerData, SubscriptionData
+from cometmq.protocol.codes import LanguageCode
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
+
+_LANGUAGES: Final = frozenset(code.name for code in LanguageCode)
 
 
 @dataclass(slots=True)
@@ -27,6 +31,11 @@ class Member:
     language: str
     version: int
     seen_s: float
+
+    @property
+    def java_language(self) -> str:
+        """The language by a name of Java's LanguageCode, because Java accepts no other."""
+        return self.language if self.language in _LANGUAGES else LanguageCode.OTHER.name
 
 
 @dataclass(slots=True)
@@ -111,6 +120,9 @@ class ClientManager:
     def groups_of(self, topic: str) -> set[str]:
         """Return the consumer groups that are online and subscribe to a topic."""
         return set(self._subscribers.get(topic, ()))
+
+    def producer_groups(self) -> list[str]:
+        return list(self._producers)
 
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())

@@ -1,5 +1,5 @@
-"""Make, change, list and delete consumer groups: codes 200, 201, 207, 225 and 352 (Java:
-AdminBrokerProcessor).
+"""Make, change, list and delete consumer groups, and forbid them topics: codes 200, 201, 207, 225,
+352 and 353 (Java: AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     DeleteSubscriptionGroupRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 )
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.overview_bodies import GroupForbidden
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.slices import run_slices
@@ -39,6 +41,7 @@ class GroupHandlers:
         self._config = parts.config
         self._clock = parts.clock
         self._groups = parts.groups
+        self._topics = parts.topics
         self._offsets = parts.offsets
         self._long_answers = parts.long_answers
         self._tables = tables
@@ -49,6 +52,7 @@ class GroupHandlers:
         handlers.register(requests.DELETE_SUBSCRIPTIONGROUP, self.delete)
         handlers.register(requests.GET_SUBSCRIPTIONGROUP_CONFIG, self.group)
         handlers.register(requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_groups)
+        handlers.register(requests.UPDATE_AND_GET_GROUP_FORBIDDEN, self.forbid)
 
     async def update(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make a group, or change it."""
@@ -108,6 +112,37 @@ class GroupHandlers:
             self._offsets.remove_group(header.group_name)
             await self._tables.offsets_written()
         return await self._settled()
+
+    async def forbid(
+        self, connection: Connection, call: Request[UpdateGroupForbiddenRequestHeader]
+    ) -> RemotingCommand:
+        """Forbid a group to read a topic, or allow it again; return whether it may read it now.
+
+        Pulls are refused that select as the group's heartbeat says, as those of push consumers do.
+        """
+        header = call.header
+        if header.readable is not None:
+            if self._groups.get(header.group) is None:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(header.group)
+                )
+            if self._topics.get(header.topic) is None:
+                raise Refused(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"topic[{header.topic}] not exist, apply first please!",
+                )
+            log.info(
+                "reading set on request",
+                group=header.group,
+                topic=header.topic,
+                readable=header.readable,
+                peer=connection.peer,
+            )
+            self._groups.forbid(header.group, header.topic, forbidden=not header.readable)
+            await self._tables.groups_written()
+        readable = not self._groups.forbids(header.group, header.topic)
+        body = encode_body(GroupForbidden(header.group, readable, header.topic))
+        return response(ResponseCode.SUCCESS, body=body)
 
     async def _settled(self) -> RemotingCommand:
         await self._tables.groups_written()

@@ -10,6 +10,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.topics.creation_limits import CreationLimit
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.sysflag import PERM_READ
 from cometmq.protocol.bodies import SubscriptionGroupWrapper
 from cometmq.runtime.clock import Clock
 
@@ -75,6 +76,27 @@ class GroupManager:
         self.table.subscription_group_table[group.group_name] = group
         self.table.data_version.next(self._clock.now_ms())
         log.info("consumer group set", group=group.group_name)
+        self._on_change()
+
+    def forbids(self, group: str, topic: str) -> bool:
+        """Say whether the group may not read the topic (Java: getForbidden, INDEX_PERM_READ)."""
+        topics = self.table.forbidden_table.get(group)
+        return topics is not None and max(topics.get(topic, 0), 0) & PERM_READ != 0
+
+    def forbid(self, group: str, topic: str, *, forbidden: bool) -> None:
+        """Forbid the group to read the topic, or allow it again.
+
+        Java forgets all topics of a group when the last bit of one of them is cleared.
+        """
+        if self.forbids(group, topic) == forbidden:
+            return
+        topics = self.table.forbidden_table.setdefault(group, {})
+        topics[topic] = max(topics.get(topic, 0), 0) ^ PERM_READ
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self.table.forbidden_table[group]
+        self.table.data_version.next(self._clock.now_ms())
         self._on_change()
 
     def remove(self, group: str) -> bool:

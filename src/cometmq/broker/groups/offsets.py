@@ -102,6 +102,25 @@ class ConsumerOffsetManager:
         self.resets.setdefault(key, {})[queue_id] = offset
         return True
 
+    def clone(self, source: str, group: str, topic: str) -> bool:
+        """Replace a group's offsets in a topic by those of another group, if that has any.
+
+        Return False if that would be more than `max_count` offsets; then nothing changes.
+        """
+        cloned = self.table.offset_table.get(_key(topic, source))
+        if cloned is None:
+            return True
+        key = _key(topic, group)
+        more = len(cloned) - len(self.table.offset_table.get(key, ()))
+        if more > 0 and self.count + more > self.max_count:
+            return False
+        self.table.offset_table[key] = dict(cloned)
+        self._note(topic, group)
+        self.count += more
+        self.resets.pop(key, None)
+        self.changed = True
+        return True
+
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of a reset that no pull has been told of, and forget the reset; None if
         there is none (Java: queryThenEraseResetOffset)."""

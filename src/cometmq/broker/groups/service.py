@@ -8,6 +8,7 @@ from cometmq.broker.groups.client_handlers import ClientHandlers
 from cometmq.broker.groups.client_relay import ClientRelay
 from cometmq.broker.groups.group_handlers import GroupHandlers
 from cometmq.broker.groups.lock_handlers import LockHandlers
+from cometmq.broker.groups.offset_admin import OffsetAdmin
 from cometmq.broker.groups.offset_handlers import OffsetHandlers
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.parts import Parts, Service
@@ -33,6 +34,7 @@ class Groups(Service):
         OffsetHandlers(parts.store, parts.topics, parts.groups, parts.offsets).register(
             parts.handlers
         )
+        OffsetAdmin(parts).register(parts.handlers)
         ClientRelay(parts).register(parts.handlers)
         GroupHandlers(parts, self._tables).register(parts.handlers)
 
@@ -40,7 +42,9 @@ class Groups(Service):
         config, tasks = self._parts.config, self._parts.tasks
         tasks.every(_SCAN_PERIOD_S, self._drop_silent, "client-scan")
         tasks.every(
-            config.flush_consumer_offset_interval / 1000, self._tables.save_offsets, "save-offsets"
+            lambda: config.flush_consumer_offset_interval / 1000,
+            self._tables.save_offsets,
+            "save-offsets",
         )
 
     def _drop_silent(self) -> None:

@@ -27,6 +27,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.config import (
     Configuration,
     change_properties,
+    format_properties,
     from_properties,
     to_properties,
     unknown_keys,
@@ -46,7 +47,10 @@ LIVE_KEYS: Final = frozenset(
         "channelExpiredTimeout",
         "compressedRegister",
         "enablePropertyFilter",
+        "enableSingleTopicRegister",
         "filterSupportRetry",
+        "flushConsumerOffsetInterval",
+        "flushDelayOffsetInterval",
         "litePullMessageEnable",
         "longPollingEnable",
         "maxGroups",
@@ -54,18 +58,29 @@ LIVE_KEYS: Final = frozenset(
         "maxTopics",
         "maxTopicsMadePerSecond",
         "maxUnresolvedTransactions",
+        "namesrvAddr",
         "notifyConsumerIdsChangedEnable",
         "recallMessageEnable",
         "registerBrokerTimeoutMills",
+        "registerNameServerPeriod",
         "rejectTransactionMessage",
         "shortPollingTimeMills",
         "slaveReadEnable",
         "storeReplyMessageEnable",
         "timerMaxDelaySec",
+        "traceOn",
+        "transactionCheckInterval",
+        "transactionCheckMax",
+        "transactionOpBatchInterval",
+        "transactionTimeOut",
         "useServerSideResetOffset",
     }
 )
+# Keys after whose change name servers are told all topics again.
+_REGISTERED_ANEW: Final = frozenset({"brokerPermission", "namesrvAddr"})
 _ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS
+# Shown unless the file has them, because mqadmin of 4.9 exports no configuration without them.
+_FIXED: Final = {"brokerRole": "ASYNC_MASTER", "filterServerNums": "0", "useTLS": "false"}
 # Java: initConfigBlackList; `configBlackList` may name more.
 _BLACK_LIST: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 
@@ -95,6 +110,7 @@ class ConfigHandlers:
         self._file = JsonFile(given.file, keep_permissions=True) if given.file is not None else None
         self._unsaved: dict[str, str] = {}
         self._version = DataVersion()
+        self._fixed = {k: v for k, v in _FIXED.items() if k not in given.properties}
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.UPDATE_BROKER_CONFIG, self.update)
@@ -102,10 +118,11 @@ class ConfigHandlers:
 
     def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
         """Return every key in force, as properties text."""
+        shown = {**self._fixed, **self._configuration.properties()}
         return response(
             ResponseCode.SUCCESS,
             ext={"version": encode_body(self._version).decode()},
-            body=self._configuration.text().encode(),
+            body=format_properties(shown).encode(),
         )
 
     async def update(self, connection: Connection, request: Request[NoHeader]) -> RemotingCommand:
@@ -115,6 +132,7 @@ class ConfigHandlers:
         """
         source = f"the update from {connection.peer}"
         changes = decode_update(request.body, source)
+        changes = {key: value for key, value in changes.items() if self._fixed.get(key) != value}
         if self._black_list & changes.keys():
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         self._check(changes, source)
@@ -122,7 +140,7 @@ class ConfigHandlers:
         self._store.settings_changed()
         self._version.next(self._clock.now_ms())
         log.info("configuration updated", changed=changed, by=connection.peer)
-        if "brokerPermission" in changed:
+        if not _REGISTERED_ANEW.isdisjoint(changed):
             self._topics.permission_changed()
         await self._save(changed)
         return response(ResponseCode.SUCCESS)

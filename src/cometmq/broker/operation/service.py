@@ -7,6 +7,7 @@ from cometmq.broker.operation.broker_stats import BrokerStats
 from cometmq.broker.operation.config_handlers import ConfigHandlers, GivenConfig
 from cometmq.broker.operation.consume_stats import ConsumeStatsHandlers
 from cometmq.broker.operation.inspection import InspectionHandlers
+from cometmq.broker.operation.overviews import Overviews
 from cometmq.broker.operation.runtime_info import RuntimeInfo
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.stats_item import SAMPLE_PERIOD_S as STATS_PERIOD_S
@@ -46,6 +47,7 @@ class Operation(Service):
         RuntimeInfo(parts, self._delayed, self._transactions, self._traffic).register(
             parts.handlers
         )
+        Overviews(parts).register(parts.handlers)
 
     def start(self) -> None:
         self._parts.tasks.every(SAMPLE_PERIOD_S, self._traffic.sample, "traffic", first_s=0)

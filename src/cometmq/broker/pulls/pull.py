@@ -79,6 +79,7 @@ class ForbiddenType(IntEnum):
     GROUP = 2
     TOPIC = 3
     BROADCASTING = 4
+    SUBSCRIPTION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +462,12 @@ class PullHandler:
             raise _forbidden(
                 ForbiddenType.BROADCASTING,
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        if self._groups.forbids(header.consumer_group, header.topic):
+            raise _forbidden(
+                ForbiddenType.SUBSCRIPTION,
+                f"the consumer group[{header.consumer_group}] is forbidden for "
+                f"topic[{header.topic}]: an administrator has forbidden it, code 353",
             )
         subscription = online.subscriptions.get(header.topic)
         if subscription is None:

@@ -120,7 +120,6 @@ class SendHandler:
         self._retry = retry
         self._put_half = put_half
         self._group_commit = group_commit
-        self._max_message_size = parts.store.config.max_message_size
         self._targets: dict[str, _Target] = {}
         self._announced = announced
         self._first_sends = FirstSends(
@@ -132,6 +131,13 @@ class SendHandler:
             randbytes=self._randomness.randbytes,
         )
         self._host_hex = parts.packed_host.hex().upper().encode()
+        parts.store.on_settings_changed.append(self._configure)
+        self._configure()
+
+    def _configure(self) -> None:
+        """Obey maxMessageSize and traceOn as they are now."""
+        config = self._config
+        self._max_message_size = self._store.config.max_message_size
         self._own_properties = {
             p.CLUSTER: config.broker_cluster_name,
             p.MSG_REGION: config.region_id,

@@ -9,6 +9,7 @@ from cometmq.broker.storage.cleaning import CleaningHandlers, CleaningTimer
 from cometmq.broker.storage.flushing import FlushTimers
 from cometmq.broker.storage.indexing import Indexing
 from cometmq.broker.storage.query_handlers import QueryHandlers
+from cometmq.broker.storage.queue_query import QueueQuery
 from cometmq.store.cleaner import Work
 
 
@@ -35,6 +36,7 @@ class Storage(Service):
         QueryHandlers(parts.store, self._indexing, parts.config.max_frame_length).register(
             parts.handlers
         )
+        QueueQuery(parts).register(parts.handlers)
         CleaningHandlers(parts.store, parts.topics, self._cleaning).register(parts.handlers)
 
     async def work_off(self, steps: Generator[Work, None, None]) -> None:

@@ -43,8 +43,7 @@ class TransactionChecker:
         self._store = store
         self._transactions = transactions
         self._table = transactions.table
-        self._max_times = config.transaction_check_max
-        self._timeout_ms = config.transaction_time_out
+        self._config = config
         self._busy = busy
         self._ask = ask
         self.asked_count = 0
@@ -96,7 +95,7 @@ class TransactionChecker:
     def _hopeless(self, half: HalfMessage, now_ms: int) -> str | None:
         if half.fault is not None:
             return half.fault
-        if half.check_times >= self._max_times:
+        if half.check_times >= self._config.transaction_check_max:
             return f"checked {half.check_times} times, the limit is transactionCheckMax"
         max_age_ms = self._store.config.file_reserved_time * _HOUR_MS
         if self._transactions.age_ms(half, now_ms) > max_age_ms:

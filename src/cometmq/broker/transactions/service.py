@@ -76,10 +76,12 @@ class TransactionService(Service):
     def start(self) -> None:
         config = self._config
         self._tasks.every(
-            config.transaction_check_interval / 1000, self._round, "check-transactions"
+            lambda: config.transaction_check_interval / 1000, self._round, "check-transactions"
         )
         self._tasks.every(
-            config.transaction_op_batch_interval / 1000, self._transactions.flush_ops, "flush-ops"
+            lambda: config.transaction_op_batch_interval / 1000,
+            self._transactions.flush_ops,
+            "flush-ops",
         )
         self._tasks.every(
             _PUBLISH_PERIOD_S, self._transactions.publish_progress, "transaction-offsets"

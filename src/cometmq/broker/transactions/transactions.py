@@ -102,7 +102,6 @@ class Transactions:
         self._offsets = offsets
         self._put = put
         self._clock = clock
-        self._timeout_ms = config.transaction_time_out
         self.table = HalfTable()
         self.ops = OpQueue(store, clock, host, config.transaction_op_msg_max_size)
         self._given_up: dict[int, None] = {}
@@ -121,7 +120,11 @@ class Transactions:
         half_offset = self._offsets.query(_GROUP, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         op_offset = self._offsets.query(_GROUP, names.TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID)
         recovery = HalfRecovery(
-            self._store, self.table, self.ops, self._timeout_ms, ahead_ms(self._clock)
+            self._store,
+            self.table,
+            self.ops,
+            self._config.transaction_time_out,
+            ahead_ms(self._clock),
         )
         with self._store.mender.patiently():
             recovery.run(half_offset, op_offset)
@@ -152,7 +155,7 @@ class Transactions:
         sent_ms = message.born_timestamp + ahead_ms(self._clock)
         self.table.add(
             place[0],
-            due_ms(message.properties, min(sent_ms, now_ms), self._timeout_ms),
+            due_ms(message.properties, min(sent_ms, now_ms), self._config.transaction_time_out),
         )
         return place
 
@@ -164,7 +167,7 @@ class Transactions:
         """
         half = self._prepared(header)
         if not header.from_transaction_check and half.ends_too_late(
-            self._clock.now_ms(), ahead_ms(self._clock), self._timeout_ms
+            self._clock.now_ms(), ahead_ms(self._clock), self._config.transaction_time_out
         ):
             raise Refused(
                 ResponseCode.ILLEGAL_OPERATION,

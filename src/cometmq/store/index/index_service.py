@@ -70,7 +70,7 @@ class IndexService:
         self._directory = config.index_path
         self._slot_count = config.max_hash_slot_num
         self._entry_count = config.max_index_num
-        self._max_answer = config.max_msgs_num_batch
+        self._config = config
         self._files: list[IndexFile] = []
         self._lock = threading.Lock()
         self._window = bytearray()
@@ -349,7 +349,7 @@ class IndexService:
         lie more than MAX_ENTRIES_LOOKED_AT entries back: raises StoreError if nothing is found for
         that reason.
         """
-        limit = min(limit, self._max_answer)
+        limit = min(limit, self._config.max_msgs_num_batch)
         wanted = hash_of(topic, key)
         found: list[int] = []
         work = WorkBudget(self.max_entries_looked_at)

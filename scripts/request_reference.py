@@ -1,0 +1,82 @@
+"""Write docs/reference/requests.md: every request code of Java, who serves it here, or why nobody.
+
+    .venv/bin/python scripts/request_reference.py
+
+Who serves a code is read off the calls that register handlers. Why nobody serves one is said by the
+table in `cometmq.protocol.refused_requests`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import cometmq
+from cometmq.protocol.codes import OwnRequestCode, RequestCode
+from cometmq.protocol.refused_requests import NOT_PERMITTED, REFUSED
+from cometmq.protocol.request_type import Right
+from cometmq.protocol.requests import REQUESTS
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "requests.md"
+HEAD: Final = """\
+<!-- Written by scripts/request_reference.py: change the code, then run it. -->
+# Requests
+
+All request codes of RocketMQ 4.9.8 and 5.3.3, and CometMQ's own (from 30001 on): who serves them, or why nobody does.
+A server answers a code that it does not serve with code 3 (REQUEST_CODE_NOT_SUPPORTED) and the reason, 301 and 302 with
+16 (NO_PERMISSION). It takes those
+marked *administrators* only from its own machine and from the addresses in `adminFrom`, those marked *brokers* only
+from the broker that they are about.
+"""
+SERVERS: Final = {"broker": "broker", "namesrv": "name server", "client": "client"}
+_REGISTERED: Final = re.compile(r"(?:register|add)\(\s*requests\.([A-Z0-9_]+)\b")
+_MARKS: Final = {Right.ADMIN: " *administrators*", Right.BROKER: " *brokers*"}
+
+
+def served(room: str) -> set[int]:
+    """Return the codes for which a room of the source registers handlers."""
+    texts = (path.read_text() for path in Path(cometmq.__file__).parent.glob(f"{room}/**/*.py"))
+    codes = {row.name: row.code for row in REQUESTS.values()}
+    return {codes[name] for text in texts for name in _REGISTERED.findall(text)}
+
+
+def page() -> str:
+    """Return the page. Raises ValueError for a code that is neither served nor refused, or both."""
+    by_server = {name: served(room) for room, name in SERVERS.items()}
+    codes = sorted([*RequestCode, *OwnRequestCode])
+    for code in codes:
+        if any(code in found for found in by_server.values()) == (code in REFUSED):
+            raise ValueError(
+                f"{code.name} ({code}) must either have a handler or be in REFUSED of "
+                "cometmq.protocol.refused_requests, not both"
+            )
+    rows = [code for code in codes if code not in REFUSED and code not in NOT_PERMITTED]
+    return "\n".join(
+        [
+            HEAD,
+            "## Served\n",
+            "| code | name | by |",
+            "| ---: | --- | --- |",
+            *(
+                f"| {code} | {code.name}{_MARKS.get(REQUESTS[code].right, '')} | "
+                f"{', '.join(name for name, found in by_server.items() if code in found)} |"
+                for code in rows
+            ),
+            "\n## Refused on purpose\n",
+            *_refused(),
+            "",
+        ]
+    )
+
+
+def _refused() -> Iterator[str]:
+    yield "| code | name | why, and what to do |"
+    yield "| ---: | --- | --- |"
+    for code, reason in sorted({**REFUSED, **NOT_PERMITTED}.items()):
+        yield f"| {int(code)} | {RequestCode(code).name} | {reason} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,133 @@
+"""Show, compare and clone the offsets of whole groups: codes 43, 308 and 314.
+
+Java: AdminBrokerProcessor. Its code 308 deletes the offsets of the groups that it is told to leave
+out, and its code 314 without a topic clones nothing; here they do what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from cometmq.broker.groups.offset_handlers import too_many
+from cometmq.broker.long_answer import LongAnswer
+from cometmq.broker.parts import Parts
+from cometmq.broker.refusal import Refused
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.overview_bodies import QueryCorrectionOffsetBody
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.slices import run_slices
+
+log = structlog.get_logger(__name__)
+
+_GROUP_SEPARATOR: Final = ","
+# Java's Long.MAX_VALUE.
+_NO_CORRECTION: Final = 2**63 - 1
+
+
+class OffsetAdmin:
+    """Serves requests about all offsets of a group, a topic or the broker. For the loop's thread."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._config = parts.config
+        self._clock = parts.clock
+        self._store = parts.store
+        self._topics = parts.topics
+        self._groups = parts.groups
+        self._offsets = parts.offsets
+        self._clients = parts.clients
+        self._long_answers = parts.long_answers
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
+        handlers.register(requests.QUERY_CORRECTION_OFFSET, self.correction)
+        handlers.register(requests.CLONE_GROUP_OFFSET, self.clone)
+
+    async def all_offsets(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """Return every stored offset, in the form of the file consumerOffset.json."""
+        table = self._offsets.table
+        async with self._long_answers.turn(connection):
+            remedy = "ask for the offsets group by group, code 208"
+            answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
+            for key in list(table.offset_table):
+                queues = table.offset_table.get(key)
+                if queues is not None:  # removed meanwhile
+                    await answer.add(key, queues)
+        body = b'{"dataVersion":%b,"offsetTable":%b}' % (
+            encode_body(table.data_version),
+            answer.entries(),
+        )
+        return response(ResponseCode.SUCCESS, body=body)
+
+    async def correction(
+        self, connection: Connection, call: Request[QueryCorrectionOffsetHeader]
+    ) -> RemotingCommand:
+        """Return by queue the lowest offset of any group, leaving out those to be filtered.
+
+        A queue in which the group to compare with is lower still gets the largest number.
+        """
+        header = call.header
+        left_out = set((header.filter_groups or "").split(_GROUP_SEPARATOR))
+        lowest: dict[int, int] = {}
+        async with self._long_answers.turn(connection):
+            await run_slices(self._lower(header.topic, left_out, lowest))
+        for queue_id, offset in self._offsets.queues(header.compare_group, header.topic).items():
+            if lowest.get(queue_id, offset) > offset:
+                lowest[queue_id] = _NO_CORRECTION
+        return response(ResponseCode.SUCCESS, body=encode_body(QueryCorrectionOffsetBody(lowest)))
+
+    def _lower(self, topic: str, left_out: set[str], lowest: dict[int, int]) -> Iterator[None]:
+        """Collect the lowest offsets by queue, a group a step; those of deleted messages do not
+        count.
+        """
+        for group in self._offsets.groups_of(topic) - left_out:
+            for queue_id, offset in self._offsets.queues(group, topic).items():
+                if offset >= self._store.min_offset(topic, queue_id):
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+            yield
+
+    async def clone(
+        self, connection: Connection, call: Request[CloneGroupOffsetRequestHeader]
+    ) -> RemotingCommand:
+        """Have a group go on where another one is: in one topic, or in all that it consumes."""
+        header = call.header
+        if self._groups.find(header.dest_group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(header.dest_group)
+            )
+        topic = (header.topic or "").strip()
+        if topic and self._topics.get(topic) is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        # In turn like a long answer, because a client may ask for a thousand clones at once.
+        async with self._long_answers.turn(connection):
+            topics = [topic] if topic else list(self._offsets.topics_of(header.src_group))
+            await run_slices(self._clone(header, topics))
+        log.info(
+            "offsets cloned on request",
+            source=header.src_group,
+            group=header.dest_group,
+            topics=len(topics),
+            peer=connection.peer,
+        )
+        return response(ResponseCode.SUCCESS)
+
+    def _clone(self, header: CloneGroupOffsetRequestHeader, topics: list[str]) -> Iterator[None]:
+        online = None if header.offline else self._clients.consumer_group(header.src_group)
+        subscribed = online.subscriptions if online is not None else None
+        for topic in topics:
+            # A group that is online may have left a topic, whose offsets are old then.
+            if not (subscribed and topic not in subscribed) and not self._offsets.clone(
+                header.src_group, header.dest_group, topic
+            ):
+                raise Refused(ResponseCode.SYSTEM_ERROR, too_many(self._offsets))
+            yield

@@ -1,0 +1,61 @@
+"""Tell operators who sends to a broker, and who copies it: codes 328 and 907.
+
+Java: AdminBrokerProcessor, ProducerManager, DefaultHAService.
+"""
+
+from __future__ import annotations
+
+from cometmq.broker.groups.clients import Member
+from cometmq.broker.long_answer import LongAnswer
+from cometmq.broker.parts import Parts
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.overview_bodies import HARuntimeInfo, ProducerInfo
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+
+
+class Overviews:
+    """Serves questions about a broker as a whole. For the loop's thread only."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._config = parts.config
+        self._clock = parts.clock
+        self._store = parts.store
+        self._clients = parts.clients
+        self._long_answers = parts.long_answers
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.register(requests.GET_ALL_PRODUCER_INFO, self.producers)
+        handlers.register(requests.GET_BROKER_HA_STATUS, self.ha_status)
+
+    async def producers(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """Return the members of all producer groups."""
+        async with self._long_answers.turn(connection):
+            remedy = "ask for the producers group by group, code 204"
+            answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
+            for group in self._clients.producer_groups():
+                members = self._clients.producers(group)
+                if members:  # left meanwhile
+                    await answer.add(group, [self._info(member) for member in members])
+        return response(ResponseCode.SUCCESS, body=b'{"data":%b}' % answer.entries())
+
+    def _info(self, member: Member) -> ProducerInfo:
+        silent_ms = int((self._clock.monotonic() - member.seen_s) * 1000)
+        return ProducerInfo(
+            member.client_id,
+            member.java_language,
+            self._clock.now_ms() - silent_ms,
+            f"/{member.connection.peer}",
+            member.version,
+        )
+
+    def ha_status(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """Return the state of a master without slaves: there are none here yet."""
+        info = HARuntimeInfo(
+            master=True, master_commit_log_max_offset=self._store.commit_log.readable_end
+        )
+        return response(ResponseCode.SUCCESS, body=encode_body(info))

@@ -1,0 +1,90 @@
+"""Define the bodies in which a broker tells operators about itself as a whole, and about what is on
+its disk (Java: `remoting.protocol.body`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cometmq.protocol.bodies import Body
+from cometmq.protocol.header import Int32, Int64
+
+
+class ProducerInfo(Body):
+    """One client of a producer group in the answer of code 328. The time is that of its last
+    heartbeat in ms; `remote_ip` is the address of its connection after a slash, as Java writes it.
+    """
+
+    client_id: str
+    language: str
+    last_update_timestamp: Int64
+    remote_ip: str = msgspec.field(name="remoteIP")
+    version: Int32
+
+
+class QueryCorrectionOffsetBody(Body):
+    """The answer of code 308: an offset by queue id."""
+
+    correction_offsets: dict[Int32, Int64] = msgspec.field(default_factory=dict)
+
+
+class GroupForbidden(Body):
+    """The answer of code 353: whether a group may read a topic."""
+
+    group: str
+    readable: bool
+    topic: str
+
+
+class CheckRocksdbCqWriteResult(Body):
+    """The answer of code 354. The status is 0 for a check that found nothing wrong."""
+
+    check_result: str
+    check_status: Int32
+
+
+class ConsumeQueueData(Body, omit_defaults=True):
+    """A unit of a consume queue in the answer of code 321. The last four say what the unit's
+    extension holds, if it has one.
+    """
+
+    physic_offset: Int64
+    physic_size: Int32
+    tags_code: Int64
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+class HAConnectionRuntimeInfo(Body):
+    """A slave in the answer of code 907, as its master sees it."""
+
+    addr: str
+    diff: Int64
+    in_sync: bool
+    slave_ack_offset: Int64
+    transfer_from_where: Int64
+    transferred_byte_in_second: Int64
+
+
+class HAClientRuntimeInfo(Body):
+    """A slave in the answer of code 907, as it sees itself."""
+
+    activated: bool = False
+    last_read_timestamp: Int64 = 0
+    last_write_timestamp: Int64 = 0
+    master_addr: str | None = None
+    master_flush_offset: Int64 = 0
+    max_offset: Int64 = 0
+    transferred_byte_in_second: Int64 = 0
+
+
+class HARuntimeInfo(Body):
+    """The answer of code 907: of a master, or of a slave."""
+
+    master: bool
+    master_commit_log_max_offset: Int64 = 0
+    in_sync_slave_nums: Int32 = 0
+    ha_connection_info: list[HAConnectionRuntimeInfo] = msgspec.field(default_factory=list)
+    ha_client_runtime_info: HAClientRuntimeInfo = msgspec.field(default_factory=HAClientRuntimeInfo)
