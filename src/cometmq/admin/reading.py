@@ -18,10 +18,12 @@ from cometmq.protocol.compression import decompress
 from cometmq.protocol.headers import (
     GetMaxOffsetRequestHeader,
     PullMessageRequestHeader,
+    PullMessageResponseHeader,
     SearchOffsetRequestHeader,
 )
 from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.record import StoredRecord, read_records
+from cometmq.remoting.client import Answer
 from cometmq.remoting.credentials import refused
 
 log = structlog.get_logger(__name__)
@@ -56,8 +58,10 @@ class MessageReader:
         """Return the message of a queue at an offset, or None if there is none."""
         route = await self._servers.route(queue.topic)
         address = master_of(route, queue.topic, queue.broker_name)
-        records, _ = await self._pull(address, queue, offset, 1)
-        for record in records:
+        answer = await self._ask(address, queue, offset, 1)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        for record in records_of(answer.body, str(queue)):
             if record.queue_offset == offset:
                 return message_of(record, queue.broker_name)
         return None
@@ -90,12 +94,25 @@ class MessageReader:
                     yield message_of(record, queue.broker_name)
 
     async def _pull(
-        self, address: str, queue: MessageQueue, offset: int, count: int = _MESSAGES_AT_ONCE
+        self, address: str, queue: MessageQueue, offset: int
     ) -> tuple[list[StoredRecord], int]:
         """Return the records from `offset` on, and the offset to continue at.
 
         That offset is always beyond `offset`, and beyond every queue if this queue has no more.
         """
+        answer = await self._ask(address, queue, offset, _MESSAGES_AT_ONCE)
+        if answer.code == ResponseCode.SUCCESS:
+            return records_of(answer.body, str(queue)), answer.header.next_begin_offset
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            return [], _BEYOND
+        # Retention has deleted the records at `offset`, or no record is left before the next one.
+        if answer.header.next_begin_offset <= offset:
+            raise refused(answer.command, address, _what(queue, offset))
+        return [], answer.header.next_begin_offset
+
+    async def _ask(
+        self, address: str, queue: MessageQueue, offset: int, count: int
+    ) -> Answer[PullMessageResponseHeader, bytes]:
         header = PullMessageRequestHeader(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,
@@ -109,18 +126,17 @@ class MessageReader:
             subscription="*",
             expression_type="TAG",
         )
-        what = f"the messages of {queue} from {offset} on"
-        answer = await self._servers.ask(
-            address, requests.PULL_MESSAGE, header, what=what, also=_NOTHING_FOUND
+        return await self._servers.ask(
+            address,
+            requests.PULL_MESSAGE,
+            header,
+            what=_what(queue, offset),
+            also=_NOTHING_FOUND,
         )
-        if answer.code == ResponseCode.SUCCESS:
-            return records_of(answer.body, str(queue)), answer.header.next_begin_offset
-        if answer.code == ResponseCode.PULL_NOT_FOUND:
-            return [], _BEYOND
-        # Retention has deleted the records at `offset`, or no record is left before the next one.
-        if answer.header.next_begin_offset <= offset:
-            raise refused(answer.command, address, what)
-        return [], answer.header.next_begin_offset
+
+
+def _what(queue: MessageQueue, offset: int) -> str:
+    return f"the messages of {queue} from {offset} on"
 
 
 def records_of(body: bytes, source: str) -> list[StoredRecord]:
