@@ -208,7 +208,7 @@ class Messages(UnconsumedMessages):
                 _context(context.context_code) if context.type is TraceType.SUB_AFTER else None,
             )
             for message in found
-            for context in decode_traces(message.body.decode())
+            for context in decode_traces(message.body.decode(errors="replace"))
             for bean in context.beans
             if bean.msg_id is not None and msg_id in (bean.msg_id, *(bean.keys or "").split())
         ]
