@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.admin.groups import Connection, connection_of
+from cometmq.admin.group_records import Connection, connection_of
 from cometmq.admin.room import Room
 from cometmq.admin.servers import readable_of
 from cometmq.errors import RemoteError
