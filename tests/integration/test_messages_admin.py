@@ -25,7 +25,12 @@ from cometmq import (
 from cometmq.admin import AdminClient
 from cometmq.admin.letters import Redriven
 from cometmq.broker.retries import redrive_handlers
-from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
+from cometmq.errors import (
+    IllegalArgumentError,
+    RemoteError,
+    RouteNotFoundError,
+    ServersFailedError,
+)
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.ids import parse_offset_id
 from cometmq.testing import Cluster
@@ -154,7 +159,7 @@ def test_letters_go_back_where_they_came_from_and_only_once(
         assert (message.msg_id, message.topic, message.tags) == (before.msg_id, name, "t")
         assert (message.broker_name, message.queue_id) == (before.broker_name, before.queue_id)
         assert message.reconsume_times == 0
-    with pytest.raises(RemoteError, match="choose a new id") as refusal:
+    with pytest.raises(ServersFailedError, match="choose a new id") as refusal:
         redrive(ask, "by id", name, ids=[letters[2].msg_id])
     assert refusal.value.code == ResponseCode.INVALID_PARAMETER
     assert len(received.messages) == 20

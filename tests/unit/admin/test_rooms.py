@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def test_every_room_is_known_to_these_tests() -> None:
 def test_every_call_has_a_contract_test(room: str) -> None:
     tested = "".join(path.read_text() for path in CONTRACTS)
     names = calls(getattr(cometmq.AdminClient(NOBODY), room))
-    assert [name for name in names if f"admin.{room}.{name}" not in tested] == []
+    missing = [name for name in names if not re.search(rf"admin\.{room}\.{name}\b", tested)]
+    assert missing == []
 
 
 def test_options_are_those_of_the_record() -> None:
