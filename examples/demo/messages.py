@@ -12,7 +12,8 @@ from examples.order_events import OrderEvent, to_message
 from examples.order_events.events import decode_event
 
 from cometmq import ConsumeFromWhere, ConsumeResult, MessageExt, MessageQueue
-from cometmq.admin.offsets import OffsetsAdmin, QueueOffsets
+from cometmq.admin import AdminClient
+from cometmq.admin.offsets import QueueOffsets
 from cometmq.aio import Producer, PushConsumer
 
 TOPIC: Final = "OrderEvents"
@@ -46,8 +47,8 @@ async def run_messages(
         async with asyncio.timeout(DEADLINE_S):
             await tally.complete.wait()
     # The consumers have left and committed; whatever is told now is told by the broker.
-    async with OffsetsAdmin(namesrv.split(";")) as admin:
-        return await admin.topic_offsets(TOPIC, GROUP)
+    async with AdminClient(namesrv) as admin:
+        return await admin.offsets.of_topic(TOPIC, GROUP)
 
 
 async def _send(producer: Producer, feed: Iterator[OrderEvent], tally: Tally) -> None:

@@ -1,5 +1,6 @@
 from . import errors
 from ._version import __version__
+from .admin.sync import AdminClient
 from .client.cluster.latency_faults import LatencyTables
 from .client.hooks import (
     CheckForbiddenHook,
@@ -44,6 +45,7 @@ from .remoting.hooks import RpcHook
 from .remoting.tls import Tls
 
 __all__ = [
+    "AdminClient",
     "AllocateByConfig",
     "AllocateByMachineRoom",
     "AllocateConsistentHash",

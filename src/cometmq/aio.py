@@ -1,9 +1,17 @@
 """Exports the asyncio clients; `cometmq` has the blocking clients under the same names."""
 
+from cometmq.admin.client import AdminClient
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer
 from cometmq.client.consuming.push_consumer import PushConsumer
 from cometmq.client.producing.encoding import split_batches
 from cometmq.client.producing.producer import Producer
 from cometmq.client.producing.transaction_producer import TransactionProducer
 
-__all__ = ["LitePullConsumer", "Producer", "PushConsumer", "TransactionProducer", "split_batches"]
+__all__ = [
+    "AdminClient",
+    "LitePullConsumer",
+    "Producer",
+    "PushConsumer",
+    "TransactionProducer",
+    "split_batches",
+]

@@ -17,6 +17,7 @@ CometMQError
 │   ├── RequestTimeoutError
 │   ├── TooManyRequestsError  a named limit of ours refused the call
 │   └── RpcHookError          an RPC hook of the user's failed
+├── ServersFailedError        of the servers that a call went to, some failed; it has all results
 ├── KeyStoreError             a store of `cometmq.idempotent` could not be used
 ├── DataLossError             messages that a bulk read should give are gone
 ├── DamagedMessageError       a message is not what was stored, and its reader wants to stop there
@@ -45,8 +46,9 @@ An error that is neither `retriable` nor `refresh_route` is final.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class Stored(Enum):
@@ -243,6 +245,24 @@ class QueueLockedError(RemoteError):
     """
 
     retriable = True
+
+
+class ServersFailedError(CometMQError):
+    """Some of the servers that a call went to failed.
+
+    `errors` has the error of each of them, `results` what the call returned for each of the others,
+    both by address. The code is that of the errors if they all have the same.
+    """
+
+    def __init__(
+        self, message: str, *, results: Mapping[str, Any], errors: Mapping[str, CometMQError]
+    ) -> None:
+        codes = {error.code for error in errors.values()}
+        super().__init__(message, code=codes.pop() if len(codes) == 1 else None)
+        self.results = results
+        self.errors = errors
+        self.retriable = all(error.retriable for error in errors.values())
+        self.refresh_route = any(error.refresh_route for error in errors.values())
 
 
 class KeyStoreError(CometMQError):

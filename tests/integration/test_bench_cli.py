@@ -17,7 +17,8 @@ import pytest
 from tests.waits import until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
-from cometmq.admin.offsets import OffsetsAdmin, stored
+from cometmq.admin import AdminClient
+from cometmq.admin.offsets import stored
 from cometmq.aio import Producer, PushConsumer
 from cometmq.cli.bench_consumer import ConsumerBench, ConsumerSettings
 from cometmq.cli.bench_producer import ProducerBench, ProducerSettings
@@ -189,9 +190,9 @@ async def until_sending(namesrv: str) -> None:
     """Wait until the broker has messages of the benchmark, which by then counted earlier ones."""
 
     async def some_stored() -> bool:
-        async with OffsetsAdmin(namesrv) as admin:
+        async with AdminClient(namesrv) as admin:
             try:
-                return stored(await admin.topic_offsets("t")) > 0
+                return stored(await admin.offsets.of_topic("t")) > 0
             except RouteNotFoundError:
                 return False
 

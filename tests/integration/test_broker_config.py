@@ -14,7 +14,7 @@ from tests.integration.own_broker import OwnBroker
 from tests.integration.raw_client import Command, RawClient, pull_ext, send_ext
 from tests.waits import eventually
 
-from cometmq.admin.brokers import BrokersAdmin
+from cometmq.admin import AdminClient
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.operation.config_handlers import LIVE_KEYS, GivenConfig
 from cometmq.errors import RemoteError
@@ -90,9 +90,9 @@ def shown(client: RawClient) -> dict[str, str]:
     return parse_properties(answer.body.decode(), "the answer")
 
 
-def asked(call: Callable[[BrokersAdmin], Coroutine[Any, Any, T]]) -> T:
+def asked(call: Callable[[AdminClient], Coroutine[Any, Any, T]]) -> T:
     async def ask() -> T:
-        async with BrokersAdmin([]) as admin:
+        async with AdminClient([]) as admin:
             return await call(admin)
 
     return asyncio.run(ask())
@@ -243,7 +243,7 @@ def test_live_keys_are_keys() -> None:
 
 def test_runtime_info_has_javas_keys(site: OwnBroker, client: RawClient) -> None:
     assert client.ask(SEND, send_ext("T"), b"x").code == 0
-    info = asked(lambda admin: admin.runtime_info(site.address))
+    info = asked(lambda admin: admin.brokers.runtime_info(broker=site.address))[site.address]
     assert info["brokerVersionDesc"] == "V5_3_3"
     assert info["commitLogMinOffset"] == "0"
     assert int(info["commitLogMaxOffset"]) == site.broker.store.commit_log.end
@@ -256,41 +256,45 @@ def test_runtime_info_has_javas_keys(site: OwnBroker, client: RawClient) -> None
 
 
 def test_the_next_file_to_go_is_told_and_why(site: OwnBroker, client: RawClient) -> None:
-    assert asked(lambda admin: admin.next_deletion(site.address)) is None
+    assert (
+        asked(lambda admin: admin.brokers.next_deletions(broker=site.address))[site.address] is None
+    )
     fill(client, 3)
-    found = asked(lambda admin: admin.next_deletion(site.address))
+    found = asked(lambda admin: admin.brokers.next_deletions(broker=site.address))[site.address]
     assert found is not None
     assert found.file == str(site.broker.store.config.commit_log_path / f"{0:020d}")
     assert "changed less than 72 h ago (fileReservedTime), it expires in 72 h" in found.reason
     # With deleteWhen= only a full disk makes the file go.
     assert found.when_ms is None
-    asked(lambda admin: admin.update_config(site.address, {"deleteWhen": EVERY_HOUR}))
-    found = asked(lambda admin: admin.next_deletion(site.address))
+    asked(
+        lambda admin: admin.brokers.update_config({"deleteWhen": EVERY_HOUR}, broker=site.address)
+    )
+    found = asked(lambda admin: admin.brokers.next_deletions(broker=site.address))[site.address]
     assert found is not None
     assert found.when_ms is not None
     assert abs(found.when_ms - (time.time() + 72 * 3600) * 1000) < 3600_000
 
 
 def test_refusals_are_counted_by_cause(site: OwnBroker, client: RawClient) -> None:
-    refusals = asked(lambda admin: admin.refusals(site.address))
+    refusals = asked(lambda admin: admin.brokers.refusals(broker=site.address))[site.address]
     assert set(refusals) == {
         "store_closed", "disk_failed", "disk_full", "page_cache_busy", "no_space", "no_buffer",
         "no_descriptor", "message_illegal",
     }  # fmt: skip
     assert set(refusals.values()) == {0}
     low = {"diskSpaceCleanForciblyRatio": "30", "diskSpaceWarningLevelRatio": "35"}
-    asked(lambda admin: admin.update_config(site.address, low))
+    asked(lambda admin: admin.brokers.update_config(low, broker=site.address))
     eventually(lambda: client.ask(SEND, send_ext("T"), b"x").code == 14)
-    info = asked(lambda admin: admin.runtime_info(site.address))
+    info = asked(lambda admin: admin.brokers.runtime_info(broker=site.address))[site.address]
     assert int(info["refused_disk_full"]) >= 1
     assert "diskSpaceWarningLevelRatio" in info["refusing"]
 
 
 def test_the_admin_side_of_the_configuration(site: OwnBroker) -> None:
     changes = {"fileReservedTime": "5", "deleteWhen": "03;04"}
-    asked(lambda admin: admin.update_config(site.address, changes))
-    found = asked(lambda admin: admin.config(site.address))
+    asked(lambda admin: admin.brokers.update_config(changes, broker=site.address))
+    found = asked(lambda admin: admin.brokers.config(broker=site.address))[site.address]
     assert {key: found[key] for key in changes} == changes
-    asked(lambda admin: admin.delete_expired_files(site.address))
+    asked(lambda admin: admin.brokers.delete_expired_files(broker=site.address))
     with pytest.raises(RemoteError, match="the change of listenPort was refused by"):
-        asked(lambda admin: admin.update_config(site.address, {"listenPort": "1"}))
+        asked(lambda admin: admin.brokers.update_config({"listenPort": "1"}, broker=site.address))

@@ -22,9 +22,15 @@ from cometmq import (
     MessageExt,
     TransactionProducer,
 )
-from cometmq.admin.messages import MessagesAdmin, Redriven
+from cometmq.admin import AdminClient
+from cometmq.admin.letters import Redriven
 from cometmq.broker.retries import redrive_handlers
-from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
+from cometmq.errors import (
+    IllegalArgumentError,
+    RemoteError,
+    RouteNotFoundError,
+    ServersFailedError,
+)
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.ids import parse_offset_id
 from cometmq.testing import Cluster
@@ -40,7 +46,7 @@ QUICK = {
 }
 
 T = TypeVar("T")
-Ask = Callable[[Callable[[MessagesAdmin], Coroutine[Any, Any, Any]]], Any]
+Ask = Callable[[Callable[[AdminClient], Coroutine[Any, Any, Any]]], Any]
 
 
 pytestmark = [pytest.mark.cluster(brokers=2, properties=QUICK)]
@@ -66,9 +72,9 @@ def raw(namesrv: str) -> Iterator[RawClient]:
 def ask(namesrv: str) -> Ask:
     """Return a function that runs a coroutine function of the admin API."""
 
-    def run(work: Callable[[MessagesAdmin], Coroutine[Any, Any, T]]) -> T:
+    def run(work: Callable[[AdminClient], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
-            async with MessagesAdmin(f"127.0.0.1:1;{namesrv}") as admin:
+            async with AdminClient(f"127.0.0.1:1;{namesrv}") as admin:
                 return await work(admin)
 
         return asyncio.run(main())
@@ -100,8 +106,8 @@ def bury(face: BlockingFace, ask: Ask, name: str, count: int = 8) -> list[Messag
 
 
 def listed(ask: Ask, group: str, **time_range: int) -> list[MessageExt]:
-    async def work(admin: MessagesAdmin) -> list[MessageExt]:
-        return [letter async for letter in admin.dead_letters(group, **time_range)]
+    async def work(admin: AdminClient) -> list[MessageExt]:
+        return [letter async for letter in admin.messages.dead_letters(group, **time_range)]
 
     try:
         return ask(work)  # type: ignore[no-any-return]  # `ask` returns what its function does
@@ -110,7 +116,7 @@ def listed(ask: Ask, group: str, **time_range: int) -> list[MessageExt]:
 
 
 def redrive(ask: Ask, redrive_id: str, group: str, **which: Any) -> list[Redriven]:
-    return ask(lambda admin: admin.redrive(redrive_id, group, **which))  # type: ignore[no-any-return]  # `ask` returns what its function does
+    return ask(lambda admin: admin.messages.redrive(redrive_id, group, **which))  # type: ignore[no-any-return]  # `ask` returns what its function does
 
 
 def sent(redriven: list[Redriven]) -> int:
@@ -153,7 +159,7 @@ def test_letters_go_back_where_they_came_from_and_only_once(
         assert (message.msg_id, message.topic, message.tags) == (before.msg_id, name, "t")
         assert (message.broker_name, message.queue_id) == (before.broker_name, before.queue_id)
         assert message.reconsume_times == 0
-    with pytest.raises(RemoteError, match="choose a new id") as refusal:
+    with pytest.raises(ServersFailedError, match="choose a new id") as refusal:
         redrive(ask, "by id", name, ids=[letters[2].msg_id])
     assert refusal.value.code == ResponseCode.INVALID_PARAMETER
     assert len(received.messages) == 20
@@ -180,8 +186,8 @@ def test_whoever_asks_meanwhile_waits_for_the_same_redrive(
     bury(face, ask, name)
     monkeypatch.setattr(redrive_handlers, "_ANSWER_AFTER_S", 0)
 
-    async def many(admin: MessagesAdmin) -> list[list[Redriven]]:
-        return list(await asyncio.gather(*(admin.redrive("many", name) for _ in range(5))))
+    async def many(admin: AdminClient) -> list[list[Redriven]]:
+        return list(await asyncio.gather(*(admin.messages.redrive("many", name) for _ in range(5))))
 
     for redriven in ask(many):
         assert sent(redriven) == 8
@@ -256,8 +262,8 @@ def test_halves_that_were_given_up_are_listed_and_resumed(
     began_ms = int(time.time() * 1000)
     listener = Undecided()
 
-    async def of_this_test(admin: MessagesAdmin) -> list[MessageExt]:
-        found = admin.given_up_halves(begin_ms=began_ms)
+    async def of_this_test(admin: AdminClient) -> list[MessageExt]:
+        found = admin.messages.given_up_halves(begin_ms=began_ms)
         return [half async for half in found if half.properties["PGROUP"] == name]
 
     def given_up() -> list[MessageExt]:
@@ -276,7 +282,7 @@ def test_halves_that_were_given_up_are_listed_and_resumed(
         assert all(int(half.properties["TRANSACTION_CHECK_TIMES"]) >= 2 for half in halves)
         listener.verdict = LocalTransactionState.COMMIT
         resumed = halves[1]
-        ask(lambda admin: admin.resume_half(resumed.offset_msg_id))
+        ask(lambda admin: admin.messages.resume_half(resumed.offset_msg_id))
         received = Received()
         face.consumer(name, name, received.handle, consume_from=FIRST)
         (message,) = received.wait_for(1)
@@ -286,10 +292,10 @@ def test_halves_that_were_given_up_are_listed_and_resumed(
 
 def test_what_is_no_half_message_is_not_resumed(face: BlockingFace, ask: Ask, name: str) -> None:
     with pytest.raises(IllegalArgumentError, match="not hex text"):
-        ask(lambda admin: admin.resume_half("nonsense"))
+        ask(lambda admin: admin.messages.resume_half("nonsense"))
     ordinary = face.producer(name).send(Message(name, b"x"))
     with pytest.raises(RemoteError, match="is no message of RMQ_SYS_TRANS_HALF_TOPIC"):
-        ask(lambda admin: admin.resume_half(ordinary.offset_msg_id))
+        ask(lambda admin: admin.messages.resume_half(ordinary.offset_msg_id))
     nowhere = ordinary.offset_msg_id[:16] + f"{1 << 40:016X}"
     with pytest.raises(RemoteError):
-        ask(lambda admin: admin.resume_half(nowhere))
+        ask(lambda admin: admin.messages.resume_half(nowhere))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.client_faces import patient_starts
 from tests.integration.fixtures import face
+from tests.interop.java4 import Java4Broker, Java4Namesrv
 from tests.interop.peers import JavaBroker, JavaNamesrv, missing_tools
 
 from cometmq.testing import Cluster
@@ -29,6 +30,8 @@ JAVA_BROKER_CONF = {
     # A producer has two seconds to come and answer before its message is given up.
     "transactionCheckMax": "15",
     "accessMessageInMemoryMaxRatio": "0",
+    # As the broker ships: without its timers 5.3 answers each deletion of a topic with an error.
+    "timerWheelEnable": "true",
 }
 
 
@@ -67,6 +70,19 @@ def java_servers() -> Iterator[Namesrv]:
         assert broker.heap_mib == 512
         yield namesrv.address
         # A clean stop takes a Java broker ten seconds, and nothing is read from this store.
+        broker.kill()
+        namesrv.kill()
+
+
+@pytest.fixture(scope="session")
+def java4_servers() -> Iterator[Namesrv]:
+    """The Java name server and broker of 4.9."""
+    need("java", "mvn", "cc")
+    with (
+        Java4Namesrv() as namesrv,
+        Java4Broker(namesrv.address, conf=JAVA_BROKER_CONF) as broker,
+    ):
+        yield namesrv.address
         broker.kill()
         namesrv.kill()
 

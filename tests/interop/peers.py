@@ -66,6 +66,7 @@ _TOOL_HINTS = {
     "go": "the Go toolchain (`go`, 1.21 or newer)",
     "node": "Node.js (`node`, 18 or newer)",
     "npm": "npm (`npm`)",
+    "cc": "a C compiler (`cc`)",
 }
 
 
@@ -96,7 +97,7 @@ def require_tools(*names: str) -> None:
 
 
 def java_classpath(module: str) -> str:
-    """Class path of one Maven module (`server`, `server52`, `client4`, `client5`, `tools4`,
+    """Class path of one Maven module (`server`, `server52`, `server4`, `client4`, `client5`, `tools4`,
     `tools5`), built when needed.
     """
     require_tools("java", "mvn")
@@ -320,6 +321,10 @@ class JavaServer:
         """Whether the server answers."""
         raise NotImplementedError
 
+    def environment(self) -> dict[str, str]:
+        """What the process has in its environment beside the usual."""
+        return {}
+
     def command(self, home: Path, logback: Path, conf: Path) -> list[str]:
         """The command line that starts the server."""
         return [
@@ -350,7 +355,12 @@ class JavaServer:
             self.process = subprocess.Popen(
                 command,
                 cwd=self.directory,
-                env={**clean_environment(), "ROCKETMQ_HOME": str(home), "HOME": str(home)},
+                env={
+                    **clean_environment(),
+                    "ROCKETMQ_HOME": str(home),
+                    "HOME": str(home),
+                    **self.environment(),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -40,7 +40,7 @@ from cometmq import (
     Tls,
     create_reply_message,
 )
-from cometmq.admin.offsets import OffsetsAdmin
+from cometmq.admin import AdminClient
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import (
     AccessDeniedError,
@@ -167,10 +167,10 @@ def test_offsets_are_asked_for_and_stored(guarded: Guarded, name: str) -> None:
     assert sorted(message.body for message in got) == [b"%d" % index for index in range(8)]
 
     async def lag() -> int:
-        async with OffsetsAdmin(
+        async with AdminClient(
             guarded.namesrv, credentials=guarded.credentials, tls=guarded.tls
         ) as admin:
-            return sum(queue.lag for queue in await admin.topic_offsets(name, name))
+            return sum(queue.lag for queue in await admin.offsets.of_topic(name, name))
 
     assert eventually(lambda: run(lag()) == 0)
 

@@ -13,7 +13,7 @@ from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import CLOCKS_APART_MS
 
-from cometmq.admin.messages import MessagesAdmin
+from cometmq.admin import AdminClient
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -199,8 +199,10 @@ def redriven(namesrv: Namesrv, redrive_id: str, group: str, **which: Any) -> int
     """How many dead letters were sent again."""
 
     async def main() -> int:
-        async with MessagesAdmin([namesrv]) as admin:
-            return sum(one.sent_count for one in await admin.redrive(redrive_id, group, **which))
+        async with AdminClient([namesrv]) as admin:
+            return sum(
+                one.sent_count for one in await admin.messages.redrive(redrive_id, group, **which)
+            )
 
     return asyncio.run(main())
 

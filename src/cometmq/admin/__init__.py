@@ -1,1 +1,5 @@
-"""Inspects and manages a cluster through typed asynchronous calls."""
+"""Inspects and manages clusters; `AdminClient` is for asyncio, `cometmq.AdminClient` blocks."""
+
+from cometmq.admin.client import AdminClient
+
+__all__ = ["AdminClient"]

@@ -1,17 +1,24 @@
-"""Reads and changes the configuration, state and retention of a broker.
+"""Lists clusters and brokers; reads and changes the configuration, state and retention of brokers.
 
-Java: DefaultMQAdminExt. Commands of mqadmin: brokerStatus, getBrokerConfig, updateBrokerConfig, deleteExpiredCommitLog.
+Commands of mqadmin: clusterList, brokerStatus, getBrokerConfig, updateBrokerConfig, wipeWritePerm,
+addWritePerm, cleanExpiredCQ, cleanUnusedTopic, deleteExpiredCommitLog.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from cometmq.admin.servers import AdminClient
+from cometmq.admin.room import Room
+from cometmq.admin.servers import BrokerAddress
 from cometmq.protocol import requests
-from cometmq.protocol.header import NoHeader
+from cometmq.protocol.header import HeaderT, NoHeader
+from cometmq.protocol.headers import (
+    AddWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+)
+from cometmq.protocol.request_type import RequestType
 from cometmq.runtime.config import format_properties, parse_properties
 
 _REFUSED: Final = "refused_"
@@ -29,62 +36,191 @@ class NextDeletion:
     when_ms: int | None
 
 
-class BrokersAdmin(AdminClient):
-    """Asks and manages brokers. Each call takes the address of the broker as `host:port`.
-
-    A call raises RemotingError when the broker does not answer, RemoteError when it refuses.
+class Brokers(Room):
+    """Asks and manages brokers. A call goes to every master of `cluster`, with `slaves` to its
+    slaves too, or to one `broker`, and returns results by address.
     """
 
-    async def runtime_info(self, address: str) -> dict[str, str]:
-        """Return the state that the broker reports, under Java's keys and its own."""
-        answer = await self._remoting.ask(
-            address, requests.GET_BROKER_RUNTIME_INFO, NoHeader(), what="the runtime information"
-        )
-        return answer.body.table
+    async def addresses(
+        self, *, cluster: str | None = None, slaves: bool = True
+    ) -> list[BrokerAddress]:
+        """Return the brokers that are registered, sorted by cluster, name and id."""
+        if cluster is not None:
+            return await self._servers.brokers(cluster=cluster, slaves=slaves)
+        info = await self._servers.cluster_info()
+        return [
+            at
+            for name in sorted(info.cluster_addr_table)
+            for at in await self._servers.brokers(cluster=name, slaves=slaves)
+        ]
 
-    async def next_deletion(self, address: str) -> NextDeletion | None:
+    async def clusters(self) -> list[str]:
+        """Return the names of the clusters that have a broker."""
+        return sorted((await self._servers.cluster_info()).cluster_addr_table)
+
+    async def runtime_info(
+        self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
+    ) -> dict[str, dict[str, str]]:
+        """Return the state that each broker reports, under Java's keys and its own."""
+
+        async def ask(address: str) -> dict[str, str]:
+            answer = await self._servers.ask(
+                address,
+                requests.GET_BROKER_RUNTIME_INFO,
+                NoHeader(),
+                what="the runtime information",
+            )
+            return answer.body.table
+
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
+        return await self._servers.each(addresses, ask, "the runtime information")
+
+    async def next_deletions(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, NextDeletion | None]:
         """Return what `cometmq store explain` says first.
 
-        Return None if the broker has no files or is not a CometMQ broker.
+        That is None for a broker that has no files or is not a CometMQ broker.
         """
-        info = await self.runtime_info(address)
-        file = info.get("nextDeletedFile")
-        if not file:
-            return None
-        when = info.get("nextDeletionTimeStamp")
-        return NextDeletion(file, info["nextDeletionReason"], None if when is None else int(when))
+        infos = await self.runtime_info(cluster=cluster, broker=broker)
+        return {address: _next_deletion(info) for address, info in infos.items()}
 
-    async def refusals(self, address: str) -> dict[str, int]:
-        """Return how many messages the broker's store has refused since its start, by cause."""
-        info = await self.runtime_info(address)
+    async def refusals(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, dict[str, int]]:
+        """Return how many messages each broker's store has refused since its start, by cause."""
+        infos = await self.runtime_info(cluster=cluster, broker=broker)
         return {
-            key.removeprefix(_REFUSED): int(count)
-            for key, count in info.items()
-            if key.startswith(_REFUSED)
+            address: {
+                key.removeprefix(_REFUSED): int(count)
+                for key, count in info.items()
+                if key.startswith(_REFUSED)
+            }
+            for address, info in infos.items()
         }
 
-    async def config(self, address: str) -> dict[str, str]:
-        """Return all settings that are in force."""
-        answer = await self._remoting.ask(
-            address, requests.GET_BROKER_CONFIG, NoHeader(), what="the configuration"
-        )
-        return parse_properties(answer.body.decode(), f"the answer of {address}")
+    async def config(
+        self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
+    ) -> dict[str, dict[str, str]]:
+        """Return all settings that are in force at each broker."""
 
-    async def update_config(self, address: str, changes: Mapping[str, str]) -> None:
-        """Change settings of the running broker and in its configuration file, all or none."""
-        await self._remoting.ask(
-            address,
-            requests.UPDATE_BROKER_CONFIG,
-            NoHeader(),
-            format_properties(changes).encode(),
-            what=f"the change of {', '.join(changes)}",
+        async def ask(address: str) -> dict[str, str]:
+            answer = await self._servers.ask(
+                address, requests.GET_BROKER_CONFIG, NoHeader(), what="the configuration"
+            )
+            return parse_properties(answer.body.decode(), f"the answer of {address}")
+
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
+        return await self._servers.each(addresses, ask, "the configuration")
+
+    async def update_config(
+        self,
+        changes: Mapping[str, str],
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        slaves: bool = False,
+    ) -> list[str]:
+        """Change settings of running brokers and in their configuration files.
+
+        A CometMQ broker makes all the changes or none. Return the brokers' addresses.
+        """
+        body = format_properties(changes).encode()
+        what = f"the change of {', '.join(changes)}"
+
+        async def change(address: str) -> None:
+            await self._servers.ask(
+                address, requests.UPDATE_BROKER_CONFIG, NoHeader(), body, what=what
+            )
+
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
+        return list(await self._servers.each(addresses, change, what))
+
+    # Permission to write, which name servers hold
+
+    async def wipe_write_permission(self, broker_name: str) -> dict[str, int]:
+        """Have no producer choose a broker any more; return the changed topics by name server.
+
+        The broker's next registration of a change brings the permission back, as in Java.
+        """
+        return await self._permit(
+            broker_name,
+            requests.WIPE_WRITE_PERM_OF_BROKER,
+            WipeWritePermOfBrokerRequestHeader(broker_name),
+            "wipe_topic_count",
         )
 
-    async def delete_expired_files(self, address: str) -> None:
-        """Have the broker delete expired commit-log files soon, at any hour of the day."""
-        await self._remoting.ask(
-            address,
-            requests.DELETE_EXPIRED_COMMITLOG,
-            NoHeader(),
-            what="the deletion of expired files",
+    async def add_write_permission(self, broker_name: str) -> dict[str, int]:
+        """Have producers choose a broker again; return the changed topics by name server."""
+        return await self._permit(
+            broker_name,
+            requests.ADD_WRITE_PERM_OF_BROKER,
+            AddWritePermOfBrokerRequestHeader(broker_name),
+            "add_topic_count",
         )
+
+    # Clean-ups. Each returns the addresses of the brokers that did it.
+
+    async def delete_expired_files(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Have brokers delete expired commit-log files soon, at any hour of the day."""
+        return await self._clean(
+            requests.DELETE_EXPIRED_COMMITLOG, cluster, broker, "the deletion of expired files"
+        )
+
+    async def clean_expired_queues(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Have brokers delete files of queues whose messages have left the commit log."""
+        return await self._clean(
+            requests.CLEAN_EXPIRED_CONSUMEQUEUE, cluster, broker, "cleaning expired queues"
+        )
+
+    async def clean_unused_topics(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Have brokers delete the queues of topics that they do not have any more."""
+        return await self._clean(
+            requests.CLEAN_UNUSED_TOPIC, cluster, broker, "cleaning unused topics"
+        )
+
+    # Inside
+
+    async def _clean(
+        self,
+        request_type: RequestType[NoHeader, None, NoHeader, None],
+        cluster: str | None,
+        broker: str | None,
+        what: str,
+    ) -> list[str]:
+        async def clean(address: str) -> None:
+            await self._servers.ask(address, request_type, NoHeader(), what=what)
+
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
+        return list(await self._servers.each(addresses, clean, what))
+
+    async def _permit(
+        self,
+        broker_name: str,
+        request_type: RequestType[HeaderT, Any, Any, Any],
+        header: HeaderT,
+        count: str,
+    ) -> dict[str, int]:
+        what = f"the change of the write permission of {broker_name}"
+        await self._servers.brokers(broker=broker_name)  # name servers take any name
+
+        async def permit(address: str) -> int:
+            answer = await self._servers.ask(address, request_type, header, what=what)
+            changed: int = getattr(answer.header, count)
+            return changed
+
+        return await self._servers.each(self._servers.name_servers, permit, what)
+
+
+def _next_deletion(info: Mapping[str, str]) -> NextDeletion | None:
+    file = info.get("nextDeletedFile")
+    if not file:
+        return None
+    when = info.get("nextDeletionTimeStamp")
+    return NextDeletion(file, info["nextDeletionReason"], None if when is None else int(when))

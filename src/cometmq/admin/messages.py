@@ -1,290 +1,382 @@
-"""Lists and revives messages that nobody consumes: dead letters and abandoned half messages.
+"""Finds messages, tells who has consumed them, and sends or consumes them again.
 
-Java: MQAdminExt.resumeCheckHalfMessage. For dead letters Java has only its console.
+Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgByOffset, printMsg,
+queryMsgTraceById.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
-import structlog
-
-from cometmq.admin.servers import AdminClient, master_of
-from cometmq.errors import IllegalArgumentError, ProtocolError
+from cometmq.admin.groups import Groups
+from cometmq.admin.letters import UnconsumedMessages
+from cometmq.admin.reading import MessageReader, address_of, message_of, records_of
+from cometmq.admin.servers import master_of, readable_of
+from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
+from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
+from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
-from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, check_group, dlq_topic
+from cometmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group
 from cometmq.model.queue import MessageQueue
-from cometmq.model.sysflag import COMPRESSED, PULL_SUBSCRIPTION
+from cometmq.model.results import SendResult, SendStatus
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.compression import decompress
 from cometmq.protocol.headers import (
-    GetMaxOffsetRequestHeader,
-    PullMessageRequestHeader,
-    ResumeCheckHalfMessageRequestHeader,
-    SearchOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
+    QueryMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    ViewMessageRequestHeader,
 )
-from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.record import StoredRecord, read_records
-from cometmq.protocol.redrive import (
-    NO_END_MS,
-    LetterSelection,
-    RedriveDeadLettersRequestHeader,
-    RedriveReport,
-)
-from cometmq.remoting.credentials import refused
+from cometmq.protocol.properties import encode_properties
+from cometmq.protocol.record import decode_record
+from cometmq.protocol.redrive import NO_END_MS
 
-log = structlog.get_logger(__name__)
+# As in Java's tools.
+_RESEND_GROUP: Final = "ReSendMsgById"
+_MAX_MESSAGES: Final = 64
+_CONSUME_TIMEOUT_S: Final = 15.0
+_DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 
-# The group of Java's tools, which every broker knows from its start.
-_TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-_MESSAGES_AT_ONCE: Final = 32
-_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-# A broker answers a redrive after a second, or later while it is busy with sends.
-_REDRIVE_TIMEOUT_S: Final = 15.0
-_NOTHING_FOUND: Final = (
-    ResponseCode.PULL_NOT_FOUND,
-    ResponseCode.PULL_OFFSET_MOVED,
-    ResponseCode.PULL_RETRY_IMMEDIATELY,
-)
+
+class TrackKind(Enum):
+    """Says what became of a message in a group (Java: TrackType)."""
+
+    CONSUMED = "CONSUMED"
+    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
+    # The group pulls: only its own program knows.
+    PULL = "PULL"
+    NOT_CONSUMED_YET = "NOT_CONSUME_YET"
+    NOT_ONLINE = "NOT_ONLINE"
+    # Every member has offsets of its own, which no broker knows.
+    BROADCASTING = "CONSUME_BROADCASTING"
+    UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True)
-class Redriven:
-    """Counts the dead letters that a redrive has sent at one broker.
+class MessageTrack:
+    """Tells what became of a message in one group; `reason` says why it is not known."""
 
-    Earlier calls with the same redrive id are included. `skipped_count` letters were selected but
-    not sent, because their topic no longer exists.
+    group: str
+    kind: TrackKind
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectConsumption:
+    """Tells how a member's listener consumed a message that it was handed.
+
+    `result` is a name of Java's CMResult: CR_SUCCESS, CR_LATER, CR_THROW_EXCEPTION, ….
     """
 
-    broker_name: str
-    sent_count: int
-    skipped_count: int
+    result: str
+    orderly: bool
+    auto_commit: bool
+    spent_ms: int
+    remark: str | None
 
 
-class MessagesAdmin(AdminClient):
-    """Lists and redrives dead letters, lists and resumes half messages.
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """Tells of a message's sending, consumption or transaction, as its client noted it.
 
-    Use it as an asynchronous context manager, on one loop. A call raises RouteNotFoundError when
-    the topic does not exist (a group without dead letters has no dead-letter topic), RemotingError
-    when a server does not answer, RemoteError when a server refuses.
+    Times are in ms. A consumption has two events, SUB_BEFORE and SUB_AFTER, with the same
+    `request_id`; the first has the time and group, the second the cost and outcome (from older
+    clients, no group).
     """
 
-    async def dead_letters(
-        self, group: str, *, begin_ms: int = 0, end_ms: int = NO_END_MS
-    ) -> AsyncIterator[MessageExt]:
-        """Yield the dead letters of `group` that were stored from `begin_ms` to `end_ms`.
+    kind: TraceType
+    msg_id: str
+    topic: str
+    group: str
+    client: str
+    timestamp_ms: int
+    cost_ms: int
+    success: bool
+    request_id: str
+    retry_times: int
+    context: ContextCode | None
 
-        Both times are included, in ms since the epoch. Queues follow each other, and each begins
-        with its oldest letter. Letters that are stored during the call are left out.
+
+class Messages(UnconsumedMessages):
+    """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
+
+    async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
+        """Return the message of an offset id, from the broker whose address the id holds.
+
+        Brokers with access control want the topic, too. Raises RemoteError if no message is there.
         """
-        check_group(group)
-        async for message in self._stored(dlq_topic(group), begin_ms, end_ms):
-            yield message
+        address = address_of(offset_msg_id)
+        answer = await self._servers.ask(
+            address,
+            requests.VIEW_MESSAGE_BY_ID,
+            ViewMessageRequestHeader(offset=int(offset_msg_id[-16:], 16), topic=topic),
+            what=f"the message {offset_msg_id}",
+        )
+        return message_of(decode_record(answer.body), await self._name_of(address))
 
-    async def redrive(
+    async def by_unique_id(
         self,
-        redrive_id: str,
-        group: str,
+        topic: str,
+        unique_id: str,
         *,
-        ids: Iterable[str] = (),
-        keys: Iterable[str] = (),
         begin_ms: int = 0,
         end_ms: int = NO_END_MS,
-        only_group: bool = False,
-    ) -> list[Redriven]:
-        """Send dead letters of `group` to their original topics again.
+    ) -> list[MessageExt]:
+        """Return the messages with this unique id, oldest first; a retried send may store several.
 
-        Wait until the brokers have the messages on disk, and return one entry for each broker that
-        holds dead letters of the group.
-
-        A letter is selected if it fulfils all conditions that are given: `ids` (unique or offset
-        ids), `keys`, and the time at which it became a dead letter (`begin_ms` to `end_ms`, in ms
-        since the epoch, both included). Without a condition all letters are selected. With
-        `only_group` they go to the retry topic of the group, where no other group sees them.
-
-        The caller chooses `redrive_id`. Under one id no letter is sent twice, so after a failure
-        repeat the call with the same arguments. The broker refuses the same id with other
-        arguments (INVALID_PARAMETER). A Java broker refuses every redrive
-        (REQUEST_CODE_NOT_SUPPORTED).
+        Only messages that were stored from `begin_ms` to `end_ms` are looked for.
         """
-        check_group(group)
-        topic = dlq_topic(group)
-        route = await self._route(topic)
-        masters = {
-            data.broker_name: master_of(route, topic, data.broker_name)
-            for data in sorted(route.broker_datas, key=lambda data: data.broker_name)
-        }
-        header = RedriveDeadLettersRequestHeader(redrive_id, group, only_group)
-        selection = LetterSelection(tuple(ids), tuple(keys), begin_ms, end_ms)
-        reports = await asyncio.gather(
-            *(self._redrive_at(address, header, selection) for address in masters.values())
+        return await self._query(
+            topic,
+            unique_id,
+            _MAX_MESSAGES,
+            begin_ms,
+            end_ms,
+            lambda message: unique_id in (message.unique_id, message.offset_msg_id),
+            unique=True,
         )
-        return [
-            Redriven(name, report.sent_count, report.skipped_count)
-            for name, report in zip(masters, reports, strict=True)
-            if report is not None
-        ]
 
-    async def given_up_halves(
-        self, *, begin_ms: int = 0, end_ms: int = NO_END_MS
-    ) -> AsyncIterator[MessageExt]:
-        """Yield the half messages that the brokers gave up from `begin_ms` to `end_ms`.
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_messages: int = _MAX_MESSAGES,
+        begin_ms: int = 0,
+        end_ms: int = NO_END_MS,
+    ) -> list[MessageExt]:
+        """Return messages with this key, oldest first, up to `max_messages` of each broker.
 
-        A broker gives a half message up when no producer decides on it. Both times are included,
-        in ms since the epoch. Queues follow each other, and each begins with its oldest message.
-
-        The properties of a message tell its producer group (PGROUP), its topic (REAL_TOPIC) and
-        how often the broker asked its producers (TRANSACTION_CHECK_TIMES). A message that was
-        resumed stays in the list.
+        Only messages that were stored from `begin_ms` to `end_ms` are looked for.
         """
-        async for message in self._stored(TRANS_CHECK_MAX_TIME_TOPIC, begin_ms, end_ms):
+        return await self._query(
+            topic, key, max_messages, begin_ms, end_ms, lambda message: key in message.keys
+        )
+
+    async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
+        """Return the message of a queue at an offset, or None if there is none any more or yet."""
+        return await MessageReader(self._servers).at(queue, offset)
+
+    async def stored(
+        self, topic: str, *, begin_ms: int = 0, end_ms: int = NO_END_MS
+    ) -> AsyncIterator[MessageExt]:
+        """Yield the messages of a topic that were stored from `begin_ms` to `end_ms`.
+
+        Both times are included, in ms since the epoch. Queues follow each other, and each begins
+        with its oldest message. Messages that are stored during the call are left out.
+        """
+        async for message in MessageReader(self._servers).stored(topic, begin_ms, end_ms):
             yield message
 
-    async def resume_half(self, offset_msg_id: str) -> None:
-        """Have the broker ask the producers again about a half message.
+    # What became of a message
 
-        `offset_msg_id` is that of a message that the broker gave up (see `given_up_halves`), or of
-        one that the broker still asks about; the count of its checks then starts again.
+    async def tracks(self, message: MessageExt) -> list[MessageTrack]:
+        """Return for each group of the message's topic whether it has consumed the message.
 
-        A message that was given up begins a new transaction with each call: if it is resumed twice
-        and both are committed, consumers get it twice. Raises IllegalArgumentError if the text is
-        not an offset id, RemoteError if no such message is stored there or its transaction has
-        ended. Java: resumeCheckHalfMessage.
+        The group's offset decides: it has consumed the message if it is beyond it in its queue.
         """
-        try:
-            place = parse_offset_id(offset_msg_id)
-        except ProtocolError as error:
-            raise IllegalArgumentError(str(error)) from error
-        header = ResumeCheckHalfMessageRequestHeader(
-            msg_id=offset_msg_id, topic=TRANS_CHECK_MAX_TIME_TOPIC
+        groups = await Groups(self._servers).of_topic(message.topic)
+        return [await self._track(message, group) for group in groups]
+
+    async def trace(
+        self,
+        msg_id: str,
+        *,
+        trace_topic: str = TRACE_TOPIC,
+        begin_ms: int = 0,
+        end_ms: int = NO_END_MS,
+    ) -> list[TraceEvent]:
+        """Return what the traces of clients tell of a message (unique id or key), oldest first."""
+        found = await self._query(
+            trace_topic, msg_id, _MAX_MESSAGES, begin_ms, end_ms, lambda _: True
         )
-        await self._remoting.ask(
-            f"{place.host}:{place.port}",
-            requests.RESUME_CHECK_HALF_MESSAGE,
-            header,
-            what=f"resuming the half message {offset_msg_id}",
+        events = [
+            TraceEvent(
+                context.type,
+                bean.msg_id,
+                bean.topic or "",
+                context.group,
+                bean.client_host or message.born_host.rpartition(":")[0],
+                context.timestamp_ms,
+                context.cost_ms,
+                context.success,
+                context.request_id,
+                bean.retry_times,
+                _context(context.context_code) if context.type is TraceType.SUB_AFTER else None,
+            )
+            for message in found
+            for context in decode_traces(message.body.decode(errors="replace"))
+            for bean in context.beans
+            if bean.msg_id is not None and msg_id in (bean.msg_id, *(bean.keys or "").split())
+        ]
+        return sorted(events, key=lambda event: event.timestamp_ms)
+
+    # Sending and consuming again
+
+    async def resend(self, message: MessageExt) -> SendResult:
+        """Send a message that was stored again, at once, under its unique id.
+
+        It goes to the queue that it was in, or to the first one if that takes none any more. Every
+        group of the topic gets it once more.
+        """
+        route = await self._servers.route(message.topic)
+        queues = route.publish_queues(message.topic)
+        if not queues:
+            raise RemoteError(
+                f"no broker takes messages of topic {message.topic}; give it the permission to write "
+                "by topics.update(permission=6)",
+                code=ResponseCode.NO_PERMISSION,
+            )
+        own = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        queue = own if own in queues else queues[0]
+        properties = {k: v for k, v in message.properties.items() if k not in _DELAYS}
+        answer = await self._servers.ask(
+            master_of(route, message.topic, queue.broker_name),
+            requests.SEND_MESSAGE_V2,
+            SendMessageRequestHeaderV2(
+                producer_group=_RESEND_GROUP,
+                topic=message.topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                default_topic_queue_nums=4,
+                queue_id=queue.queue_id,
+                sys_flag=0,
+                born_timestamp=message.born_timestamp_ms,
+                flag=message.flag,
+                properties=encode_properties(properties),
+                reconsume_times=0,
+                unit_mode=False,
+                batch=False,
+            ),
+            message.body,
+            what=f"sending message {message.msg_id} again",
+            also=_SENT,
+        )
+        sent = answer.header
+        return SendResult(
+            _SENT[ResponseCode(answer.code)],
+            message.msg_id,
+            sent.msg_id,
+            queue._replace(queue_id=sent.queue_id),
+            sent.queue_offset,
+        )
+
+    async def consume_directly(
+        self, group: str, client_id: str, offset_msg_id: str, topic: str | None = None
+    ) -> DirectConsumption:
+        """Have the listener of one member of a group consume a stored message, outside its queues.
+
+        Brokers with access control want the topic, too.
+        """
+        check_group(group)
+        answer = await self._servers.ask(
+            address_of(offset_msg_id),
+            requests.CONSUME_MESSAGE_DIRECTLY,
+            ConsumeMessageDirectlyResultRequestHeader(
+                consumer_group=group, client_id=client_id, msg_id=offset_msg_id, topic=topic
+            ),
+            what=f"consuming message {offset_msg_id} by {client_id} of group {group}",
+            timeout_s=max(_CONSUME_TIMEOUT_S, self._servers.timeout_s),
+        )
+        body = answer.body
+        return DirectConsumption(
+            body.consume_result, body.order, body.auto_commit, body.spent_time_mills, body.remark
         )
 
     # Inside
 
-    async def _redrive_at(
-        self, address: str, header: RedriveDeadLettersRequestHeader, selection: LetterSelection
-    ) -> RedriveReport | None:
-        """Repeat the redrive until the broker has finished it, and return the last report.
+    async def _name_of(self, address: str) -> str:
+        """Return the name of the broker at an address, empty if no name server knows it."""
+        if not self._servers.has_name_servers:
+            return ""
+        table = (await self._servers.cluster_info()).broker_addr_table
+        return next((n for n, data in table.items() if address in data.broker_addrs.values()), "")
 
-        Return None if the broker has no dead letters of the group.
-        """
-        while True:
-            answer = await self._remoting.ask(
+    async def _query(
+        self,
+        topic: str,
+        key: str,
+        max_messages: int,
+        begin_ms: int,
+        end_ms: int,
+        fits: Callable[[MessageExt], bool],
+        *,
+        unique: bool = False,
+    ) -> list[MessageExt]:
+        """Ask the brokers' indexes, which also know messages whose keys have the same hash."""
+        if not key or key.split() != [key]:
+            raise IllegalArgumentError(
+                f"{key!r:.80} is no key or id: it is empty or has white space"
+            )
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=max_messages,
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+            unique_key_query="true" if unique else None,
+        )
+        what = f"the messages of topic {topic} with {key}"
+        route = await self._servers.route(topic)
+        names = {address: name for name, address in readable_of(route).items()}
+
+        async def ask(address: str) -> list[MessageExt]:
+            answer = await self._servers.ask(
                 address,
-                requests.REDRIVE_DEAD_LETTERS,
+                requests.QUERY_MESSAGE,
                 header,
-                selection,
-                what=f"redrive {header.redrive_id} of group {header.group}",
-                timeout_s=_REDRIVE_TIMEOUT_S,
+                what=what,
                 also=(ResponseCode.QUERY_NOT_FOUND,),
             )
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            report = answer.body
-            if report.finished:
-                return report
+                return []
+            records = records_of(answer.body, what)
+            messages = [message_of(record, names[address]) for record in records]
+            return [each for each in messages if each.topic == topic and fits(each)]
 
-    async def _stored(self, topic: str, begin_ms: int, end_ms: int) -> AsyncIterator[MessageExt]:
-        route = await self._route(topic)
-        for queue in route.subscribe_queues(topic):
-            address = master_of(route, topic, queue.broker_name)
-            async for message in self._of_queue(address, queue, begin_ms, end_ms):
-                yield message
-
-    async def _of_queue(
-        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int
-    ) -> AsyncIterator[MessageExt]:
-        search = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=begin_ms
+        found = await self._servers.each(names, ask, what)
+        return sorted(
+            (message for messages in found.values() for message in messages),
+            key=lambda message: message.store_timestamp_ms,
         )
-        found = await self._remoting.ask(
-            address,
-            requests.SEARCH_OFFSET_BY_TIMESTAMP,
-            search,
-            what=f"the offset of {queue} at {begin_ms}",
-        )
-        highest = await self._remoting.ask(
-            address,
-            requests.GET_MAX_OFFSET,
-            GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
-            what=f"the max offset of {queue}",
-        )
-        offset, end = found.header.offset, highest.header.offset
-        while offset < end:
-            records, offset = await self._pull(address, queue, offset)
-            for record in records:
-                if record.queue_offset >= end or record.store_timestamp > end_ms:
-                    return
-                if record.store_timestamp >= begin_ms:
-                    yield _message(record, queue.broker_name)
 
-    async def _pull(
-        self, address: str, queue: MessageQueue, offset: int
-    ) -> tuple[list[StoredRecord], int]:
-        """Return the records from `offset` on, and the offset to continue at.
-
-        That offset is always beyond `offset`, and beyond every queue if this queue has no more.
-        """
-        header = PullMessageRequestHeader(
-            consumer_group=_TOOLS_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=_MESSAGES_AT_ONCE,
-            sys_flag=PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type="TAG",
-        )
-        what = f"the messages of {queue} from {offset} on"
-        answer = await self._remoting.ask(
-            address, requests.PULL_MESSAGE, header, what=what, also=_NOTHING_FOUND
-        )
-        if answer.code == ResponseCode.SUCCESS:
-            return _records(answer.body, queue), answer.header.next_begin_offset
-        if answer.code == ResponseCode.PULL_NOT_FOUND:
-            return [], 2**63 - 1
-        # Retention has deleted the records at `offset`, or no record is left before the next one.
-        if answer.header.next_begin_offset <= offset:
-            raise refused(answer.command, address, what)
-        return [], answer.header.next_begin_offset
-
-
-def _records(body: bytes, queue: MessageQueue) -> list[StoredRecord]:
-    """Return the records of an answer. Log and leave out bytes that are not a record."""
-    records = []
-    for found in read_records(body):
-        if isinstance(found, StoredRecord):
-            records.append(found)
-        else:
-            log.error(
-                "bytes that are no record are left out", queue=str(queue), reason=found.reason
-            )
-    return records
-
-
-def _message(record: StoredRecord, broker_name: str) -> MessageExt:
-    """Return the message of a record.
-
-    A body that cannot be decompressed stays as it is stored and keeps its flag.
-    """
-    message = record.to_message(broker_name)
-    if message.sys_flag & COMPRESSED:
+    async def _track(self, message: MessageExt, group: str) -> MessageTrack:
+        groups = Groups(self._servers)
         try:
-            message.body = decompress(message.body, message.sys_flag, max_length=_MAX_BODY_BYTES)
-        except ProtocolError:
-            return message
-        message.sys_flag &= ~COMPRESSED
-    return message
+            members = await groups.connections(group)
+            if members.message_model == "BROADCASTING":
+                return MessageTrack(group, TrackKind.BROADCASTING)
+            if members.consume_type == "CONSUME_ACTIVELY":
+                return MessageTrack(group, TrackKind.PULL)
+            progress = await groups.progress(group, message.topic)
+        except CometMQError as error:  # a track that cannot be had does not hide the others
+            kind = TrackKind.UNKNOWN
+            if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                kind = TrackKind.NOT_ONLINE
+            return MessageTrack(group, kind, str(error))
+        beyond = any(
+            at.consumer_offset > message.queue_offset
+            for at in progress.queues
+            if at.queue.queue_id == message.queue_id and at.queue.broker_name == message.broker_name
+        )
+        if not beyond:
+            return MessageTrack(group, TrackKind.NOT_CONSUMED_YET)
+        for data in members.subscriptions:
+            wanted = data.tags_set
+            if data.topic == message.topic and wanted and not {message.tags, "*"} & {*wanted}:
+                return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED)
+        return MessageTrack(group, TrackKind.CONSUMED)
+
+
+_SENT: Final = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+def _context(code: int) -> ContextCode | None:
+    return ContextCode(code) if code in {each.value for each in ContextCode} else None

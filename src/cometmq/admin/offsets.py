@@ -1,20 +1,40 @@
-"""Finds the first and last offsets of queues and the offsets of groups (Java: MQAdminImpl)."""
+"""Finds the offsets of queues and groups, and moves those of groups.
+
+Commands of mqadmin: resetOffsetByTime, skipAccumulatedMessage, cloneGroupOffset.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from cometmq.admin.servers import AdminClient, master_of
+from cometmq.admin.groups import Groups
+from cometmq.admin.room import Room
+from cometmq.admin.servers import master_of, masters_of
+from cometmq.errors import IllegalArgumentError, RemoteError
+from cometmq.model.names import check_group
 from cometmq.model.queue import MessageQueue
+from cometmq.model.route import TopicRouteData
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
 )
+from cometmq.protocol.queue_table import decode_queue_table
+from cometmq.runtime.config import parse_properties
+
+# Stands for the end of every queue where a time is asked for, as in Java.
+END: Final = -1
+_ALL_QUEUES: Final = -1
+_SERVER_SIDE: Final = "useServerSideResetOffset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +57,15 @@ class QueueOffsets:
         return max(0, self.max_offset - begin)
 
 
-class OffsetsAdmin(AdminClient):
-    """Asks the brokers for offsets and caches none.
-
-    Use it as an asynchronous context manager, on one loop. A call raises RouteNotFoundError when
-    the topic does not exist, RemotingError when a server does not answer, RemoteError when a
-    server refuses.
+class Offsets(Room):
+    """Asks the brokers for offsets and caches none. What moves a group's offsets returns the new
+    ones by queue.
     """
 
-    async def topic_offsets(self, topic: str, group: str | None = None) -> list[QueueOffsets]:
+    async def of_topic(self, topic: str, group: str | None = None) -> list[QueueOffsets]:
         """Return the offsets of every readable queue of `topic`, in the order of the queues."""
-        route = await self._route(topic)
-        addresses = {
-            queue: master_of(route, topic, queue.broker_name)
-            for queue in route.subscribe_queues(topic)
-        }
+        route = await self._servers.route(topic)
+        addresses = _queues(route, topic)
         return list(
             await asyncio.gather(
                 *(
@@ -61,38 +75,251 @@ class OffsetsAdmin(AdminClient):
             )
         )
 
+    async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the first offset whose message was stored at this time or later.
+
+        The time is in ms since the epoch; END stands for the end of the queue.
+        """
+        return await self._at_time(await self._master(queue), queue, timestamp_ms)
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store a group's offset of one queue. Members that are online commit theirs over it."""
+        await self._commit(await self._master(queue), group, queue, offset)
+
+    async def reset_to_time(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Have a group go on with the messages that were stored at a time or later.
+
+        The time is in ms since the epoch; END stands for the end of every queue. Brokers of 5 and of
+        CometMQ move the offsets themselves. Older ones tell the members; where none is online, the
+        offsets are stored as by `store_reset`. Without `force` no offset moves ahead, which brokers
+        of 5 and of CometMQ do not heed.
+        """
+        _check_time(timestamp_ms)
+        check_group(group)
+        route = await self._servers.route(topic)
+        header = ResetOffsetRequestHeader(
+            group=group,
+            topic=topic,
+            timestamp=timestamp_ms,
+            is_force=force,
+            queue_id=_ALL_QUEUES,
+            offset=-1,
+        )
+
+        async def reset(address: str) -> dict[MessageQueue, int]:
+            answer = await self._servers.ask(
+                address,
+                requests.INVOKE_BROKER_TO_RESET_OFFSET,
+                header,
+                what=f"the reset of group {group} in topic {topic}",
+                also=(ResponseCode.CONSUMER_NOT_ONLINE,),
+            )
+            if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                return await self._store_reset_at(address, route, group, topic, timestamp_ms, force)
+            return decode_queue_table(answer.body, "offsetTable", int)
+
+        return await self._merged(
+            masters_of(route, topic).values(), reset, f"the reset of group {group}"
+        )
+
+    async def store_reset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Store the offsets of a time for a group that is not online (the old way).
+
+        Members that are online commit theirs over it. Without `force` no offset moves ahead; those
+        that would are left out of the result. Raises RemoteError if a broker has no such group.
+        """
+        _check_time(timestamp_ms)
+        check_group(group)
+        route = await self._servers.route(topic)
+        return await self._merged(
+            masters_of(route, topic).values(),
+            lambda address: self._store_reset_at(address, route, group, topic, timestamp_ms, force),
+            f"the reset of group {group}",
+        )
+
+    async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Have a group go on at `offset` in one queue.
+
+        Brokers of 5 and of CometMQ see to it that members which are online go on there. Other
+        brokers only store the offset: stop the members first, since they commit theirs over it.
+        """
+        address = await self._master(queue)
+        await self._commit(address, group, queue, offset)
+        # A broker that moves no offsets itself would take this for a reset of all queues.
+        if not await self._moves_offsets(address):
+            return
+        await self._servers.ask(
+            address,
+            requests.INVOKE_BROKER_TO_RESET_OFFSET,
+            ResetOffsetRequestHeader(
+                group=group,
+                topic=queue.topic,
+                timestamp=0,
+                is_force=True,
+                queue_id=queue.queue_id,
+                offset=offset,
+            ),
+            what=f"the reset of group {group} in {queue}",
+        )
+
+    async def skip(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Have a group go on at the end of every queue: it gets only messages to come."""
+        return await self.reset_to_time(group, topic, END)
+
+    async def clone(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
+        """Give a group the offsets that another one has in a topic.
+
+        Members of `target` that are online commit theirs over it.
+        """
+        check_group(target)
+        offsets = [
+            at for at in await self.of_topic(topic, source) if at.committed_offset is not None
+        ]
+        if not offsets:
+            raise RemoteError(
+                f"group {source} has no offset in topic {topic}, so there is nothing to clone; check "
+                "both names (groups.of_topic() has the groups of a topic)",
+                code=ResponseCode.QUERY_NOT_FOUND,
+            )
+        route = await self._servers.route(topic)
+
+        async def copy(address: str) -> dict[MessageQueue, int]:
+            await Groups(self._servers).config(target, broker=address)
+            cloned = {}
+            for at in offsets:
+                if master_of(route, topic, at.queue.broker_name) == address:
+                    assert at.committed_offset is not None
+                    await self._commit(address, target, at.queue, at.committed_offset)
+                    cloned[at.queue] = at.committed_offset
+            return cloned
+
+        masters = {master_of(route, topic, at.queue.broker_name) for at in offsets}
+        return await self._merged(sorted(masters), copy, f"cloning to group {target}")
+
+    # Inside
+
+    async def _merged(
+        self,
+        addresses: Iterable[str],
+        move: Callable[[str], Awaitable[dict[MessageQueue, int]]],
+        what: str,
+    ) -> dict[MessageQueue, int]:
+        moved = await self._servers.each(addresses, move, what)
+        return dict(sorted((queue, to) for table in moved.values() for queue, to in table.items()))
+
+    async def _store_reset_at(
+        self,
+        address: str,
+        route: TopicRouteData,
+        group: str,
+        topic: str,
+        timestamp_ms: int,
+        force: bool,
+    ) -> dict[MessageQueue, int]:
+        # A broker of 4.x would store offsets of a group that nobody has made.
+        await Groups(self._servers).config(group, broker=address)
+        moved = {}
+        for queue, master in _queues(route, topic).items():
+            if master != address:
+                continue
+            target = await self._at_time(address, queue, timestamp_ms)
+            before = await self._committed(address, group, queue)
+            if force or before is None or target <= before:
+                await self._commit(address, group, queue, target)
+                moved[queue] = target
+        return moved
+
+    async def _moves_offsets(self, address: str) -> bool:
+        answer = await self._servers.ask(
+            address, requests.GET_BROKER_CONFIG, NoHeader(), what="the configuration"
+        )
+        config = parse_properties(answer.body.decode(), f"the answer of {address}")
+        return config.get(_SERVER_SIDE) == "true"
+
+    async def _master(self, queue: MessageQueue) -> str:
+        route = await self._servers.route(queue.topic)
+        return master_of(route, queue.topic, queue.broker_name)
+
     async def _queue_offsets(
         self, address: str, queue: MessageQueue, group: str | None
     ) -> QueueOffsets:
-        topic, queue_id = queue.topic, queue.queue_id
-        lowest = await self._remoting.ask(
+        lowest = await self._servers.ask(
             address,
             requests.GET_MIN_OFFSET,
-            GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id),
+            GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
             what=f"the min offset of {queue}",
         )
-        highest = await self._remoting.ask(
+        highest = await self._max_offset(address, queue)
+        committed = None if group is None else await self._committed(address, group, queue)
+        return QueueOffsets(queue, lowest.header.offset, highest, committed)
+
+    async def _max_offset(self, address: str, queue: MessageQueue) -> int:
+        answer = await self._servers.ask(
             address,
             requests.GET_MAX_OFFSET,
-            GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
+            GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
             what=f"the max offset of {queue}",
         )
-        committed = None
-        if group is not None:
-            stored = await self._remoting.ask(
-                address,
-                requests.QUERY_CONSUMER_OFFSET,
-                QueryConsumerOffsetRequestHeader(
-                    consumer_group=group, topic=topic, queue_id=queue_id
-                ),
-                what=f"the offset of group {group} at {queue}",
-                also=(ResponseCode.QUERY_NOT_FOUND,),
-            )
-            if stored.code == ResponseCode.SUCCESS:
-                committed = stored.header.offset
-        return QueueOffsets(queue, lowest.header.offset, highest.header.offset, committed)
+        return answer.header.offset
+
+    async def _at_time(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        if timestamp_ms == END:
+            return await self._max_offset(address, queue)
+        answer = await self._servers.ask(
+            address,
+            requests.SEARCH_OFFSET_BY_TIMESTAMP,
+            SearchOffsetRequestHeader(
+                topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+            ),
+            what=f"the offset of {queue} at {timestamp_ms}",
+        )
+        return answer.header.offset
+
+    async def _committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
+        answer = await self._servers.ask(
+            address,
+            requests.QUERY_CONSUMER_OFFSET,
+            QueryConsumerOffsetRequestHeader(
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+            ),
+            what=f"the offset of group {group} at {queue}",
+            also=(ResponseCode.QUERY_NOT_FOUND,),
+        )
+        return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header.offset
+
+    async def _commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        await self._servers.ask(
+            address,
+            requests.UPDATE_CONSUMER_OFFSET,
+            UpdateConsumerOffsetRequestHeader(
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+            ),
+            what=f"the offset {offset} of group {group} at {queue}",
+        )
 
 
 def stored(offsets: Iterable[QueueOffsets]) -> int:
     """Return how many messages these queues have taken since they were created."""
     return sum(queue.max_offset for queue in offsets)
+
+
+def _queues(route: TopicRouteData, topic: str) -> dict[MessageQueue, str]:
+    """Return the master of each readable queue."""
+    return {
+        queue: master_of(route, topic, queue.broker_name) for queue in route.subscribe_queues(topic)
+    }
+
+
+def _check_time(timestamp_ms: int) -> None:
+    if type(timestamp_ms) is not int or timestamp_ms < END:
+        raise IllegalArgumentError(
+            f"timestamp_ms is {timestamp_ms!r:.80}; give ms since the epoch, or offsets.END (-1) for "
+            "the end of every queue"
+        )

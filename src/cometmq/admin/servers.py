@@ -1,81 +1,275 @@
-"""Provides the calls to name servers and brokers that all admin classes share.
+"""Asks name servers and brokers for the rooms of `AdminClient`, one or many at once.
 
-Java: MQClientAPIImpl.
+Java: MQClientAPIImpl, CommandUtil.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
+import asyncio
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
-from cometmq.errors import RemotingError, RouteNotFoundError
-from cometmq.model.route import TopicRouteData
+from cometmq.errors import (
+    CometMQError,
+    ConnectError,
+    ConnectionLostError,
+    IllegalArgumentError,
+    RemoteError,
+    RemotingError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+    ServersFailedError,
+)
+from cometmq.model.route import MASTER_ID, ClusterInfo, TopicRouteData
 from cometmq.protocol import requests
-from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.codes import ResponseCode, version_text
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.header import HeaderT, NoHeader
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
 from cometmq.protocol.limits import check_route
-from cometmq.remoting.client import RemotingClient
-from cometmq.remoting.credentials import Credentials, check_credentials
-from cometmq.remoting.tls import Tls, tls_of
-from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.protocol.request_type import AnswerBodyT, AnswerT, BodyT, RequestType
+from cometmq.remoting.client import Answer, RemotingClient
+from cometmq.remoting.credentials import refused
+from cometmq.runtime.spelling import did_you_mean
+
+T = TypeVar("T")
+
+# A call to more servers than this asks them in turns.
+_AT_ONCE: Final = 32
+_REMEDIES: Final[Mapping[int, str]] = {
+    ResponseCode.TOPIC_NOT_EXIST: (
+        "check the topic's name (topics.names() has all), or make it with topics.create()"
+    ),
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (
+        "check the group's name (groups.names() has all), or make it with groups.create()"
+    ),
+    ResponseCode.CONSUMER_NOT_ONLINE: (
+        "no member of the group is connected to this broker: start one, or check the group's name"
+    ),
+}
+_AWAY: Final = (ConnectError, ConnectionLostError)
 
 
-class AdminClient:
-    """The base of the admin classes. It holds the connections and asks name servers for routes.
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Tells where a broker is; the master of a broker name has the id 0.
 
-    `namesrv` is `host:port`; give several addresses joined by `;` or in a list. `credentials` and
-    `tls` are those of producers and consumers. Connections are made through `network`. Use the
-    class as an asynchronous context manager, on one loop.
+    Cluster and name are empty if the caller gave nothing but the address.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+class Servers:
+    """Asks servers by address, and finds out which to ask.
+
+    Every call raises RemotingError when a server does not answer and RemoteError when it refuses;
+    the text says what to do. `check` is called first; it raises if the client does not run.
     """
 
     def __init__(
         self,
-        namesrv: str | Sequence[str],
-        *,
-        credentials: Credentials | None = None,
-        tls: bool | Tls | None = None,
-        network: Network = TCP_NETWORK,
+        name_servers: list[str],
+        remoting: RemotingClient,
+        timeout_s: float,
+        check: Callable[[], object],
     ) -> None:
-        self._namesrv = namesrv.split(";") if isinstance(namesrv, str) else list(namesrv)
-        self._remoting = RemotingClient(
-            credentials=check_credentials(credentials), tls=tls_of(tls), network=network
-        )
+        self._name_servers = name_servers
+        self._remoting = remoting
+        self.timeout_s = timeout_s
+        self._check = check
 
     async def close(self) -> None:
         await self._remoting.close()
 
-    async def __aenter__(self) -> Self:
-        return self
+    # One server
 
-    async def __aexit__(self, *_exc: object) -> None:
-        await self.close()
+    async def ask(
+        self,
+        address: str,
+        request_type: RequestType[HeaderT, BodyT, AnswerT, AnswerBodyT],
+        header: HeaderT,
+        body: BodyT | None = None,
+        *,
+        what: str,
+        timeout_s: float | None = None,
+        also: Container[int] = (),
+    ) -> Answer[AnswerT, AnswerBodyT]:
+        """Send a request of the table and return its answer; see RemotingClient.ask."""
+        self._check()
+        command = request_type.command(header, body)
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = await self._remoting.call(address, command, wait_s)
+        except _AWAY as error:
+            raise _again(
+                error,
+                f"{what} could not be asked of {address}: {error}; check that the server runs there "
+                "and can be reached from here",
+            ) from error
+        except RequestTimeoutError as error:
+            raise _again(
+                error,
+                f"{what} was not answered: {error}; the server hangs or is busy, see its log, or "
+                "give it longer by timeout_ms",
+            ) from error
+        if answer.code != ResponseCode.SUCCESS and answer.code not in also:
+            raise _refusal(answer, address, request_type.name, request_type.code, what)
+        return Answer(request_type, answer)
 
-    async def _route(self, topic: str) -> TopicRouteData:
-        """Return the route of the topic from the first name server that answers."""
-        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        failure: RemotingError | None = None
-        for address in self._namesrv:
+    # Several servers
+
+    async def each(
+        self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]], what: str
+    ) -> dict[str, T]:
+        """Return what `ask` returns for each address.
+
+        Raises the error of the only address that was to be asked; if there were several, a
+        ServersFailedError that has the results of the others.
+        """
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def outcome(address: str) -> T | CometMQError:
+            async with turns:
+                try:
+                    return await ask(address)
+                except CometMQError as error:
+                    return error
+
+        asked = list(dict.fromkeys(addresses))
+        outcomes = dict(zip(asked, await asyncio.gather(*map(outcome, asked)), strict=True))
+        errors = {a: error for a, error in outcomes.items() if isinstance(error, CometMQError)}
+        results = {a: it for a, it in outcomes.items() if not isinstance(it, CometMQError)}
+        if not errors:
+            return results
+        if len(asked) == 1:
+            raise errors[asked[0]]
+        reasons = "; ".join(f"{address}: {error}" for address, error in errors.items())
+        raise ServersFailedError(
+            f"{what} failed at {len(errors)} of {len(asked)} servers: {reasons}",
+            results=results,
+            errors=errors,
+        )
+
+    # Name servers
+
+    @property
+    def has_name_servers(self) -> bool:
+        return bool(self._name_servers)
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The addresses of the name servers. Raises IllegalArgumentError if there are none."""
+        if not self._name_servers:
+            raise IllegalArgumentError(
+                "this call asks a name server, and the client was given none; pass "
+                "namesrv='host:9876'"
+            )
+        return self._name_servers
+
+    async def ask_name_server(
+        self,
+        request_type: RequestType[HeaderT, BodyT, AnswerT, AnswerBodyT],
+        header: HeaderT,
+        *,
+        what: str,
+        also: Container[int] = (),
+    ) -> tuple[str, Answer[AnswerT, AnswerBodyT]]:
+        """Return the answer of the first name server that answers, and its address."""
+        failures: list[RemotingError] = []
+        for address in self.name_servers:
             try:
-                answer = await self._remoting.ask(
-                    address,
-                    requests.GET_ROUTEINFO_BY_TOPIC,
-                    header,
-                    what=f"the route of topic {topic}",
-                    also=(ResponseCode.TOPIC_NOT_EXIST,),
-                )
+                return address, await self.ask(address, request_type, header, what=what, also=also)
             except RemotingError as error:
-                failure = error
-                continue
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise RouteNotFoundError(
-                    f"the name server {address} knows no route of topic {topic}",
-                    code=answer.code,
-                    remark=answer.command.remark,
-                    address=address,
-                )
-            return check_route(answer.body)
-        assert failure is not None, "there is at least one name server"
-        raise failure
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise _again(
+            failures[-1],
+            f"none of {len(failures)} name servers answered: {'; '.join(map(str, failures))}",
+        ) from failures[-1]
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Return the route of the topic from the first name server that answers.
+
+        Raises RouteNotFoundError if that one knows no such topic.
+        """
+        address, answer = await self.ask_name_server(
+            requests.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+            what=f"the route of topic {topic}",
+            also=(ResponseCode.TOPIC_NOT_EXIST,),
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise RouteNotFoundError(
+                f"the name server {address} knows no route of topic {topic}; "
+                f"{_REMEDIES[ResponseCode.TOPIC_NOT_EXIST]}",
+                code=answer.code,
+                remark=answer.command.remark,
+                address=address,
+            )
+        return check_route(answer.body)
+
+    async def cluster_info(self) -> ClusterInfo:
+        _, answer = await self.ask_name_server(
+            requests.GET_BROKER_CLUSTER_INFO, NoHeader(), what="the list of brokers"
+        )
+        return answer.body
+
+    # Brokers
+
+    async def brokers(
+        self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
+    ) -> list[BrokerAddress]:
+        """Return the brokers that a caller means, sorted: masters, and slaves if wanted.
+
+        `broker` is an address `host:port` or a broker name. Without `broker` and `cluster` the only
+        cluster is meant. Raises IllegalArgumentError if both are given, or none and there are
+        several clusters, RouteNotFoundError if the name servers know no such broker or cluster.
+        """
+        if broker is not None and cluster is not None:
+            raise IllegalArgumentError(
+                f"broker is {broker!r:.80} and cluster {cluster!r:.80}; give one of them"
+            )
+        if broker is not None and ":" in broker:
+            return [BrokerAddress("", "", MASTER_ID, broker)]
+        info = await self.cluster_info()
+        if broker is not None:
+            names = {broker}
+            if broker not in info.broker_addr_table:
+                raise _unknown("broker", broker, info.broker_addr_table)
+        else:
+            names = set(info.cluster_addr_table[_meant(cluster, info.cluster_addr_table)])
+        found = [
+            BrokerAddress(data.cluster, name, broker_id, address)
+            for name, data in info.broker_addr_table.items()
+            if name in names
+            for broker_id, address in data.broker_addrs.items()
+            if slaves or broker_id == MASTER_ID
+        ]
+        if not found:
+            raise RouteNotFoundError(
+                f"no master of {', '.join(sorted(names))} is registered at the name servers; start "
+                "it, or ask a slave by its address"
+            )
+        return sorted(found, key=lambda at: (at.cluster, at.broker_name, at.broker_id))
+
+    async def addresses(
+        self, *, cluster: str | None, broker: str | None, slaves: bool = False
+    ) -> list[str]:
+        return [
+            at.address for at in await self.brokers(cluster=cluster, broker=broker, slaves=slaves)
+        ]
+
+    async def all_masters(self) -> list[str]:
+        """Return the address of every master that the name servers know."""
+        table = (await self.cluster_info()).broker_addr_table
+        masters = (table[name].master() for name in sorted(table))
+        return [address for address in masters if address is not None]
 
 
 def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
@@ -87,6 +281,64 @@ def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
     master = broker.master() if broker is not None else None
     if master is None:
         raise RouteNotFoundError(
-            f"the route of topic {topic} names no master of broker {broker_name}"
+            f"the route of topic {topic} names no master of broker {broker_name}; start it, or check "
+            "the broker's name"
         )
     return master
+
+
+def masters_of(route: TopicRouteData, topic: str) -> dict[str, str]:
+    """Return the masters of a topic by broker name."""
+    names = sorted({data.broker_name for data in route.queue_datas})
+    return {name: master_of(route, topic, name) for name in names}
+
+
+def readable_of(route: TopicRouteData) -> dict[str, str]:
+    """Return an address by broker name, as Java's tools choose it: the master's, or a slave's."""
+    found = {data.broker_name: data.any_address() for data in route.broker_datas}
+    return {name: address for name, address in sorted(found.items()) if address is not None}
+
+
+def _meant(cluster: str | None, clusters: Mapping[str, list[str]]) -> str:
+    if cluster is None:
+        if len(clusters) > 1:
+            raise IllegalArgumentError(
+                f"there are the clusters {', '.join(sorted(clusters))}; say by cluster or broker "
+                "which one is meant"
+            )
+        if not clusters:
+            raise RouteNotFoundError("no broker is registered at the name servers; start one")
+        return next(iter(clusters))
+    if cluster not in clusters:
+        raise _unknown("cluster", cluster, clusters)
+    return cluster
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> RouteNotFoundError:
+    names = sorted(known)
+    return RouteNotFoundError(
+        f"the name servers know no {kind} {name!r:.80}; they know {', '.join(names) or 'none'}"
+        f"{did_you_mean(name, names)}"
+    )
+
+
+def _refusal(answer: RemotingCommand, address: str, name: str, code: int, what: str) -> RemoteError:
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        text = (
+            f"{what} cannot be asked of {address}: it speaks RocketMQ "
+            f"{version_text(answer.version)} and does not know the request {name} ({code}): "
+            f"{answer.remark}"
+        )
+        return RemoteError(text, code=answer.code, remark=answer.remark, address=address)
+    error = refused(answer, address, what)
+    if (remedy := _REMEDIES.get(answer.code)) is None:
+        return error
+    return _again(error, f"{str(error).rstrip('.')}; {remedy}")
+
+
+ErrorT = TypeVar("ErrorT", bound=CometMQError)
+
+
+def _again(error: ErrorT, text: str) -> ErrorT:
+    """Return an error like `error` with another text."""
+    return type(error)(text, code=error.code, remark=error.remark, address=error.address)

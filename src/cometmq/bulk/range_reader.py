@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final, TypeVar
 
 from cometmq.bulk.range_pulls import Chunk, RangePulls, address_of
-from cometmq.client.blocking import BlockingClient
+from cometmq.client.blocking_client import BlockingClient
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_range

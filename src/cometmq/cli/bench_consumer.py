@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.admin.offsets import OffsetsAdmin, QueueOffsets
+from cometmq.admin import AdminClient
+from cometmq.admin.offsets import QueueOffsets
 from cometmq.cli.bench_run import BenchResult, RunLimits, bounded
 from cometmq.cli.bench_screen import BenchScreen, duration_text, time_text
 from cometmq.cli.bench_stats import LatencyHistogram, OffsetSet
@@ -109,7 +110,7 @@ class ConsumerBench:
         )
         consumer.subscribe(settings.topic, settings.tags)
         namesrv = parse_addresses(settings.namesrv)
-        async with OffsetsAdmin(namesrv, credentials=settings.credentials) as admin:
+        async with AdminClient(namesrv, credentials=settings.credentials) as admin:
             before = await _offsets(admin, settings)
             async with bounded(settings.limits, lambda: self._report(screen)) as stop:
                 self._stop = stop
@@ -300,11 +301,11 @@ class ConsumerBench:
 
 
 async def _offsets(
-    admin: OffsetsAdmin, settings: ConsumerSettings
+    admin: AdminClient, settings: ConsumerSettings
 ) -> dict[MessageQueue, QueueOffsets]:
     """Return the offsets by queue, none when the topic does not exist."""
     try:
-        offsets = await admin.topic_offsets(settings.topic, settings.group)
+        offsets = await admin.offsets.of_topic(settings.topic, settings.group)
     except RouteNotFoundError:
         return {}
     return {queue.queue: queue for queue in offsets}

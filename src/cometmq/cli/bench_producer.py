@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cometmq.admin.offsets import OffsetsAdmin, stored
+from cometmq.admin import AdminClient
+from cometmq.admin.offsets import stored
 from cometmq.cli.bench_run import BenchResult, RunLimits, bounded
 from cometmq.cli.bench_screen import BenchScreen, duration_text, time_text
 from cometmq.cli.bench_stats import LatencyHistogram
@@ -97,7 +98,7 @@ class ProducerBench:
             ),
         )
         namesrv = parse_addresses(settings.namesrv)
-        signed = OffsetsAdmin(namesrv, credentials=settings.credentials)
+        signed = AdminClient(namesrv, credentials=settings.credentials)
         async with signed as admin, producer:
             await producer.queues(settings.topic)  # nothing is sent, and timed, without a route
             before = await self._stored(admin, deadline_s=0.0)
@@ -117,12 +118,12 @@ class ProducerBench:
                 return self._result(None, f"the brokers could not be asked: {error}")
             return self._result(after - before)
 
-    async def _stored(self, admin: OffsetsAdmin, *, deadline_s: float) -> int:
+    async def _stored(self, admin: AdminClient, *, deadline_s: float) -> int:
         """Return how many messages the topic has taken, 0 if it is unknown after `deadline_s`."""
         deadline = self._clock.monotonic() + deadline_s
         while True:
             try:
-                return stored(await admin.topic_offsets(self._settings.topic))
+                return stored(await admin.offsets.of_topic(self._settings.topic))
             except RouteNotFoundError:
                 if self._clock.monotonic() >= deadline:
                     return 0

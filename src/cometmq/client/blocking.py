@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, ParamSpec, Self, TypeVar
 
-from cometmq.client.hooks import Hook
-from cometmq.client.lifecycle import AsyncClient
 from cometmq.client.options import NamesOptions
+from cometmq.client.running import Lifecycle
 from cometmq.runtime.forks import PROCESS
 from cometmq.runtime.portal import LoopThread
 
@@ -80,25 +79,17 @@ atexit.register(_shared.warn_unclosed)
 os.register_at_fork(after_in_child=_shared.leave_to_parent)
 
 
-class BlockingClient(NamesOptions):
+class BlockingFace(NamesOptions):
     """Is the base of the blocking classes; `of` names the asyncio class that each one runs."""
 
-    def __init_subclass__(cls, *, of: type[AsyncClient], **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, of: type, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.__doc__ = "\n\n".join(filter(None, (inspect.getdoc(cls), inspect.getdoc(of))))
         _document(cls, of)
 
-    def __init__(self, asynchronous: AsyncClient) -> None:
+    def __init__(self, asynchronous: Lifecycle[Any]) -> None:
         self._client = asynchronous
         self._thread: LoopThread | None = None
-
-    @property
-    def group(self) -> str:
-        return self._client.group
-
-    @property
-    def client_id(self) -> str:
-        return self._client.client_id
 
     def start(self) -> None:
         thread = _shared.borrow()
@@ -108,9 +99,6 @@ class BlockingClient(NamesOptions):
             _shared.give_back(thread)
             raise
         self._thread = thread
-
-    def add_hook(self, hook: Hook) -> None:
-        self._apply(self._client.add_hook, hook)
 
     def close(self) -> None:
         thread, self._thread = self._thread, None
@@ -157,7 +145,7 @@ def _document(cls: type, of: type) -> None:
             member.__doc__ = inspect.getdoc(getattr(of, name))
 
 
-_document(BlockingClient, AsyncClient)
+_document(BlockingFace, Lifecycle)
 
 
 async def _later(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 
 MAX_MESSAGE_SIZE_BYTES: Final = 4 * 1024 * 1024
 MAX_ADDRESSES: Final = 64
+NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 # Bounds instance and unit names: brokers keep client ids in their tables and show them in their
 # logs.
 MAX_NAME_LENGTH: Final = 200
@@ -225,6 +227,21 @@ def check_recall_handle(handle: object) -> None:
             f"the recall handle is {handle!r:.80}; pass the recall_handle of the SendResult, which "
             "only messages with delay_ms or deliver_at_ms have"
         )
+
+
+def namesrv_addresses(given: str | Sequence[str] | None) -> list[str]:
+    """Return the addresses of the name servers given, else those in the environment.
+
+    Raises IllegalArgumentError if there are none, or if one is not of the form `host:port`.
+    """
+    if given is None:
+        given = os.environ.get(NAMESRV_VARIABLE)
+    if given is None:
+        raise IllegalArgumentError(
+            "no name-server address given; pass namesrv='host:9876' or set the environment "
+            f"variable {NAMESRV_VARIABLE}"
+        )
+    return parse_addresses(given)
 
 
 def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from cometmq.client.blocking import BlockingClient, awaited
+from cometmq.client.blocking import awaited
+from cometmq.client.blocking_client import BlockingClient
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
 from cometmq.client.consuming.push_consumer import ListenerT
 from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushConsumer

@@ -278,5 +278,22 @@ class MQVersion(IntEnum):
     V5_3_3 = 479
 
 
+_FIRST_OF_4: Final = 213
+
+
+def version_text(version: int) -> str:
+    """Return the release that a peer announces by its version, as in `4.9.7`.
+
+    From 4.0.0 on, Java's MQVersion has ten releases for each minor version, each behind its
+    snapshot. Earlier versions follow no rule, so their number is shown.
+    """
+    if version < _FIRST_OF_4:
+        return f"version {version}"
+    release, snapshot = divmod(version - _FIRST_OF_4, 2)
+    major, rest = divmod(release + snapshot, 100)
+    text = f"{4 + major}.{rest // 10}.{rest % 10}"
+    return f"{text}-SNAPSHOT" if snapshot else text
+
+
 # The version that this implementation announces: peers switch features on by this number.
 CURRENT_VERSION: Final = int(MQVersion.V5_3_3)

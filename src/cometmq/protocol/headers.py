@@ -284,13 +284,17 @@ class ReplyMessageRequestHeader(SendMessageRequestHeader, kw_only=True):
 
 
 class QueryMessageRequestHeader(Header):
-    """Code 12. Times are store times in ms, both included."""
+    """Code 12. Times are store times in ms, both included.
+
+    With `unique_key_query` (`true`) the key is a unique id; it is no field of Java's class.
+    """
 
     topic: str
     key: str
     max_num: Int32
     begin_timestamp: Int64
     end_timestamp: Int64
+    unique_key_query: str | None = msgspec.field(name="_UNIQUE_KEY_QUERY", default=None)
 
 
 class QueryMessageResponseHeader(Header):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.simulated import EPOCH_MS, LoopClock, MemoryNetwork, simulate
 from tests.simulated_cluster import name_server, register
 
-from cometmq.admin.offsets import OffsetsAdmin
+from cometmq.admin import AdminClient
 from cometmq.errors import ConnectError, RequestTimeoutError, RouteNotFoundError
 from cometmq.protocol import headers, requests
 from cometmq.protocol.codes import RequestCode, ResponseCode
@@ -92,13 +93,15 @@ def test_an_answer_that_does_not_come_is_missed_in_simulated_time() -> None:
 def test_an_admin_asks_over_the_network_that_it_is_given(tmp_path: Path) -> None:
     async def main() -> None:
         network = MemoryNetwork()
+        surroundings: dict[str, Any] = {"network": network}
         async with (
             name_server(tmp_path, network) as address,
-            OffsetsAdmin(address, network=network) as admin,
+            AdminClient(address, **surroundings) as admin,
         ):
             with pytest.raises(RouteNotFoundError, match=f"{address} knows no route"):
-                await admin.topic_offsets("orders")
-        with pytest.raises(ConnectError, match="nobody listens on"):
-            await OffsetsAdmin(address, network=network).topic_offsets("orders")
+                await admin.offsets.of_topic("orders")
+        async with AdminClient(address, **surroundings) as admin:
+            with pytest.raises(ConnectError, match="nobody listens on"):
+                await admin.offsets.of_topic("orders")
 
     simulate(main())

@@ -1,0 +1,105 @@
+"""Provides `AdminClient`, by which operators inspect and manage clusters (Java: DefaultMQAdminExt)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, Final
+
+from cometmq.admin.brokers import Brokers
+from cometmq.admin.groups import Groups
+from cometmq.admin.messages import Messages
+from cometmq.admin.name_servers import NameServers
+from cometmq.admin.offsets import Offsets
+from cometmq.admin.producers import Producers
+from cometmq.admin.servers import Servers
+from cometmq.admin.topics import Topics
+from cometmq.client.limits import check_range, namesrv_addresses
+from cometmq.client.options import takes
+from cometmq.client.running import Lifecycle
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import Credentials, check_credentials
+from cometmq.remoting.tls import Tls, tls_of
+from cometmq.runtime.network import TCP_NETWORK, Network
+
+# As in Java's tools.
+TIMEOUT_MS: Final = 5_000
+_MAX_TIMEOUT_MS: Final = 24 * 60 * 60 * 1000
+
+
+@dataclass(repr=False)
+class AdminOptions:
+    """Holds the options of the administration client; AdminClient explains them.
+
+    Raises IllegalArgumentError for a value that breaks a rule.
+    """
+
+    namesrv: str | Sequence[str] | None = None
+    _: KW_ONLY
+    timeout_ms: int = TIMEOUT_MS
+    credentials: Credentials | None = None
+    tls: bool | Tls | None = None
+    # This is no option, but simulations pass it by name. See `takes`.
+    surroundings: ClassVar = frozenset({"network"})
+    network: ClassVar[Network] = TCP_NETWORK
+
+    def __post_init__(self) -> None:
+        check_range("timeout_ms", self.timeout_ms, 1, _MAX_TIMEOUT_MS)
+        check_credentials(self.credentials)
+
+    def addresses(self) -> list[str]:
+        """Return the name servers. An empty list given stands for none: brokers are then named by
+        their addresses.
+        """
+        if self.namesrv is not None and not isinstance(self.namesrv, str) and not self.namesrv:
+            return []
+        return namesrv_addresses(self.namesrv)
+
+
+class AdminClient(Lifecycle[Servers]):
+    """Inspects and manages clusters of CometMQ and of Apache RocketMQ 4.9 and 5.
+
+    Each of its rooms has the calls for one kind of thing: `topics`, `groups`, `offsets`, `messages`,
+    `brokers`, `producers` and `name_servers`. Connections are made when a call needs them.
+
+    `namesrv` is `host:port`; give several addresses joined by `;` or in a list, an empty list to ask
+    brokers by their addresses only. Without it the variable NAMESRV_ADDR counts. `timeout_ms` is the
+    time that a server has for an answer. `credentials` and `tls` are those of producers and
+    consumers.
+
+    Calls that several servers could serve take `cluster` or `broker`, a broker name or an address
+    `host:port`; with neither, the only cluster is meant. What goes to several servers returns a
+    result for each, by address.
+
+    Every call raises IllegalArgumentError for a value that cannot be meant, RouteNotFoundError if no
+    name server knows the topic, broker or cluster, RemotingError if a server does not answer,
+    RemoteError if it refuses (AccessDeniedError because of who asks), and ServersFailedError if some
+    of several servers failed; that error has the results of the others. A request that a server of
+    an older version does not know is a RemoteError that names the version.
+    """
+
+    @takes(AdminOptions)
+    def __init__(self, options: AdminOptions) -> None:
+        super().__init__()
+        remoting = RemotingClient(
+            credentials=options.credentials, tls=tls_of(options.tls), network=options.network
+        )
+        self._servers = Servers(
+            options.addresses(), remoting, options.timeout_ms / 1000, self._running
+        )
+        self.topics = Topics(self._servers)
+        self.groups = Groups(self._servers)
+        self.offsets = Offsets(self._servers)
+        self.messages = Messages(self._servers)
+        self.brokers = Brokers(self._servers)
+        self.producers = Producers(self._servers)
+        self.name_servers = NameServers(self._servers)
+
+    async def _enter(self) -> Servers:
+        return self._servers
+
+    async def _depart(self, servers: Servers) -> None:
+        await servers.close()
+
+    def _name(self) -> str:
+        return type(self).__name__

@@ -1,0 +1,122 @@
+"""Defines what is told of consumer groups and their members, and which fields a group has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol.codes import version_text
+from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
+from cometmq.protocol.inspection_bodies import ClientConnection
+
+
+class GroupFields(TypedDict, total=False):
+    """The fields of SubscriptionGroupConfig that a call may set, except the group's name.
+
+    A key of `attributes` has `+` in front to be set, `-` to be removed.
+    """
+
+    attributes: dict[str, str]
+    broker_id: int
+    consume_broadcast_enable: bool
+    consume_enable: bool
+    consume_from_min_enable: bool
+    consume_message_orderly: bool
+    consume_timeout_minute: int
+    group_retry_policy: dict[str, Any]
+    group_sys_flag: int
+    notify_consumer_ids_changed_enable: bool
+    retry_max_times: int
+    retry_queue_nums: int
+    which_broker_when_consume_slowly: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A client that is connected to a broker; `version` is the release that it announces."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConnections:
+    """The members of a consumer group, and what the group subscribes to.
+
+    The three texts are Java's names: CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (pull),
+    CLUSTERING or BROADCASTING, and CONSUME_FROM_….
+    """
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    clients: tuple[Connection, ...]
+    subscriptions: tuple[SubscriptionData, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """Tells how far a group is in one queue, in offsets.
+
+    The group has consumed up to `consumer_offset` and was handed messages up to `pulled_offset`; the
+    queue ends at `broker_offset`. `last_consumed_ms` is the store time of the last message that was
+    consumed, in ms since the epoch, 0 if there is none.
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    pulled_offset: int
+    last_consumed_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Return the number of messages that the group has not consumed yet."""
+        return self.broker_offset - self.consumer_offset
+
+    @property
+    def in_flight(self) -> int:
+        """Return the number of messages that were handed out and are not consumed yet."""
+        return self.pulled_offset - self.consumer_offset
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """Tells how far a group is in all its queues, and how many messages it consumes per second."""
+
+    group: str
+    consume_per_s: float
+    queues: tuple[QueueProgress, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(queue.lag for queue in self.queues)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(queue.in_flight for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningInfo:
+    """What a member of a group tells about itself.
+
+    `topics` has its rates by topic, `stacks` the stacks of its threads if they were asked for.
+    """
+
+    client_id: str
+    properties: Mapping[str, str]
+    subscriptions: tuple[SubscriptionData, ...]
+    queues: Mapping[MessageQueue, ProcessQueueInfo]
+    topics: Mapping[str, ConsumeStatus]
+    stacks: str | None
+
+
+def connection_of(body: ClientConnection) -> Connection:
+    return Connection(body.client_id, body.client_addr, body.language, version_text(body.version))

@@ -1,0 +1,478 @@
+"""Makes, changes, deletes and lists consumer groups, and tells of their members and progress.
+
+Commands of mqadmin: updateSubGroup, updateSubGroupList, deleteSubGroup, getConsumerConfig,
+consumerConnection, consumerProgress, consumerStatus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Unpack
+
+import msgspec
+
+from cometmq.admin.group_records import (
+    GroupConnections,
+    GroupFields,
+    GroupProgress,
+    QueueProgress,
+    RunningInfo,
+    connection_of,
+)
+from cometmq.admin.queue_bodies import queue_table_and_rate
+from cometmq.admin.room import Room
+from cometmq.admin.servers import readable_of
+from cometmq.errors import (
+    CometMQError,
+    IllegalArgumentError,
+    RemoteError,
+    RouteNotFoundError,
+)
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.names import check_group, dlq_topic, retry_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import MessageQueueBean, SubscriptionGroupList
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import (
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    DeleteTopicRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    GetConsumeStatsRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from cometmq.protocol.inspection_bodies import OffsetWrapper
+from cometmq.protocol.json_dialect import decode_body
+from cometmq.runtime.spelling import did_you_mean
+
+# As in Java's tools: a broker may have to look up very many queues.
+_PROGRESS_TIMEOUT_S: Final = 15.0
+
+
+class Groups(Room):
+    """Manages consumer groups."""
+
+    async def create(
+        self,
+        group: str,
+        /,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        **fields: Unpack[GroupFields],
+    ) -> list[str]:
+        """Make a group, or set one that exists to these values; return the brokers' addresses.
+
+        `fields` are those of SubscriptionGroupConfig (`retry_max_times=3`), with its defaults.
+        """
+        check_group(group)
+        _check_fields(fields)
+        config = SubscriptionGroupConfig(group_name=group, **fields)
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
+
+        async def put(address: str) -> None:
+            await self._put(address, config)
+
+        return list(await self._servers.each(addresses, put, f"making group {group}"))
+
+    async def create_many(
+        self,
+        configs: Iterable[SubscriptionGroupConfig],
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Make or set many groups in one request to each broker; return the addresses.
+
+        A broker makes all of them or none. Brokers before 5.2 do not know the request.
+        """
+        body = SubscriptionGroupList(list(configs))
+        for config in body.group_config_list:
+            check_group(config.group_name)
+
+        async def put(address: str) -> None:
+            await self._servers.ask(
+                address,
+                requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+                NoHeader(),
+                body,
+                what=f"making {len(body.group_config_list)} groups",
+            )
+
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
+        return list(await self._servers.each(addresses, put, "making groups"))
+
+    async def update(
+        self,
+        group: str,
+        /,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        **fields: Unpack[GroupFields],
+    ) -> dict[str, SubscriptionGroupConfig]:
+        """Change fields of a group, and leave the rest as each broker has it.
+
+        Return the configuration before the change by address, of those brokers that have the group.
+        """
+        _check_fields(fields)
+        before = await self.config(group, cluster=cluster, broker=broker)
+
+        async def change(address: str) -> None:
+            kept = msgspec.structs.replace(before[address], attributes={})
+            await self._put(address, msgspec.structs.replace(kept, **fields))
+
+        await self._servers.each(before, change, f"changing group {group}")
+        return before
+
+    async def delete(
+        self,
+        group: str,
+        *,
+        clean_offsets: bool = False,
+        cluster: str | None = None,
+        broker: str | None = None,
+        missing_ok: bool = False,
+    ) -> list[str]:
+        """Delete a group, with its offsets if wanted; return the addresses.
+
+        Unless a single `broker` is named, its retry topic and its dead letters go, too, as with
+        mqadmin. Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker has the group, unless
+        `missing_ok`.
+        """
+        check_group(group)
+        if not missing_ok:
+            await self.config(group, cluster=cluster, broker=broker)
+        brokers = await self._servers.brokers(cluster=cluster, broker=broker)
+        addresses = [at.address for at in brokers]
+        header = DeleteSubscriptionGroupRequestHeader(
+            group_name=group, clean_offset=clean_offsets, remove_offset=clean_offsets
+        )
+        what = f"the deletion of group {group}"
+
+        async def delete(address: str) -> None:
+            await self._servers.ask(address, requests.DELETE_SUBSCRIPTIONGROUP, header, what=what)
+            if broker is None:
+                for topic in (retry_topic(group), dlq_topic(group)):
+                    await self._servers.ask(
+                        address,
+                        requests.DELETE_TOPIC_IN_BROKER,
+                        DeleteTopicRequestHeader(topic=topic),
+                        what=f"the deletion of topic {topic}",
+                    )
+
+        async def forget(address: str) -> None:
+            for topic in (retry_topic(group), dlq_topic(group)):
+                await self._servers.ask(
+                    address,
+                    requests.DELETE_TOPIC_IN_NAMESRV,
+                    DeleteTopicFromNamesrvRequestHeader(
+                        topic=topic, cluster_name=brokers[0].cluster
+                    ),
+                    what=f"the deletion of topic {topic} from the routes",
+                )
+
+        done = await self._servers.each(addresses, delete, what)
+        if broker is None:
+            await self._servers.each(self._servers.name_servers, forget, what)
+        return list(done)
+
+    async def names(self, *, cluster: str | None = None, broker: str | None = None) -> list[str]:
+        """Return the names of all groups that the brokers have."""
+        tables = await self.configs(cluster=cluster, broker=broker)
+        return sorted({name for table in tables.values() for name in table})
+
+    async def configs(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        """Return the configurations of all groups of each broker, by address and name."""
+
+        async def listed(address: str) -> dict[str, SubscriptionGroupConfig]:
+            answer = await self._servers.ask(
+                address,
+                requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+                NoHeader(),
+                what="the configurations of groups",
+            )
+            return answer.body.subscription_group_table
+
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
+        return await self._servers.each(addresses, listed, "the configurations of groups")
+
+    async def config(
+        self, group: str, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, SubscriptionGroupConfig]:
+        """Return the group's configuration by address, of those brokers that have it.
+
+        The request for a single group is not used: a Java broker makes the group that it asks for.
+        """
+        tables = await self.configs(cluster=cluster, broker=broker)
+        found = {address: table[group] for address, table in tables.items() if group in table}
+        if not found:
+            raise _unknown(group)
+        return found
+
+    # Who consumes what
+
+    async def of_topic(self, topic: str) -> list[str]:
+        """Return the groups that subscribe to a topic now or have an offset in it."""
+        route = await self._servers.route(topic)
+
+        async def ask(address: str) -> list[str]:
+            answer = await self._servers.ask(
+                address,
+                requests.QUERY_TOPIC_CONSUME_BY_WHO,
+                QueryTopicConsumeByWhoRequestHeader(topic=topic),
+                what=f"the groups of topic {topic}",
+            )
+            return answer.body.group_list
+
+        found = await self._servers.each(
+            readable_of(route).values(), ask, f"the groups of topic {topic}"
+        )
+        return sorted({group for groups in found.values() for group in groups})
+
+    async def topics(self, group: str) -> list[str]:
+        """Return the topics in which a group has an offset. Brokers before 5.0 do not tell."""
+        what = f"the topics of group {group}"
+
+        async def ask(address: str) -> list[str]:
+            answer = await self._servers.ask(
+                address,
+                requests.QUERY_TOPICS_BY_CONSUMER,
+                QueryTopicsByConsumerRequestHeader(group=group),
+                what=what,
+            )
+            return answer.body.topic_list
+
+        found = await self._servers.each(await self._brokers(group), ask, what)
+        return sorted({topic for topics in found.values() for topic in topics})
+
+    async def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """Return what a group that is online selects of a topic, None if it does not subscribe.
+
+        Brokers before 5.0 do not tell.
+        """
+        what = f"the subscription of group {group} to topic {topic}"
+
+        async def ask(address: str) -> SubscriptionData | None:
+            answer = await self._servers.ask(
+                address,
+                requests.QUERY_SUBSCRIPTION_BY_CONSUMER,
+                QuerySubscriptionByConsumerRequestHeader(group=group, topic=topic),
+                what=what,
+            )
+            return answer.body.subscription_data
+
+        found = await self._servers.each(await self._brokers(group), ask, what)
+        return next((data for data in found.values() if data is not None), None)
+
+    async def connections(self, group: str) -> GroupConnections:
+        """Return the members of a group as the brokers see them.
+
+        Raises RemoteError (CONSUMER_NOT_ONLINE) if no broker has a member.
+        """
+        what = f"the members of group {group}"
+        online = await self._servers.each(
+            await self._brokers(group),
+            lambda address: self._connections_at(address, group),
+            what,
+        )
+        known = [members for members in online.values() if members is not None]
+        if not known:
+            raise RemoteError(
+                f"group {group} is not online: no member of it is connected to "
+                f"{', '.join(sorted(online))}; start one, or check the group's name "
+                "(groups.names() has all)",
+                code=ResponseCode.CONSUMER_NOT_ONLINE,
+            )
+        clients = {client.client_id: client for members in known for client in members.clients}
+        subscriptions = {data.topic: data for members in known for data in members.subscriptions}
+        return GroupConnections(
+            group,
+            known[0].consume_type,
+            known[0].message_model,
+            known[0].consume_from_where,
+            tuple(clients[client_id] for client_id in sorted(clients)),
+            tuple(subscriptions[topic] for topic in sorted(subscriptions)),
+        )
+
+    async def running_info(
+        self, group: str, client_id: str, *, stacks: bool = False
+    ) -> RunningInfo:
+        """Ask a member of a group about itself, with the stacks of its threads if wanted."""
+        header = GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=stacks
+        )
+        failures: list[CometMQError] = []
+        for address in await self._brokers(group):
+            try:
+                answer = await self._servers.ask(
+                    address,
+                    requests.GET_CONSUMER_RUNNING_INFO,
+                    header,
+                    what=f"the state of client {client_id} of group {group}",
+                )
+            except CometMQError as error:  # another broker may have the client
+                failures.append(error)
+                continue
+            info = answer.body
+            return RunningInfo(
+                client_id,
+                info.properties,
+                tuple(info.subscription_set),
+                {_queue(key): value for key, value in info.mq_table.items()},
+                info.status_table,
+                info.jstack,
+            )
+        raise failures[-1]
+
+    async def member_offsets(
+        self, group: str, topic: str, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Return the offsets of a topic as each member of the group knows them, by client id.
+
+        Members answer for themselves, so they may be ahead of what the brokers store.
+        """
+        header = GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
+        what = f"the offsets that the members of group {group} know of topic {topic}"
+        route = await self._servers.route(topic)
+
+        async def ask(address: str) -> dict[str, dict[str, int]]:
+            answer = await self._servers.ask(
+                address, requests.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header, what=what
+            )
+            found = decode_body(answer.body, dict[str, dict[str, dict[str, int]]])
+            return found.get("consumerTable", {})
+
+        offsets: dict[str, dict[MessageQueue, int]] = {}
+        found = await self._servers.each(readable_of(route).values(), ask, what)
+        for members in found.values():
+            for member, table in members.items():
+                known = {_queue(key): offset for key, offset in table.items()}
+                offsets.setdefault(member, {}).update(known)
+        return offsets
+
+    async def progress(self, group: str, topic: str | None = None) -> GroupProgress:
+        """Return how far a group is in all its queues, or in those of one topic.
+
+        Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker knows anything of the group.
+        """
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        what = f"the progress of group {group}"
+
+        async def ask(address: str) -> tuple[dict[MessageQueue, OffsetWrapper], float]:
+            answer = await self._servers.ask(
+                address,
+                requests.GET_CONSUME_STATS,
+                header,
+                what=what,
+                timeout_s=max(_PROGRESS_TIMEOUT_S, self._servers.timeout_s),
+            )
+            return queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
+
+        addresses = (
+            await self._brokers(group)
+            if topic is None
+            else readable_of(await self._servers.route(topic)).values()
+        )
+        found = await self._servers.each(addresses, ask, what)
+        queues = {queue: at for table, _ in found.values() for queue, at in table.items()}
+        if not queues:
+            await self._need(group)
+        return GroupProgress(
+            group,
+            sum(rate for _, rate in found.values()),
+            tuple(
+                QueueProgress(
+                    queue,
+                    at.broker_offset,
+                    at.consumer_offset,
+                    max(at.pull_offset, at.consumer_offset),
+                    at.last_timestamp,
+                )
+                for queue, at in sorted(queues.items(), key=lambda item: item[0])
+            ),
+        )
+
+    # Inside
+
+    async def _put(self, address: str, config: SubscriptionGroupConfig) -> None:
+        await self._servers.ask(
+            address,
+            requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            NoHeader(),
+            config,
+            what=f"making group {config.group_name}",
+        )
+
+    async def _brokers(self, group: str) -> list[str]:
+        """Return the brokers that may know of a group: those of its retry topic, else all.
+
+        A group has no retry topic before its first member comes.
+        """
+        check_group(group)
+        try:
+            return list(readable_of(await self._servers.route(retry_topic(group))).values())
+        except RouteNotFoundError:
+            return await self._servers.all_masters()
+
+    async def _need(self, group: str) -> None:
+        """Raise RemoteError unless some broker has the group."""
+        for address in await self._servers.all_masters():
+            try:
+                await self.config(group, broker=address)
+            except RemoteError as error:
+                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise
+            else:
+                return
+        raise _unknown(group)
+
+    async def _connections_at(self, address: str, group: str) -> GroupConnections | None:
+        answer = await self._servers.ask(
+            address,
+            requests.GET_CONSUMER_CONNECTION_LIST,
+            GetConsumerConnectionListRequestHeader(consumer_group=group),
+            what=f"the members of group {group}",
+            also=(ResponseCode.CONSUMER_NOT_ONLINE,),
+        )
+        if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return None
+        body = answer.body
+        return GroupConnections(
+            group,
+            body.consume_type,
+            body.message_model,
+            body.consume_from_where,
+            tuple(map(connection_of, body.connection_set)),
+            tuple(body.subscription_table.values()),
+        )
+
+
+def _check_fields(fields: GroupFields) -> None:
+    known = GroupFields.__annotations__
+    for name in fields:
+        if name not in known:
+            raise IllegalArgumentError(
+                f"a group has no {name}{did_you_mean(name, known)}; it has {', '.join(known)}"
+            )
+
+
+def _queue(key: str) -> MessageQueue:
+    return decode_body(key.encode(), MessageQueueBean).queue()
+
+
+def _unknown(group: str) -> RemoteError:
+    return RemoteError(
+        f"no broker that was asked has the group {group!r}; check its name (groups.names() has all), "
+        "or make it with groups.create()",
+        code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    )

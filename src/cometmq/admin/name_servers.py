@@ -1,0 +1,89 @@
+"""Reads and changes the configuration of name servers, and the key-value entries that they hold.
+
+Commands of mqadmin: getNamesrvConfig, updateNamesrvConfig, updateKvConfig, deleteKvConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cometmq.admin.room import Room
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import (
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+from cometmq.runtime.config import format_properties, parse_properties
+
+
+class NameServers(Room):
+    """Asks and manages name servers. Changes go to all of them; entries are read from the first one
+    that answers.
+    """
+
+    async def config(self) -> dict[str, dict[str, str]]:
+        """Return all settings that are in force at each name server, by address."""
+
+        async def ask(address: str) -> dict[str, str]:
+            answer = await self._servers.ask(
+                address, requests.GET_NAMESRV_CONFIG, NoHeader(), what="the configuration"
+            )
+            return parse_properties(answer.body.decode(), f"the answer of {address}")
+
+        return await self._servers.each(self._servers.name_servers, ask, "the configuration")
+
+    async def update_config(self, changes: Mapping[str, str]) -> list[str]:
+        """Change settings of every name server; return the addresses."""
+        body = format_properties(changes).encode()
+        what = f"the change of {', '.join(changes)}"
+
+        async def change(address: str) -> None:
+            await self._servers.ask(
+                address, requests.UPDATE_NAMESRV_CONFIG, NoHeader(), body, what=what
+            )
+
+        return list(await self._servers.each(self._servers.name_servers, change, what))
+
+    async def entry(self, namespace: str, key: str) -> str | None:
+        """Return an entry's value, or None if there is none."""
+        _, answer = await self._servers.ask_name_server(
+            requests.GET_KV_CONFIG,
+            GetKVConfigRequestHeader(namespace=namespace, key=key),
+            what=f"the entry {key} of {namespace}",
+            also=(ResponseCode.QUERY_NOT_FOUND,),
+        )
+        return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header.value
+
+    async def entries(self, namespace: str) -> dict[str, str]:
+        """Return all entries of a namespace."""
+        _, answer = await self._servers.ask_name_server(
+            requests.GET_KVLIST_BY_NAMESPACE,
+            GetKVListByNamespaceRequestHeader(namespace=namespace),
+            what=f"the entries of {namespace}",
+            also=(ResponseCode.QUERY_NOT_FOUND,),
+        )
+        return {} if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.body.table
+
+    async def put_entry(self, namespace: str, key: str, value: str) -> list[str]:
+        """Set an entry at every name server; return the addresses."""
+        header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
+        what = f"setting the entry {key} of {namespace}"
+
+        async def put(address: str) -> None:
+            await self._servers.ask(address, requests.PUT_KV_CONFIG, header, what=what)
+
+        return list(await self._servers.each(self._servers.name_servers, put, what))
+
+    async def delete_entry(self, namespace: str, key: str) -> list[str]:
+        """Delete an entry at every name server, if there is one; return the addresses."""
+        header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
+        what = f"deleting the entry {key} of {namespace}"
+
+        async def delete(address: str) -> None:
+            await self._servers.ask(address, requests.DELETE_KV_CONFIG, header, what=what)
+
+        return list(await self._servers.each(self._servers.name_servers, delete, what))

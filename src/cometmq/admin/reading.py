@@ -1,0 +1,175 @@
+"""Reads stored messages as Java's tools do: by pulls of a group that every broker knows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import structlog
+
+from cometmq.admin.servers import Servers, master_of
+from cometmq.errors import IllegalArgumentError, ProtocolError
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.sysflag import COMPRESSED, PULL_SUBSCRIPTION
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.compression import decompress
+from cometmq.protocol.headers import (
+    GetMaxOffsetRequestHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    SearchOffsetRequestHeader,
+)
+from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.record import StoredRecord, read_records
+from cometmq.remoting.client import Answer
+from cometmq.remoting.credentials import refused
+
+log = structlog.get_logger(__name__)
+
+# The group of Java's tools, which every broker knows from its start.
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+_MESSAGES_AT_ONCE: Final = 32
+_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+_BEYOND: Final = 2**63 - 1
+_NOTHING_FOUND: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+class MessageReader:
+    """Reads the messages of queues without a trace in any group's offsets."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    async def stored(self, topic: str, begin_ms: int, end_ms: int) -> AsyncIterator[MessageExt]:
+        """Yield what a topic stored from `begin_ms` to `end_ms`, both included, queue by queue."""
+        route = await self._servers.route(topic)
+        for queue in route.subscribe_queues(topic):
+            address = master_of(route, topic, queue.broker_name)
+            async for message in self._of_queue(address, queue, begin_ms, end_ms):
+                yield message
+
+    async def at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
+        """Return the message of a queue at an offset, or None if there is none."""
+        route = await self._servers.route(queue.topic)
+        address = master_of(route, queue.topic, queue.broker_name)
+        answer = await self._ask(address, queue, offset, 1)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        for record in records_of(answer.body, str(queue)):
+            if record.queue_offset == offset:
+                return message_of(record, queue.broker_name)
+        return None
+
+    async def _of_queue(
+        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int
+    ) -> AsyncIterator[MessageExt]:
+        search = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=begin_ms
+        )
+        found = await self._servers.ask(
+            address,
+            requests.SEARCH_OFFSET_BY_TIMESTAMP,
+            search,
+            what=f"the offset of {queue} at {begin_ms}",
+        )
+        highest = await self._servers.ask(
+            address,
+            requests.GET_MAX_OFFSET,
+            GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
+            what=f"the max offset of {queue}",
+        )
+        offset, end = found.header.offset, highest.header.offset
+        while offset < end:
+            records, offset = await self._pull(address, queue, offset)
+            for record in records:
+                if record.queue_offset >= end or record.store_timestamp > end_ms:
+                    return
+                if record.store_timestamp >= begin_ms:
+                    yield message_of(record, queue.broker_name)
+
+    async def _pull(
+        self, address: str, queue: MessageQueue, offset: int
+    ) -> tuple[list[StoredRecord], int]:
+        """Return the records from `offset` on, and the offset to continue at.
+
+        That offset is always beyond `offset`, and beyond every queue if this queue has no more.
+        """
+        answer = await self._ask(address, queue, offset, _MESSAGES_AT_ONCE)
+        if answer.code == ResponseCode.SUCCESS:
+            return records_of(answer.body, str(queue)), answer.header.next_begin_offset
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            return [], _BEYOND
+        # Retention has deleted the records at `offset`, or no record is left before the next one.
+        if answer.header.next_begin_offset <= offset:
+            raise refused(answer.command, address, _what(queue, offset))
+        return [], answer.header.next_begin_offset
+
+    async def _ask(
+        self, address: str, queue: MessageQueue, offset: int, count: int
+    ) -> Answer[PullMessageResponseHeader, bytes]:
+        header = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+        )
+        return await self._servers.ask(
+            address,
+            requests.PULL_MESSAGE,
+            header,
+            what=_what(queue, offset),
+            also=_NOTHING_FOUND,
+        )
+
+
+def _what(queue: MessageQueue, offset: int) -> str:
+    return f"the messages of {queue} from {offset} on"
+
+
+def records_of(body: bytes, source: str) -> list[StoredRecord]:
+    """Return the records of an answer. Log and leave out bytes that are not a record."""
+    records = []
+    for found in read_records(body):
+        if isinstance(found, StoredRecord):
+            records.append(found)
+        else:
+            log.error("bytes that are no record are left out", source=source, reason=found.reason)
+    return records
+
+
+def message_of(record: StoredRecord, broker_name: str) -> MessageExt:
+    """Return the message of a record.
+
+    A body that cannot be decompressed stays as it is stored and keeps its flag.
+    """
+    message = record.to_message(broker_name)
+    if message.sys_flag & COMPRESSED:
+        try:
+            message.body = decompress(message.body, message.sys_flag, max_length=_MAX_BODY_BYTES)
+        except ProtocolError:
+            return message
+        message.sys_flag &= ~COMPRESSED
+    return message
+
+
+def address_of(offset_msg_id: str) -> str:
+    """Return the address of the broker in an offset id. Raises IllegalArgumentError."""
+    try:
+        place = parse_offset_id(offset_msg_id)
+    except ProtocolError as error:
+        raise IllegalArgumentError(str(error)) from error
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    return f"{host}:{place.port}"

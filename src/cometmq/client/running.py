@@ -1,0 +1,162 @@
+"""Starts and closes what users make: it is new, then runs on one loop, then is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Generic, Self, TypeVar
+
+from cometmq.client.logs import use_standard_logging
+from cometmq.client.options import NamesOptions
+from cometmq.errors import ClientStateError, ForkedClientError
+from cometmq.runtime.forks import PROCESS
+
+RunningT = TypeVar("RunningT")
+
+
+class _State(Enum):
+    NEW = "is not started; call start() or use it in a with statement"
+    STARTING = "is being started"
+    RUNNING = "is running"
+    CLOSED = "is closed; create a new one"
+
+
+class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
+    """Is the base of clients. `RunningT` is what a client works with from its start to its end.
+
+    A client belongs to the loop and to the process that started it. In a forked child its methods
+    raise ForkedClientError, except `close`, which leaves the parent's connections alone. `start`
+    may be tried again after it failed; a closed client stays closed. `close` is idempotent.
+    """
+
+    _state = _State.NEW  # on the class: __del__ reads it even when the constructor raised
+
+    def __init__(self) -> None:
+        self._generation = PROCESS.generation
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._instance: RunningT | None = None
+
+    @abstractmethod
+    def _name(self) -> str:
+        """Return the name of this client in errors and warnings."""
+
+    @abstractmethod
+    async def _enter(self) -> RunningT:
+        """Begin to work. What fails here leaves nothing behind."""
+
+    @abstractmethod
+    async def _depart(self, instance: RunningT) -> None:
+        """End what `_enter` began."""
+
+    def _check_ready(self) -> None:
+        """Raise when something needed for the start is missing."""
+
+    async def start(self) -> None:
+        """Join the cluster. No name server or broker needs to be up already.
+
+        Raises ClientStateError when started before.
+        """
+        self._check_process()
+        if self._state is not _State.NEW:
+            raise ClientStateError(f"{self._name()} {self._state.value}; it can be started once")
+        self._check_ready()
+        use_standard_logging()
+        self._state = _State.STARTING
+        try:
+            instance = await self._enter()
+        except BaseException:
+            self._state = _State.NEW
+            raise
+        self._loop = asyncio.get_running_loop()
+        self._generation = PROCESS.generation
+        self._instance = instance
+        self._state = _State.RUNNING
+
+    async def close(self) -> None:
+        """Leave the cluster. Idempotent; raises ClientStateError on another loop than start's."""
+        if self._inherited or self._state in (_State.NEW, _State.CLOSED):
+            self.close_unstarted()
+            return
+        instance = self._running()
+        self._state = _State.CLOSED
+        self._instance = None
+        await self._depart(instance)
+
+    @property
+    def _inherited(self) -> bool:
+        """True when the parent started the client, before this process was forked."""
+        return (
+            self._state in (_State.STARTING, _State.RUNNING)
+            and self._generation != PROCESS.generation
+        )
+
+    def _abandon(self) -> None:
+        """Forget, in a forked child, the instance and the loop that the parent goes on with."""
+        PROCESS.keep((self._instance, self._loop))
+        self._instance = None
+        self._state = _State.CLOSED
+
+    def close_unstarted(self) -> None:
+        """Close a client that does not run in this process: it was never started, or the parent
+        process started it. Does nothing to a closed client."""
+        if self._inherited:
+            self._abandon()
+            return
+        assert self._instance is None, "a running client is closed by close()"
+        self._state = _State.CLOSED
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if self._state is _State.RUNNING and not self._inherited:
+            warnings.warn(
+                f"unclosed {self._name()}; call close() or use it in a with statement",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+    def check_started(self) -> RunningT:
+        """Return what the client works with. Raises ClientStateError unless started and not closed."""
+        if self._generation != PROCESS.generation:
+            self._check_process()
+        if self._instance is None:
+            raise ClientStateError(f"{self._name()} {self._state.value}")
+        return self._instance
+
+    def _check_process(self) -> None:
+        if self._inherited:
+            raise ForkedClientError(
+                f"{self._name()} was started before the fork and belongs to the parent process; "
+                "create and start a client in the child (os.fork, multiprocessing: in the worker)"
+            )
+
+    def _running(self) -> RunningT:
+        """Return the instance. Raises ClientStateError unless started, not closed, and on the loop
+        that started the client."""
+        instance = self.check_started()
+        if _current_loop() is not self._loop:
+            raise ClientStateError(
+                f"{self._name()} was started on another event loop; a client is used on the loop "
+                "that started it: create one per loop, or use the blocking class of this name in "
+                "cometmq, which any thread may call"
+            )
+        return instance
+
+    @property
+    def _unstarted(self) -> bool:
+        return self._state in (_State.NEW, _State.STARTING)
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,492 @@
+"""Make every call of the administration client, and see what it returns and changes.
+
+`tests/interop/test_admin_client_on_java.py` runs the same tests against Java's servers of 4.9 and 5.3;
+`line` says which servers a test has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import BlockingFace, Received
+from tests.waits import WAIT_S, eventually
+
+import cometmq
+from cometmq import ConsumeFromWhere, Message, MessageQueue, SendResult
+from cometmq.admin.messages import TrackKind
+from cometmq.admin.offsets import END
+from cometmq.client.tracing.codec import TraceType
+from cometmq.errors import (
+    IllegalArgumentError,
+    RemoteError,
+    RemotingError,
+    RouteNotFoundError,
+    ServersFailedError,
+)
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.topic import TopicConfig
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+TIMEOUT_MS = int(WAIT_S * 1000)
+NOBODY = "127.0.0.1:1"
+
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"traceTopicEnable": "true", "autoCreateSubscriptionGroup": "true"}
+    )
+]
+
+
+@pytest.fixture
+def line() -> str:
+    """Return which servers the tests run against: ours, or Java's of 4.9 or 5.3."""
+    return "ours"
+
+
+@pytest.fixture
+def admin(namesrv: str) -> Iterator[cometmq.AdminClient]:
+    with cometmq.AdminClient(namesrv, timeout_ms=TIMEOUT_MS) as admin:
+        yield admin
+
+
+@pytest.fixture
+def face(namesrv: str) -> Iterator[BlockingFace]:
+    face = BlockingFace(namesrv)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def broker(admin: cometmq.AdminClient) -> str:
+    """Return the address of the only broker."""
+    [at] = admin.brokers.addresses()
+    return at.address
+
+
+def make(admin: cometmq.AdminClient, face: BlockingFace, topic: str, queues: int = 2) -> None:
+    """Make a topic, and wait until clients find it."""
+    admin.topics.create(topic, read_queues=queues, write_queues=queues)
+    [at] = admin.brokers.addresses()
+    face.until_routed(topic, at.broker_name)
+
+
+def send(face: BlockingFace, topic: str, count: int = 4) -> list[SendResult]:
+    """Send messages, and wait until they can be read."""
+    producer = face.producer(topic)
+    queues = producer.queues(topic)
+    sent = []
+    for number in range(count):
+        body = Message(topic, b"%d" % number, tags="t", keys=[f"k{number}", "all"])
+        sent.append(producer.send(body, queue=queues[number % len(queues)]))
+    for result in sent:
+        face.until_readable(result)
+    return sent
+
+
+def consume(
+    admin: cometmq.AdminClient, face: BlockingFace, topic: str, count: int, **options: Any
+) -> Received:
+    """Have the group `topic` consume `count` messages and commit them; it stays online."""
+    received = Received()
+    face.consumer(topic, topic, received.handle, consume_from=FIRST, **options)
+    received.wait_for(count)
+    if options.get("message_model") is None:
+        eventually(
+            lambda: sum(q.committed_offset or 0 for q in admin.offsets.of_topic(topic, topic)),
+            lambda total: total >= count,
+        )
+    return received
+
+
+# Topics
+
+
+def test_a_topic_is_made_shown_and_changed(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str
+) -> None:
+    assert admin.topics.create(name, read_queues=3, write_queues=2) == [broker]
+    face.until_routed(name)
+    config = admin.topics.config(name)[broker]
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (3, 2, 6)
+    before = admin.topics.update(name, permission=4)
+    assert before[broker].perm == 6
+    after = admin.topics.configs()[broker][name]
+    # Only the permission changed.
+    assert (after.read_queue_nums, after.write_queue_nums, after.perm) == (3, 2, 4)
+    eventually(lambda: admin.topics.route(name).queue_datas[0].perm == 4)
+    [cluster] = admin.brokers.clusters()
+    assert admin.topics.clusters(name) == [cluster]
+    assert name in admin.topics.names()
+    assert name in admin.topics.names(cluster=cluster)
+
+
+def test_attributes_are_set_or_the_version_is_named(
+    admin: cometmq.AdminClient, name: str, broker: str, line: str
+) -> None:
+    if line == "4.9":
+        with pytest.raises(RemoteError, match=r"attributes.*speaks RocketMQ 4\.9\.\d.*upgrade it"):
+            admin.topics.create(name, attributes={"message.type": "FIFO"})
+        return
+    admin.topics.create(name, attributes={"message.type": "FIFO"})
+    assert admin.topics.config(name, broker=broker)[broker].attributes == {"message.type": "FIFO"}
+    admin.topics.update(name, remove_attributes=["message.type"], broker=broker)
+    assert admin.topics.config(name, broker=broker)[broker].attributes == {}
+
+
+def test_many_topics_are_made_at_once_or_the_version_is_named(
+    admin: cometmq.AdminClient, name: str, broker: str, line: str
+) -> None:
+    configs = [TopicConfig(topic_name=f"{name}-{n}", read_queue_nums=1) for n in range(2)]
+    if line == "4.9":
+        with pytest.raises(
+            RemoteError, match=r"speaks RocketMQ 4\.9\.\d and does not know .* \(18\)"
+        ):
+            admin.topics.create_many(configs)
+        return
+    assert admin.topics.create_many(configs) == [broker]
+    assert {f"{name}-0", f"{name}-1"} <= admin.topics.configs(broker=broker)[broker].keys()
+
+
+def test_a_topic_is_deleted(admin: cometmq.AdminClient, face: BlockingFace, name: str) -> None:
+    make(admin, face, name)
+    admin.topics.delete(name)
+    eventually(lambda: name not in admin.topics.names())
+    with pytest.raises(RouteNotFoundError, match=r"check the topic's name \(topics\.names\(\)"):
+        admin.topics.delete(name)
+    admin.topics.delete(name, missing_ok=True)
+
+
+def test_system_topics_are_told_by_broker(admin: cometmq.AdminClient, broker: str) -> None:
+    assert "TBW102" in admin.topics.system_topics()[broker]
+
+
+def test_statistics_of_a_topic_name_its_queues(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    before_ms = int(time.time() * 1000) - 60_000
+    sent = send(face, name)
+    stats = admin.topics.stats(name)
+    assert [(q.queue, q.min_offset, q.max_offset) for q in stats.queues] == [
+        (MessageQueue(name, sent[0].queue.broker_name, queue_id), 0, 2) for queue_id in (0, 1)
+    ]
+    assert all(before_ms < q.last_stored_ms for q in stats.queues)
+    assert stats.put_per_s >= 0
+
+
+def test_the_order_configuration_follows_an_ordered_topic(
+    admin: cometmq.AdminClient, name: str
+) -> None:
+    assert admin.topics.order_config(name) is None
+    admin.topics.create(name, write_queues=3, order=True)
+    [at] = admin.brokers.addresses()
+    assert admin.topics.order_config(name) == f"{at.broker_name}:3"
+    admin.topics.set_order_config(name, "a:1;b:2")
+    assert admin.topics.order_config(name) == "a:1;b:2"
+    admin.topics.delete_order_config(name)
+    assert admin.topics.order_config(name) is None
+
+
+# Groups
+
+
+def test_a_group_is_made_shown_changed_and_deleted(
+    admin: cometmq.AdminClient, name: str, broker: str
+) -> None:
+    assert admin.groups.create(name, retry_max_times=3, retry_queue_nums=2) == [broker]
+    assert admin.groups.update(name, retry_max_times=5)[broker].retry_max_times == 3
+    config = admin.groups.config(name)[broker]
+    assert (config.retry_max_times, config.retry_queue_nums) == (5, 2)
+    assert name in admin.groups.names()
+    assert admin.groups.configs(broker=broker)[broker][name] == config
+    assert admin.groups.delete(name, clean_offsets=True) == [broker]
+    with pytest.raises(RemoteError, match=r"no broker that was asked has the group.*groups\.names"):
+        admin.groups.delete(name)
+    admin.groups.delete(name, missing_ok=True)
+
+
+def test_many_groups_are_made_at_once_or_the_version_is_named(
+    admin: cometmq.AdminClient, name: str, line: str
+) -> None:
+    configs = [SubscriptionGroupConfig(group_name=f"{name}-{n}") for n in range(2)]
+    if line == "4.9":
+        with pytest.raises(
+            RemoteError, match=r"speaks RocketMQ 4\.9\.\d and does not know .* \(225\)"
+        ):
+            admin.groups.create_many(configs)
+        return
+    admin.groups.create_many(configs)
+    assert {f"{name}-0", f"{name}-1"} <= set(admin.groups.names())
+
+
+def test_a_group_that_is_online_is_told_from_all_sides(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, line: str
+) -> None:
+    make(admin, face, name)
+    sent = send(face, name)
+    consume(admin, face, name, len(sent))
+    members = admin.groups.connections(name)
+    assert (members.consume_type, members.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    [client] = members.clients
+    assert client.version == "5.3.3"
+    assert name in [data.topic for data in members.subscriptions]
+    assert name in admin.groups.of_topic(name)
+    progress = admin.groups.progress(name, name)
+    assert (progress.lag, progress.in_flight) == (0, 0)
+    assert [(at.broker_offset, at.consumer_offset) for at in progress.queues] == [(2, 2)] * 2
+    assert name in {at.queue.topic for at in admin.groups.progress(name).queues}
+    info = admin.groups.running_info(name, client.client_id, stacks=True)
+    assert {queue.queue_id for queue in info.queues if queue.topic == name} == {0, 1}
+    assert "Thread" in (info.stacks or "")
+    offsets = admin.groups.member_offsets(name, name)
+    assert {queue.queue_id: at for queue, at in offsets[client.client_id].items()} == {0: 2, 1: 2}
+    if line == "4.9":
+        for call in (admin.groups.topics, lambda group: admin.groups.subscription(group, name)):
+            with pytest.raises(RemoteError, match=r"speaks RocketMQ 4\.9\.\d and does not know"):
+                call(name)
+        return
+    assert name in admin.groups.topics(name)
+    subscription = admin.groups.subscription(name, name)
+    assert subscription is not None
+    assert subscription.sub_string == "*"
+
+
+def test_producers_are_told(admin: cometmq.AdminClient, face: BlockingFace, name: str) -> None:
+    make(admin, face, name)
+    send(face, name)  # its producer stays open
+    clients = eventually(lambda: admin.producers.connections(name, name), passing=(RemoteError,))
+    assert [client.version for client in clients] == ["5.3.3"]
+    with pytest.raises(RemoteError, match="producer group nobody is not online"):
+        admin.producers.connections("nobody", name)
+
+
+# Offsets
+
+
+def test_offsets_are_committed_cloned_and_reset(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    sent = send(face, name)
+    other = f"{name}-2"
+    queues = sorted({result.queue for result in sent})
+    admin.groups.create(name)
+    with pytest.raises(RemoteError, match="no broker that was asked has the group"):
+        admin.offsets.store_reset(f"{name}-9", name, END)
+    admin.groups.create(other)
+    for queue in queues:
+        admin.offsets.commit(name, queue, 1)
+    assert [at.committed_offset for at in admin.offsets.of_topic(name, name)] == [1, 1]
+    assert [at.lag for at in admin.offsets.of_topic(name, name)] == [1, 1]
+    assert admin.offsets.clone(name, other, name) == dict.fromkeys(queues, 1)
+    assert admin.offsets.reset_to_time(other, name, 0) == dict.fromkeys(queues, 0)
+    assert admin.offsets.skip(other, name) == dict.fromkeys(queues, 2)
+    assert admin.offsets.store_reset(name, name, END) == dict.fromkeys(queues, 2)
+    # Nothing moves ahead without force, and what would stays where it is.
+    admin.offsets.commit(name, queues[0], 1)
+    assert admin.offsets.store_reset(name, name, END, force=False) == {queues[1]: 2}
+    admin.offsets.reset_queue(name, queues[1], 1)
+    assert admin.offsets.at_time(queues[0], 0) == 0
+    assert admin.offsets.at_time(queues[0], END) == 2
+
+
+def test_a_group_that_is_online_consumes_again_after_a_reset(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    sent = send(face, name)
+    received = consume(admin, face, name, len(sent))
+    admin.offsets.reset_to_time(name, name, 0)
+    eventually(lambda: all(received.bodies.count(b"%d" % n) >= 2 for n in range(len(sent))))
+
+
+# Messages
+
+
+def test_messages_are_found_in_every_way(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    sent = send(face, name)
+    last = sent[-1]
+    found = admin.messages.by_id(last.offset_msg_id, name)
+    assert (found.body, found.broker_name) == (b"3", last.queue.broker_name)
+    [same] = eventually(lambda: admin.messages.by_unique_id(name, last.msg_id))
+    assert same.offset_msg_id == last.offset_msg_id
+    bodies = eventually(
+        lambda: [m.body for m in admin.messages.by_key(name, "all")], lambda got: len(got) == 4
+    )
+    assert sorted(bodies) == [b"0", b"1", b"2", b"3"]
+    assert [m.body for m in admin.messages.by_key(name, "k2")] == [b"2"]
+    assert admin.messages.by_key(name, "no-such-key") == []
+    at = admin.messages.by_offset(last.queue, last.queue_offset)
+    assert at is not None
+    assert at.msg_id == last.msg_id
+    assert admin.messages.by_offset(last.queue, 99) is None
+    assert sorted(m.body for m in admin.messages.stored(name)) == sorted(bodies)
+
+
+def test_tracks_tell_who_consumed_a_message(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    sent = send(face, name)
+    message = admin.messages.by_id(sent[0].offset_msg_id, name)
+
+    def kind() -> TrackKind | None:
+        tracks = {track.group: track.kind for track in admin.messages.tracks(message)}
+        return tracks.get(name)
+
+    assert kind() is None
+    consume(admin, face, name, len(sent))
+    assert kind() is TrackKind.CONSUMED
+    [client] = admin.groups.connections(name).clients
+    result = admin.messages.consume_directly(name, client.client_id, message.offset_msg_id, name)
+    assert result.result == "CR_SUCCESS"
+    face.close()
+    eventually(lambda: kind() is TrackKind.NOT_ONLINE)
+
+
+def test_a_message_is_sent_again(admin: cometmq.AdminClient, face: BlockingFace, name: str) -> None:
+    make(admin, face, name, queues=1)
+    [sent] = send(face, name, 1)
+    message = admin.messages.by_id(sent.offset_msg_id, name)
+    again = admin.messages.resend(message)
+    assert (again.queue, again.queue_offset, again.msg_id) == (sent.queue, 1, sent.msg_id)
+    face.until_readable(again)
+    copy = admin.messages.by_offset(again.queue, 1)
+    assert copy is not None
+    assert (copy.body, copy.keys, copy.tags) == (b"0", ("k0", "all"), "t")
+
+
+def test_a_trace_shows_who_sent_a_message(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    traces = f"{name}-traces"
+    make(admin, face, traces, queues=1)
+    producer = face.producer(name, enable_trace=True, trace_topic=traces)
+    sent = producer.send(Message(name, b"x"))
+    [event] = eventually(lambda: admin.messages.trace(sent.msg_id, trace_topic=traces))
+    assert (event.kind, event.group, event.topic, event.success) == (
+        TraceType.PUB,
+        name,
+        name,
+        True,
+    )
+
+
+# Brokers and name servers
+
+
+def test_brokers_tell_their_state_and_configuration(
+    admin: cometmq.AdminClient, broker: str, line: str
+) -> None:
+    [at] = admin.brokers.addresses()
+    [cluster] = admin.brokers.clusters()
+    assert (at.cluster, at.broker_id, at.address) == (cluster, 0, broker)
+    assert "msgPutTotalTodayNow" in admin.brokers.runtime_info(slaves=True)[broker]
+    config = admin.brokers.config(broker=at.broker_name)[broker]
+    assert config["brokerName"] == at.broker_name
+    kept = config["fileReservedTime"]
+    assert admin.brokers.update_config({"fileReservedTime": "71"}) == [broker]
+    assert admin.brokers.config(cluster=cluster)[broker]["fileReservedTime"] == "71"
+    admin.brokers.update_config({"fileReservedTime": kept}, broker=broker)
+    refusals = admin.brokers.refusals()[broker]
+    assert bool(refusals) == (line == "ours")
+    assert broker in admin.brokers.next_deletions()
+
+
+def test_brokers_clean_up(admin: cometmq.AdminClient, broker: str) -> None:
+    assert admin.brokers.delete_expired_files() == [broker]
+    assert admin.brokers.clean_expired_queues() == [broker]
+    assert admin.brokers.clean_unused_topics() == [broker]
+
+
+def test_the_permission_to_write_is_wiped_and_added(
+    admin: cometmq.AdminClient, face: BlockingFace, namesrv: str, name: str
+) -> None:
+    make(admin, face, name)
+    [at] = admin.brokers.addresses()
+    assert admin.brokers.wipe_write_permission(at.broker_name)[namesrv] > 0
+    assert admin.brokers.add_write_permission(at.broker_name)[namesrv] > 0
+    eventually(lambda: admin.topics.route(name).queue_datas[0].perm == 6)
+    with pytest.raises(RouteNotFoundError, match=f"know no broker 'x'; they know {at.broker_name}"):
+        admin.brokers.wipe_write_permission("x")
+
+
+def test_name_servers_keep_entries_and_settings(
+    admin: cometmq.AdminClient, namesrv: str, name: str
+) -> None:
+    assert admin.name_servers.entries(name) == {}
+    assert admin.name_servers.put_entry(name, "k", "v") == [namesrv]
+    assert admin.name_servers.entry(name, "k") == "v"
+    assert admin.name_servers.entries(name) == {"k": "v"}
+    assert admin.name_servers.delete_entry(name, "k") == [namesrv]
+    assert admin.name_servers.entry(name, "k") is None
+    assert admin.name_servers.config()[namesrv]["orderMessageEnable"] == "false"
+    assert admin.name_servers.update_config({"orderMessageEnable": "true"}) == [namesrv]
+    assert admin.name_servers.config()[namesrv]["orderMessageEnable"] == "true"
+    admin.name_servers.update_config({"orderMessageEnable": "false"})
+
+
+# What cannot be
+
+
+def test_unknown_names_are_told_with_a_remedy(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    for call in (
+        admin.topics.route,
+        admin.topics.stats,
+        admin.topics.config,
+        admin.groups.of_topic,
+    ):
+        with pytest.raises(
+            RouteNotFoundError, match=f"no route of topic {name}; check the topic's"
+        ):
+            call(name)
+    with pytest.raises(RemoteError, match=r"group .* is not online: no member .* start one"):
+        admin.groups.connections(name)
+    with pytest.raises(RemoteError, match="no broker that was asked has the group"):
+        admin.groups.progress(name)
+    with pytest.raises(RouteNotFoundError, match="know no cluster 'x'; they know"):
+        admin.topics.create(name, cluster="x")
+    with pytest.raises(IllegalArgumentError, match="characters outside"):
+        admin.topics.create("no topic")
+    with pytest.raises(IllegalArgumentError, match="permission is 9; give the sum of 4"):
+        admin.topics.create(name, permission=9)
+    with pytest.raises(IllegalArgumentError, match=r"a group has no retry_max_time; did you mean"):
+        admin.groups.create(name, retry_max_time=3)  # type: ignore[call-arg]  # what is tested
+    with pytest.raises(IllegalArgumentError, match=r"timestamp_ms is 'now'; give ms"):
+        admin.offsets.reset_to_time(name, name, "now")  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(IllegalArgumentError, match="is not hex text"):
+        admin.messages.by_id("nonsense")
+
+
+def test_servers_that_are_away_are_named_with_a_remedy(
+    admin: cometmq.AdminClient, namesrv: str
+) -> None:
+    with pytest.raises(RemotingError, match=f"{NOBODY}.*check that the server runs there"):
+        admin.brokers.config(broker=NOBODY)
+    with (
+        cometmq.AdminClient(NOBODY) as lost,
+        pytest.raises(RemotingError, match=f"{NOBODY}.*check that the server runs there"),
+    ):
+        lost.topics.names()
+    with (
+        cometmq.AdminClient([]) as lost,
+        pytest.raises(
+            IllegalArgumentError, match="asks a name server, and the client was given none"
+        ),
+    ):
+        lost.topics.names()
+    with cometmq.AdminClient([NOBODY, namesrv], timeout_ms=TIMEOUT_MS) as half:
+        assert half.topics.names() == admin.topics.names()
+        with pytest.raises(ServersFailedError, match="failed at 1 of 2 servers") as failure:
+            half.name_servers.put_entry("half", "k", "v")
+        assert (set(failure.value.errors), set(failure.value.results)) == ({NOBODY}, {namesrv})
+    admin.name_servers.delete_entry("half", "k")

@@ -1,0 +1,21 @@
+"""The programs of the guide to administration run, one after the other, as a reader types them."""
+
+from __future__ import annotations
+
+import re
+
+from tests.integration.test_readme import ROOT, against
+
+from cometmq.testing import Cluster
+
+GUIDE = (ROOT / "docs" / "administration.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_programs_of_the_guide_run() -> None:
+    assert len(BLOCKS) == 5
+    with Cluster() as cluster:
+        shown = against(cluster, "\n".join(BLOCKS))
+    assert "DefaultCluster broker-a 0 127.0.0.1:" in shown
+    assert "b'one espresso' ('O-1',)" in shown
+    assert "check the topic's name" in shown
