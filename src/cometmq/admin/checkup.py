@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.errors import CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.names import is_system_group
 from cometmq.model.route import MASTER_ID, ClusterInfo
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode, version_name
@@ -210,7 +211,8 @@ class ClusterCheckup:
     async def _clients(self, broker: _Broker, target: str) -> Finding | None:
         """Count the versions of consumers; the protocol does not list producers without groups."""
         answer = await self._ask(target, requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        groups = sorted(answer.body.subscription_group_table)
+        table = answer.body.subscription_group_table
+        groups = sorted(group for group in table if not is_system_group(group))
         counts: Counter[str] = Counter()
         for group in groups[:_MOST_GROUPS]:
             asked = await self._ask(

@@ -7,7 +7,6 @@ tested.
 
 from __future__ import annotations
 
-import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,7 +204,4 @@ def _container_memory(root: Path) -> int | None:
             limit = _number(base.joinpath(*parts[:depth]) / file)
             if limit is not None and limit < _UNLIMITED:
                 limits.append(limit)
-    # Version 1 rounds its largest number down to whole pages, just below the bound above.
-    return min(
-        (limit for limit in limits if limit < _UNLIMITED - os.sysconf("SC_PAGE_SIZE")), default=None
-    )
+    return min(limits, default=None)
