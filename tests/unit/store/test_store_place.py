@@ -90,6 +90,14 @@ def test_a_directory_of_somebody_else_is_an_error_with_a_remedy(tmp_path: Path) 
     assert "storePathRootDir" in found["store: access"].remedy
 
 
+def test_a_store_that_cannot_be_used_here_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "consumequeue").mkdir()
+    (tmp_path / "consumequeue" / "CURRENT").write_text("")
+    found = findings(config(tmp_path))["store: layout"]
+    assert found.severity is Severity.ERROR
+    assert "RocksDB" in found.value
+
+
 def test_a_file_system_without_fallocate_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

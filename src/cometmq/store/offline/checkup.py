@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from cometmq.errors import StoreError
+from cometmq.errors import StoreError, StoreUnusableError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
+from cometmq.store.layout import check_usable
 from cometmq.store.retention import Policy
 
 _PROBE_BYTES: Final = 16 * 1024 * 1024
@@ -44,8 +45,13 @@ def check_place(
             continue
         findings.append(ok("store: access", f"{place} can be written"))
         try:
+            if place == config.store_path_root_dir:
+                check_usable(config, disk)
             findings.append(_space(place, config, disk))
             findings += _probe(existing(place), config, monotonic)
+        except StoreUnusableError as fault:
+            what, _, remedy = str(fault).partition(": ")
+            findings.append(error("store: layout", what, remedy or "move it away"))
         except (OSError, StoreError) as failure:
             findings.append(
                 error("store: disk", str(failure), "repair the disk, or name another directory")
