@@ -130,6 +130,9 @@ async def _examine(
     # What waits for a disk that does not answer must not hold up the rest, nor the end.
     threads = DaemonThreads(4, "doctor")
     machine = read_machine()
+    addresses = (
+        namesrv or (properties or {}).get("namesrvAddr") or os.environ.get("NAMESRV_ADDR") or ""
+    )
     areas: Areas = {
         "Installation": await _within(
             timeout_s, "installation", threads.run(check_installation, _compiled.state())
@@ -146,7 +149,7 @@ async def _examine(
             found, config = check_settings(
                 properties,
                 file=file,
-                name_servers=namesrv or os.environ.get("NAMESRV_ADDR"),
+                name_servers=addresses,
                 memory_bytes=machine.usable_memory_bytes,
             )
             store.extend([config] if config is not None else [])
@@ -156,14 +159,10 @@ async def _examine(
         areas["Disk"] = [
             finding for config in store for finding in await _disk(config, threads, timeout_s)
         ]
-    if (
-        addresses := namesrv
-        or (properties or {}).get("namesrvAddr")
-        or os.environ.get("NAMESRV_ADDR")
-    ):
+    threads.close()
+    if servers := [part.strip() for part in addresses.split(";") if part.strip()]:
         from cometmq.admin.checkup import ClusterCheckup
 
-        servers = [part.strip() for part in addresses.split(";") if part.strip()]
         async with ClusterCheckup(servers, timeout_s=timeout_s) as checkup:
             areas["Cluster"] = await checkup.check()
     return {area: findings for area, findings in areas.items() if findings}
