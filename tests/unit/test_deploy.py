@@ -290,6 +290,12 @@ def test_kustomize_names_files_that_exist() -> None:
     assert {container["image"] for container in containers()} == images
 
 
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_no_key_of_a_manifest_is_given_twice(path: Path) -> None:
+    """Kubernetes' strict decoding refuses a key that a YAML merge brings and the map has itself."""
+    assert "<<:" not in path.read_text()
+
+
 @pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget", "StatefulSet"])
 def test_every_part_selects_the_pods_of_its_workload(kind: str) -> None:
     found = manifests(kind)
