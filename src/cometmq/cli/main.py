@@ -15,7 +15,7 @@ import typer
 
 from cometmq import _compiled
 from cometmq._version import __version__
-from cometmq.cli import bench, broker, dev, namesrv, pipeline, store
+from cometmq.cli import bench, broker, dev, doctor, namesrv, pipeline, store
 from cometmq.cli.help import Command, Group
 from cometmq.cli.pipeline_help import PipelineCommand
 from cometmq.errors import (
@@ -68,6 +68,8 @@ def _options(
 app.command("dev", cls=Command)(dev.dev)
 app.command("namesrv", cls=Command)(namesrv.namesrv)
 app.command("broker", cls=Command)(broker.broker)
+app.command("doctor", cls=Command)(doctor.doctor)
+app.command("probe", cls=Command)(doctor.probe)
 app.command("pipeline", cls=PipelineCommand)(pipeline.pipeline)
 app.add_typer(bench.app, name="bench")
 app.add_typer(store.app, name="store")

@@ -297,3 +297,16 @@ def version_text(version: int) -> str:
 
 # The version that this implementation announces: peers switch features on by this number.
 CURRENT_VERSION: Final = int(MQVersion.V5_3_3)
+
+# From release 4.0.0 on each release has two ordinals: its snapshot's and, behind it, its own.
+_V4_0_0: Final = 213
+
+
+def version_name(version: int) -> str:
+    """Return the name of a version as Java's MQVersion has it; the number if it is older than 4."""
+    steps = version - _V4_0_0
+    release = 400 + (steps + 1) // 2
+    if steps < -1 or release > 999:
+        return str(version)
+    name = f"V{release // 100}_{release // 10 % 10}_{release % 10}"
+    return f"{name}_SNAPSHOT" if steps % 2 else name

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
+from enum import Enum
 from typing import Final
 
 _LOOPBACK: Final = "127.0.0.1"
@@ -39,3 +41,49 @@ async def resolve(host: str) -> str:
     except UnicodeError as error:
         raise OSError(f"{host!r} is no name of a host: {error}") from error
     return str(found[0][4][0])
+
+
+def is_own_address(address: str) -> bool:
+    """Say whether an IP address is one of this machine's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def look_up(host: str) -> str | None:
+    """Return the IP address of `host`, None if it has none. Blocks while the name is looked up."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    return str(found[0][4][0])
+
+
+class Reach(Enum):
+    """Says who can reach an IP address."""
+
+    ANYBODY = "anybody whom the network lets through"
+    THIS_MACHINE = "this machine only: it is a loopback address"
+    CONTAINERS = "containers of one machine only: it is in Docker's own network"
+    LINK = "its own network link only: it is a link-local address"
+    NOBODY = "nobody: it stands for all addresses of a machine"
+
+
+# Docker's bridge, unless somebody has chosen another network.
+_DOCKER_BRIDGE: Final = ipaddress.ip_network("172.17.0.0/16")
+
+
+def reach_of(address: str) -> Reach:
+    """Return who can reach an IP address. Raises ValueError if it is none."""
+    ip = ipaddress.ip_address(address)
+    if ip.is_unspecified:
+        return Reach.NOBODY
+    if ip.is_loopback:
+        return Reach.THIS_MACHINE
+    if ip.is_link_local:
+        return Reach.LINK
+    return Reach.CONTAINERS if ip in _DOCKER_BRIDGE else Reach.ANYBODY

@@ -145,14 +145,9 @@ def checked_configs(
     The error calls the properties `source` and takes line numbers from `file`, if they come from
     one. `lenient` logs misspelt keys as warnings; the other mistakes still raise.
     """
-    classes = tuple(classes)
-    misspelt = misspelt_keys(properties, *classes, server=server, also=promises)
-    mistakes = broken_promises(properties, promises)
-    configs = []
-    for cls in classes:
-        config, wrong = new_config(cls, properties)
-        configs.append(config)
-        mistakes += wrong
+    configs, misspelt, mistakes = find_mistakes(
+        tuple(classes), properties, server=server, promises=promises
+    )
     if lenient:
         for mistake in misspelt:
             log.warning("misspelt key without effect", key=mistake.key, why=mistake.text)
@@ -163,6 +158,27 @@ def checked_configs(
     if mistakes:
         raise ConfigError(_told(mistakes, source, file))
     return configs
+
+
+def find_mistakes(
+    classes: tuple[type[Any], ...],
+    properties: Mapping[str, str],
+    *,
+    server: str,
+    promises: Mapping[str, Promise],
+) -> tuple[list[Any], list[Mistake], list[Mistake]]:
+    """Make a config of each class, None in the place of one that cannot be made.
+
+    Return the configs, the misspelt keys, and all other mistakes.
+    """
+    misspelt = misspelt_keys(properties, *classes, server=server, also=promises)
+    mistakes = broken_promises(properties, promises)
+    configs = []
+    for cls in classes:
+        config, wrong = new_config(cls, properties)
+        configs.append(config)
+        mistakes += wrong
+    return configs, misspelt, mistakes
 
 
 def check_update(

@@ -9,7 +9,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 # A busy broker opens that many connections and mapped files; a lower limit is worth a log line.
-_ENOUGH_FILES = 16_384
+ENOUGH_FILES = 16_384
 
 
 # An eighth of the limit is kept for the store's files, within these bounds.
@@ -35,6 +35,6 @@ def raise_open_file_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard != resource.RLIM_INFINITY and hard < _ENOUGH_FILES:
+    if hard != resource.RLIM_INFINITY and hard < ENOUGH_FILES:
         log.info("few files may be open at once, see ulimit -Hn", limit=hard)
     return hard

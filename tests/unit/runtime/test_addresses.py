@@ -9,7 +9,14 @@ import socket
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.runtime.addresses import own_address, resolve
+from cometmq.runtime.addresses import (
+    Reach,
+    is_own_address,
+    look_up,
+    own_address,
+    reach_of,
+    resolve,
+)
 
 
 def test_a_peer_on_this_host_sees_loopback() -> None:
@@ -53,3 +60,30 @@ async def test_a_host_is_resolved_to_its_address() -> None:
 async def test_what_cannot_be_a_host_is_an_error_of_the_system() -> None:
     with pytest.raises(OSError, match=r"'a\.\.b' is no name of a host"):
         await resolve("a..b")
+
+
+@pytest.mark.parametrize(
+    ("address", "reach"),
+    [
+        ("10.0.0.5", Reach.ANYBODY),
+        ("2001:db8::1", Reach.ANYBODY),
+        ("127.0.0.1", Reach.THIS_MACHINE),
+        ("::1", Reach.THIS_MACHINE),
+        ("172.17.0.2", Reach.CONTAINERS),
+        ("172.18.0.2", Reach.ANYBODY),
+        ("169.254.3.4", Reach.LINK),
+        ("0.0.0.0", Reach.NOBODY),
+    ],
+)
+def test_who_reaches_an_address(address: str, reach: Reach) -> None:
+    assert reach_of(address) is reach
+
+
+def test_loopback_is_this_machines_and_a_documentation_address_is_not() -> None:
+    assert is_own_address("127.0.0.1")
+    assert not is_own_address("203.0.113.9")
+
+
+def test_a_name_that_cannot_be_one_has_no_address() -> None:
+    assert look_up("127.0.0.1") == "127.0.0.1"
+    assert look_up("a..b") is None

@@ -1,0 +1,418 @@
+"""Judge a running cluster as its clients meet it: name servers, routes, brokers, clocks, clients.
+
+It asks and changes nothing, so it may be run against a cluster in production, ours or Java's. Each
+question has a deadline. Many brokers and groups are asked in part only, and the findings say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from cometmq.errors import CometMQError, ConnectError, RemoteError
+from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.names import is_system_group
+from cometmq.model.route import MASTER_ID, ClusterInfo
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode, version_name
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
+from cometmq.remoting.client import Answer, RemotingClient, split_address
+from cometmq.runtime.addresses import Reach, look_up, reach_of
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.config import parse_properties
+from cometmq.runtime.daemon_threads import DaemonThreads
+from cometmq.runtime.network import TCP_NETWORK, Network
+
+T = TypeVar("T")
+
+_MOST_NAME_SERVERS: Final = 16
+_MOST_BROKERS: Final = 200
+_MOST_GROUPS: Final = 50
+_AT_ONCE: Final = 8
+
+# The broker tells how long it has run in whole seconds.
+_RESOLUTION_MS: Final = 500
+_SKEW_WARNING_MS: Final = 1_000
+_SKEW_ERROR_MS: Final = 30_000
+_RUNTIME: Final = re.compile(r"([\d.,]+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
+
+
+class _Broker(NamedTuple):
+    name: str
+    id: int
+    address: str
+
+    @property
+    def label(self) -> str:
+        return f"broker {self.name}" if self.id == MASTER_ID else f"slave {self.id} of {self.name}"
+
+
+class ClusterCheckup:
+    """Asks the name servers, and the brokers that they name. Use it as an asynchronous context
+    manager, on one loop. `timeout_s` bounds each question.
+    """
+
+    def __init__(
+        self,
+        namesrv: Sequence[str],
+        *,
+        timeout_s: float = 3.0,
+        network: Network = TCP_NETWORK,
+        clock: Clock = SYSTEM_CLOCK,
+        address_of: Callable[[str], str | None] = look_up,
+    ) -> None:
+        self._namesrv = list(dict.fromkeys(namesrv))
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._address_of = address_of
+        self._remoting = RemotingClient(network=network, connect_timeout_s=timeout_s)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        # A look-up may wait for long, and must not hold up the end of the process.
+        self._look_ups = DaemonThreads(_AT_ONCE, "doctor-look-up")
+
+    async def __aenter__(self) -> ClusterCheckup:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self._look_ups.close()
+        await self._remoting.close()
+
+    async def check(self) -> list[Finding]:
+        """Return what was found, name servers first."""
+        asked = self._namesrv[:_MOST_NAME_SERVERS]
+        answers = await asyncio.gather(*(self._name_server(address) for address in asked))
+        findings = [finding for finding, _ in answers]
+        known = {
+            address: info
+            for address, (_, info) in zip(asked, answers, strict=True)
+            if info is not None
+        }
+        if not known:
+            return findings
+        findings += _differences(known)
+        brokers = _brokers(known.values())
+        if not brokers:
+            findings.append(
+                error(
+                    "brokers",
+                    "no broker is registered",
+                    "start one with the name servers in namesrvAddr or -n",
+                )
+            )
+        local = all(self._is_local(address) for address in known)
+        shown = brokers[:_MOST_BROKERS]
+        for found in await asyncio.gather(*(self._broker(broker, local) for broker in shown)):
+            findings += found
+        if len(brokers) > len(shown):
+            findings.append(ok("brokers", f"{len(shown)} of {len(brokers)} were asked"))
+        return findings
+
+    # Name servers
+
+    async def _name_server(self, address: str) -> tuple[Finding, ClusterInfo | None]:
+        label = f"name server {address}"
+
+        remedy = "start it, open its port in firewalls, or correct -n"
+
+        async def ask() -> tuple[Finding, ClusterInfo | None]:
+            target = await self._connected(address)
+            began = self._clock.monotonic()
+            answer = await self._ask(target, requests.GET_BROKER_CLUSTER_INFO)
+            info: ClusterInfo = answer.body
+            return ok(label, self._answered(began, answer)), info
+
+        try:
+            split_address(address)
+        except ConnectError as fault:
+            return error(label, str(fault), "write -n 10.0.0.1:9876;10.0.0.2:9876"), None
+        try:
+            return await asyncio.wait_for(ask(), self._timeout_s)
+        except RemoteError as refusal:
+            fault_text = f"answers, but not as a name server: {refusal.remark or refusal}"
+            remedy = "-n takes name servers (port 9876 by default), not brokers"
+            return error(label, fault_text, remedy), None
+        except (CometMQError, TimeoutError) as fault:
+            return error(label, self._fault(fault), remedy), None
+
+    # Brokers
+
+    async def _broker(self, broker: _Broker, local: bool) -> list[Finding]:
+        async with self._slots:
+            try:
+                return await self._reached(broker, local)
+            except (CometMQError, TimeoutError) as fault:
+                return [
+                    error(
+                        broker.label,
+                        f"{broker.address}: {self._fault(fault)}",
+                        "this is where clients are sent: start the broker, open the port in "
+                        "firewalls, or set brokerIP1 to an address that is reached from here",
+                    ),
+                    *await self._advertised(broker, local, bound=""),
+                ]
+
+    async def _reached(self, broker: _Broker, local: bool) -> list[Finding]:
+        target = await asyncio.wait_for(self._connected(broker.address), self._timeout_s)
+        began, sent_ms = self._clock.monotonic(), self._clock.now_ms()
+        answer = await self._ask(target, requests.GET_BROKER_RUNTIME_INFO)
+        took_ms = int((self._clock.monotonic() - began) * 1000)
+        info: Mapping[str, str] = answer.body.table
+        version = info.get("brokerVersionDesc", "")
+        findings = [
+            ok(broker.label, f"{broker.address} {self._answered(began, answer, version)}"),
+            *_skew(broker.label, info, sent_ms, took_ms),
+        ]
+        settings = await self._optional(self._settings(target))
+        if settings is not None:
+            findings += _identity(broker, settings)
+        bound = (settings or {}).get("bindAddress", "")
+        findings += await self._advertised(broker, local, bound)
+        findings += _state(broker.label, info, settings or {})
+        if broker.id == MASTER_ID:
+            clients = await self._optional(self._clients(broker, target))
+            findings += [clients] if clients is not None else []
+        return findings
+
+    async def _advertised(self, broker: _Broker, local: bool, bound: str) -> list[Finding]:
+        check = f"{broker.label}: address"
+        try:
+            host, _ = split_address(broker.address)
+        except ConnectError as fault:
+            return [error(check, str(fault), "set brokerIP1 to an IP address or a name")]
+        address = await self._optional(self._look_ups.run(self._address_of, host))
+        if address is None:
+            return [
+                error(
+                    check,
+                    f"{host} has no IP address here",
+                    "clients look the name up, too: set brokerIP1 to a name that they know, or to "
+                    "an IP address",
+                )
+            ]
+        reach = reach_of(address)
+        if reach is Reach.ANYBODY:
+            return [ok(check, f"{host} can be reached from other machines, if the network lets it")]
+        if reach is Reach.THIS_MACHINE and bound and _is_loopback(bound):
+            return [ok(check, f"{host}: for clients on the broker's machine only, as it listens")]
+        remedy = "set brokerIP1 to the address at which clients reach the broker's machine"
+        judged = warning if local and reach is Reach.THIS_MACHINE else error
+        if reach is Reach.CONTAINERS:
+            judged = warning
+        return [judged(check, f"{host} is reached by {reach.value}", remedy)]
+
+    async def _settings(self, target: str) -> dict[str, str]:
+        answer = await self._ask(target, requests.GET_BROKER_CONFIG)
+        return parse_properties(bytes(answer.body).decode(), f"the answer of {target}")
+
+    async def _clients(self, broker: _Broker, target: str) -> Finding | None:
+        """Count the versions of consumers; the protocol does not list producers without groups."""
+        answer = await self._ask(target, requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        table = answer.body.subscription_group_table
+        groups = sorted(group for group in table if not is_system_group(group))
+        counts: Counter[str] = Counter()
+        for group in groups[:_MOST_GROUPS]:
+            asked = await self._ask(
+                target,
+                requests.GET_CONSUMER_CONNECTION_LIST,
+                GetConsumerConnectionListRequestHeader(consumer_group=group),
+                also=(ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR),
+            )
+            if asked.code == ResponseCode.SUCCESS:
+                for client in asked.body.connection_set:
+                    counts[f"{client.language} {version_name(client.version)}"] += 1
+        check = f"{broker.label}: consumers"
+        part = f" (of {_MOST_GROUPS} of {len(groups)} groups)" if len(groups) > _MOST_GROUPS else ""
+        if not counts:
+            return ok(check, f"none is connected{part}")
+        shown = ", ".join(f"{count} {name}" for name, count in counts.most_common(5))
+        return ok(check, f"{shown}{part}")
+
+    # Asking
+
+    async def _connected(self, address: str) -> str:
+        """Connect to a server, and return the address with its name replaced by what it means."""
+        host, port = split_address(address)
+        found = await self._look_ups.run(self._address_of, host)
+        if found is None:
+            raise ConnectError(f"the name {host} has no IP address here", address=address)
+        target = f"[{found}]:{port}" if ":" in found else f"{found}:{port}"
+        await self._remoting.connection(target)
+        return target
+
+    async def _ask(
+        self, target: str, row: Any, header: Any = None, also: tuple[int, ...] = ()
+    ) -> Answer[Any, Any]:
+        return await self._remoting.ask(
+            target, row, header or NoHeader(), what="it", timeout_s=self._timeout_s, also=also
+        )
+
+    async def _optional(self, question: Awaitable[T]) -> T | None:
+        """Return the answer, None if there is none: another finding tells what is wrong."""
+        try:
+            return await asyncio.wait_for(question, self._timeout_s)
+        except (CometMQError, TimeoutError, UnicodeDecodeError):
+            return None
+
+    def _answered(self, began: float, answer: Answer[Any, Any], version: str = "") -> str:
+        took_ms = (self._clock.monotonic() - began) * 1000
+        language = str(answer.command.language)
+        kind = "CometMQ" if language == "PYTHON" else language.title()
+        version = version or version_name(answer.command.version)
+        return f"answered in {took_ms:.0f} ms ({kind}, speaks {version})"
+
+    def _fault(self, fault: Exception) -> str:
+        if isinstance(fault, TimeoutError):
+            return f"no answer within {self._timeout_s:g} s"
+        return str(fault)
+
+    def _is_local(self, address: str) -> bool:
+        host, _ = split_address(address)
+        return host == "localhost" or _is_loopback(host)
+
+
+async def probe(
+    kind: str,
+    address: str,
+    *,
+    ready: bool = False,
+    timeout_s: float = 3.0,
+    network: Network = TCP_NETWORK,
+) -> str:
+    """Ask a `broker` or `namesrv` whether it serves, and return why not, an empty text if it does.
+
+    A live server answers. A broker is ready if it takes messages, too.
+    """
+    remoting = RemotingClient(network=network, connect_timeout_s=timeout_s)
+    try:
+        if kind == "namesrv":
+            row: Any = requests.GET_NAMESRV_CONFIG
+        else:
+            row = requests.GET_BROKER_RUNTIME_INFO if ready else requests.GET_BROKER_CONFIG
+        answer = await asyncio.wait_for(
+            remoting.ask(address, row, NoHeader(), what="the probe", timeout_s=timeout_s), timeout_s
+        )
+        if kind == "broker" and ready:
+            return str(answer.body.table.get("refusing", ""))
+    except TimeoutError:
+        return f"{address} did not answer within {timeout_s:g} s"
+    except RemoteError as refusal:
+        if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return f"{address} answers, but is no {kind}"
+        # A server that refuses is alive, but that is not all that `ready` asks.
+        return str(refusal) if ready else ""
+    except CometMQError as fault:
+        return str(fault)
+    finally:
+        await remoting.close()
+    return ""
+
+
+def _brokers(infos: Any) -> list[_Broker]:
+    found = {
+        _Broker(name, broker_id, address)
+        for info in infos
+        for name, data in info.broker_addr_table.items()
+        for broker_id, address in data.broker_addrs.items()
+    }
+    return sorted(found)
+
+
+def _differences(known: Mapping[str, ClusterInfo]) -> list[Finding]:
+    """Find brokers that some of the name servers do not know."""
+    everywhere = {broker for info in known.values() for broker in _brokers([info])}
+    findings = []
+    for address, info in known.items():
+        missing = sorted({broker.label for broker in everywhere - set(_brokers([info]))})
+        if missing:
+            findings.append(
+                warning(
+                    f"name server {address}: routes",
+                    f"does not know {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}, "
+                    "which others know",
+                    "give every broker all name servers in namesrvAddr; a broker that has just "
+                    "started needs half a minute",
+                )
+            )
+    return findings
+
+
+def _identity(broker: _Broker, settings: Mapping[str, str]) -> list[Finding]:
+    name = settings.get("brokerName", broker.name)
+    if name == broker.name:
+        return []
+    return [
+        error(
+            f"{broker.label}: identity",
+            f"{broker.address} leads to broker {name}",
+            "two brokers advertise one address, or a port mapping leads astray: correct brokerIP1 "
+            "and listenPort",
+        )
+    ]
+
+
+def _skew(label: str, info: Mapping[str, str], sent_ms: int, took_ms: int) -> list[Finding]:
+    """Compare the broker's clock with ours: it tells when it started and for how long it has run."""
+    match = _RUNTIME.search(info.get("runtime", ""))
+    boot = info.get("bootTimestamp", "")
+    if match is None or not boot.isdecimal():
+        return []
+    days = int(re.sub(r"\D", "", match[1]))
+    hours, minutes, seconds = (int(match[group]) for group in (2, 3, 4))
+    runtime_ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    skew_ms = int(boot) + runtime_ms + _RESOLUTION_MS - (sent_ms + took_ms // 2)
+    unsure_ms = _RESOLUTION_MS + took_ms // 2
+    check, limit = f"{label}: clock", f"{_SKEW_WARNING_MS / 1000:.0f} s"
+    sure_ms = abs(skew_ms) - unsure_ms
+    if sure_ms <= 0:
+        return [ok(check, f"as this machine's (±{unsure_ms / 1000:.1f} s)", limit)]
+    direction = "ahead of" if skew_ms > 0 else "behind"
+    value = f"{abs(skew_ms) / 1000:.1f} s {direction} this machine's (±{unsure_ms / 1000:.1f} s)"
+    if sure_ms < _SKEW_WARNING_MS:
+        return [ok(check, value, limit)]
+    judged = warning if sure_ms < _SKEW_ERROR_MS else error
+    remedy = (
+        "delayed messages, retention and reading by time follow the broker's clock: run chrony or "
+        "another NTP client on both machines"
+    )
+    return [judged(check, value, remedy, limit)]
+
+
+def _state(label: str, info: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
+    findings = []
+    if refusing := info.get("refusing"):
+        findings.append(
+            error(
+                f"{label}: messages",
+                f"are refused: {refusing}",
+                "do as the text says, or free disk",
+            )
+        )
+    try:
+        ratio = float(info["commitLogDiskRatio"])
+        limits = [
+            float(settings.get(key, default)) / 100
+            for key, default in (
+                ("diskMaxUsedSpaceRatio", "75"),
+                ("diskSpaceWarningLevelRatio", "90"),
+            )
+        ]
+    except (KeyError, ValueError):
+        return findings
+    check, value = f"{label}: disk", f"{ratio:.0%} used"
+    limit = f"below diskMaxUsedSpaceRatio={limits[0] * 100:.0f}"
+    if ratio < limits[0]:
+        return [*findings, ok(check, value, limit)]
+    judged = warning if ratio < limits[1] else error
+    remedy = "free or add space, or lower fileReservedTime, before the broker deletes or refuses"
+    return [*findings, judged(check, value, remedy, limit)]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return reach_of(host) is Reach.THIS_MACHINE
+    except ValueError:
+        return host == "localhost"

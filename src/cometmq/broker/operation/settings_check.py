@@ -1,0 +1,208 @@
+"""Find the settings of a broker that do not fit, do nothing, or contradict each other.
+
+What keeps a broker from starting is an error, found by the same functions as at a start. What lets
+it start and surprises its operator later is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from cometmq.broker.config import BROKER_PROMISES, BrokerConfig
+from cometmq.errors import ConfigError, ConnectError
+from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.remoting.client import split_address
+from cometmq.runtime.addresses import Reach, is_own_address, look_up, reach_of
+from cometmq.runtime.config import line_numbers, unknown_keys
+from cometmq.runtime.config_check import find_mistakes
+from cometmq.store.config import StoreConfig
+from cometmq.store.retention import surprises
+
+_MOST_SHOWN: Final = 8
+# What a frame has besides the body of its message: header, topic, properties.
+_FRAME_ROOM: Final = 64 * 1024
+_RECORD_ROOM: Final = 64 * 1024
+
+
+def check_settings(
+    properties: Mapping[str, str],
+    *,
+    file: Path | None = None,
+    name_servers: str | None = None,
+    memory_bytes: int | None = None,
+    address_of: Callable[[str], str | None] = look_up,
+    is_own: Callable[[str], bool] = is_own_address,
+) -> tuple[list[Finding], StoreConfig | None]:
+    """Judge the entries of a broker's configuration; return the settings of its store, too.
+
+    `name_servers` override `namesrvAddr`, as the option `-n` does at a start. The settings are None
+    if they cannot be made. Blocks while the name in `brokerIP1` is looked up.
+    """
+    configs, misspelt, mistakes = find_mistakes(
+        (BrokerConfig, StoreConfig), properties, server="broker", promises=BROKER_PROMISES
+    )
+    lines = line_numbers(file) if file is not None else {}
+    findings = []
+    for key, text in mistakes:
+        what, _, remedy = text.partition(": ")
+        findings.append(
+            error(_key(key, lines), what, remedy or "correct the value; the broker does not start")
+        )
+    for key, text in misspelt:
+        what, _, guess = text.partition("; ")
+        findings.append(error(_key(key, lines), what, _remedy_of_guess(guess)))
+    config, store_config = configs
+    if config is not None:
+        config.namesrv_addr = name_servers or config.namesrv_addr
+        findings += _of_broker(config, properties, address_of, is_own)
+    if store_config is not None:
+        findings += _of_store(store_config, memory_bytes)
+    if config is not None and store_config is not None:
+        findings += _of_sizes(config, store_config)
+    wrong = {mistake.key for mistake in (*misspelt, *mistakes)}
+    silent = [k for k in unknown_keys(properties, BrokerConfig, StoreConfig) if k not in wrong]
+    if silent:
+        shown = ", ".join(silent[:_MOST_SHOWN]) + (", …" if len(silent) > _MOST_SHOWN else "")
+        findings.append(ok("keys without effect", f"{len(silent)} of Java's: {shown}"))
+    if not any(finding.severity for finding in findings):
+        findings.insert(0, ok("settings", f"{len(properties)} keys, all of them fit"))
+    return findings, store_config
+
+
+def _key(key: str, lines: Mapping[str, int]) -> str:
+    return f"{key} (line {lines[key]})" if key in lines else key
+
+
+def _remedy_of_guess(guess: str) -> str:
+    return (
+        f"{guess} Correct the key, or start with --lenient"
+        if guess
+        else ("correct the key or take it out; --lenient starts all the same")
+    )
+
+
+def _of_broker(
+    config: BrokerConfig,
+    properties: Mapping[str, str],
+    address_of: Callable[[str], str | None],
+    is_own: Callable[[str], bool],
+) -> Iterator[Finding]:
+    if not config.name_servers():
+        yield warning(
+            "namesrvAddr",
+            "not set",
+            "no client finds the broker: set namesrvAddr, or start with -n HOST:9876",
+        )
+    for address in config.name_servers():
+        try:
+            split_address(address)
+        except ConnectError as fault:
+            yield error("namesrvAddr", str(fault), "give 10.0.0.1:9876;10.0.0.2:9876")
+    if properties.get("brokerId", "0").strip() not in ("", "0"):
+        yield warning(
+            "brokerId",
+            f"{properties['brokerId'].strip()} counts as 0",
+            "CometMQ's brokers are masters: take brokerId out",
+        )
+    yield check_advertised(config.broker_ip1, config.bind_address, address_of, is_own)
+
+
+def check_advertised(
+    advertised: str,
+    bound: str,
+    address_of: Callable[[str], str | None] = look_up,
+    is_own: Callable[[str], bool] = is_own_address,
+) -> Finding:
+    """Judge the address that clients are sent to, on the machine where the broker shall run."""
+    check = "brokerIP1"
+    address = address_of(advertised)
+    if address is None:
+        return error(
+            check,
+            f"{advertised} is neither an IP address nor a name with one",
+            "set brokerIP1 to the address at which clients reach this machine",
+        )
+    shown = advertised if address == advertised else f"{advertised} ({address})"
+    reach, bound_reach = reach_of(address), _reach_or_none(bound)
+    if reach is Reach.THIS_MACHINE and bound_reach is Reach.THIS_MACHINE:
+        return ok(check, f"{shown}: for clients on this machine only, as bindAddress={bound} is")
+    if reach is not Reach.ANYBODY:
+        return warning(
+            check,
+            f"{shown} is reached by {reach.value}",
+            "set brokerIP1 to the address at which clients reach this machine",
+        )
+    if not is_own(address):
+        return warning(
+            check,
+            f"{shown} is no address of this machine",
+            "that is right behind a port mapping or a load balancer; else set brokerIP1 to an "
+            "address of this machine",
+        )
+    if bound_reach not in (Reach.NOBODY, None) and address != bound:
+        return warning(
+            check,
+            f"clients are sent to {shown}, and the broker listens on {bound}",
+            "set bindAddress=0.0.0.0, or both keys to the same address",
+        )
+    return ok(check, f"{shown} is an address of this machine")
+
+
+def _reach_or_none(bound: str) -> Reach | None:
+    try:
+        return reach_of(bound)
+    except ValueError:  # a name
+        return None
+
+
+def _of_store(config: StoreConfig, memory_bytes: int | None) -> Iterator[Finding]:
+    for surprise in surprises(config):
+        what, _, remedy = surprise.partition("; set ")
+        yield warning(surprise.partition("=")[0], what, f"set {remedy or 'the value that counts'}")
+    try:
+        _ = config.delay_levels_ms
+    except ConfigError as fault:
+        yield error("messageDelayLevel", str(fault), "write delays such as 1s 5s 1m 2h")
+    if not config.transient_store_pool_enable:
+        return
+    if not config.uses_transient_pool:
+        yield warning(
+            "transientStorePoolEnable",
+            "has no effect with flushDiskType=SYNC_FLUSH",
+            "take one of the two out: a message is on disk before it is acknowledged",
+        )
+        return
+    pool = config.transient_store_pool_size * config.mapped_file_size_commit_log
+    if memory_bytes is not None and pool > memory_bytes // 2:
+        yield warning(
+            "transientStorePoolSize",
+            f"the pool takes {pool / 2**30:.1f} GiB of {memory_bytes / 2**30:.1f} GiB of memory",
+            "lower transientStorePoolSize or take transientStorePoolEnable out",
+            "half of the memory",
+        )
+
+
+def _of_sizes(config: BrokerConfig, store: StoreConfig) -> Iterator[Finding]:
+    frame = config.max_frame_length
+    if store.max_message_size > frame - _FRAME_ROOM:
+        yield warning(
+            "maxMessageSize",
+            f"{store.max_message_size}: such messages do not fit into a frame",
+            "lower maxMessageSize, or raise com.rocketmq.remoting.frameMaxLength here and in clients",
+            f"{frame - _FRAME_ROOM} (com.rocketmq.remoting.frameMaxLength={frame})",
+        )
+    if store.max_message_size > store.mapped_file_size_commit_log - _RECORD_ROOM:
+        yield warning(
+            "maxMessageSize",
+            f"{store.max_message_size}: such messages do not fit into a file of the log",
+            "lower maxMessageSize, or raise mappedFileSizeCommitLog for a new store",
+            f"mappedFileSizeCommitLog={store.mapped_file_size_commit_log}",
+        )
+    if config.enable_calc_filter_bit_map and not store.enable_consume_queue_ext:
+        yield warning(
+            "enableCalcFilterBitMap",
+            "has no effect without enableConsumeQueueExt=true",
+            "the bit maps are kept in the extension: set both keys or none",
+        )

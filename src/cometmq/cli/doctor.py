@@ -1,0 +1,211 @@
+"""Defines `cometmq doctor` and `cometmq probe`, which say whether all is well and what to do if not.
+
+The exit status of `doctor` is 0 if all is well, 1 if the worst finding is a warning, 2 if it is an
+error. That of `probe` is 0 if the server serves, else 1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from cometmq.model.finding import Finding
+    from cometmq.runtime.daemon_threads import DaemonThreads
+    from cometmq.store.config import StoreConfig
+
+# Findings by what was looked at, in the order in which they are shown.
+Areas = dict[str, "list[Finding]"]
+
+
+class Form(Enum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class Kind(Enum):
+    BROKER = "broker"
+    NAMESRV = "namesrv"
+
+
+_DEFAULT_ADDRESSES: Final = {Kind.BROKER: "127.0.0.1:10911", Kind.NAMESRV: "127.0.0.1:9876"}
+
+
+def doctor(
+    namesrv_addr: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--namesrvAddr",
+            metavar="HOST:PORT",
+            help="Check the cluster of these name servers, parted by semicolons. Default: "
+            "namesrvAddr of the file, then the environment's NAMESRV_ADDR.",
+            show_default=False,
+        ),
+    ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-c",
+            "--configFile",
+            metavar="FILE",
+            help="Check a broker's configuration, and the disk that it names for the store.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="How long one check may take.", min=0.1, max=600
+        ),
+    ] = 5.0,
+    output: Annotated[Form, typer.Option("-o", "--output", help="How to show it.")] = Form.TABLE,
+) -> None:
+    """Check installation, machine, configuration, disk and cluster, and say what to do.
+
+    Changes nothing. The exit status is 0 if all is well, 1 after warnings, 2 after errors.
+    """
+    from cometmq.cli import doctor_screen as screen
+    from cometmq.model.finding import worst
+    from cometmq.runtime.config import load_properties
+    from cometmq.runtime.loop import run
+
+    properties = load_properties(config_file) if config_file is not None else None
+    areas = run(_examine(properties, config_file, namesrv_addr, timeout_s))
+    if output is Form.JSON:
+        screen.print_json(areas)
+    else:
+        screen.print_table(areas)
+    raise typer.Exit(worst(finding for findings in areas.values() for finding in findings))
+
+
+def probe(
+    kind: Annotated[Kind, typer.Argument(help="What is asked.", show_default=False)],
+    address: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[HOST:PORT]",
+            help="Where it listens. Default: this machine, and the port that it has by default.",
+            show_default=False,
+        ),
+    ] = None,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Fail, too, while a broker refuses messages.")
+    ] = False,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="How long to wait for it.", min=0.1, max=600
+        ),
+    ] = 3.0,
+) -> None:
+    """Ask one server whether it serves: for the health checks of containers.
+
+    The exit status is 0 if it does, else 1.
+    """
+    from cometmq.admin.checkup import probe as ask
+    from cometmq.runtime.loop import run
+
+    asked = address or _DEFAULT_ADDRESSES[kind]
+    fault = run(ask(kind.value, asked, ready=ready, timeout_s=timeout_s))
+    if fault:
+        typer.echo(f"{kind.value} {asked}: {fault}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{kind.value} {asked}: {'ready' if ready else 'alive'}")
+
+
+async def _examine(
+    properties: dict[str, str] | None, file: Path | None, namesrv: str | None, timeout_s: float
+) -> Areas:
+    from cometmq import _compiled
+    from cometmq.runtime.daemon_threads import DaemonThreads
+    from cometmq.runtime.installation import check_installation
+    from cometmq.runtime.machine import check_machine, read_machine
+
+    # What waits for a disk that does not answer must not hold up the rest, nor the end.
+    threads = DaemonThreads(4, "doctor")
+    machine = read_machine()
+    addresses = (
+        namesrv or (properties or {}).get("namesrvAddr") or os.environ.get("NAMESRV_ADDR") or ""
+    )
+    areas: Areas = {
+        "Installation": await _within(
+            timeout_s, "installation", threads.run(check_installation, _compiled.state())
+        )
+        + _code_mount(_compiled.PACKAGE),
+        "Machine": check_machine(machine),
+    }
+    if properties is not None:
+        store: list[StoreConfig] = []
+
+        def settings() -> list[Finding]:
+            from cometmq.broker.operation.settings_check import check_settings
+
+            found, config = check_settings(
+                properties,
+                file=file,
+                name_servers=addresses,
+                memory_bytes=machine.usable_memory_bytes,
+            )
+            store.extend([config] if config is not None else [])
+            return found
+
+        areas[f"Configuration {file}"] = await _within(timeout_s, "settings", threads.run(settings))
+        areas["Disk"] = [
+            finding for config in store for finding in await _disk(config, threads, timeout_s)
+        ]
+    threads.close()
+    if servers := [part.strip() for part in addresses.split(";") if part.strip()]:
+        from cometmq.admin.checkup import ClusterCheckup
+
+        async with ClusterCheckup(servers, timeout_s=timeout_s) as checkup:
+            areas["Cluster"] = await checkup.check()
+    return {area: findings for area, findings in areas.items() if findings}
+
+
+async def _disk(config: StoreConfig, threads: DaemonThreads, timeout_s: float) -> list[Finding]:
+    from cometmq.runtime.clock import SYSTEM_CLOCK
+    from cometmq.runtime.mounts import check_store_mount, mount_of, read_mount_table
+    from cometmq.store.offline.checkup import check_place, existing
+
+    def look() -> list[Finding]:
+        place = existing(config.commit_log_path)
+        return [
+            check_store_mount(place, mount_of(place, read_mount_table())),
+            *check_place(config, monotonic=SYSTEM_CLOCK.monotonic),
+        ]
+
+    return await _within(timeout_s, "store: disk", threads.run(look))
+
+
+def _code_mount(package: Path) -> list[Finding]:
+    from cometmq.runtime.mounts import check_code_mount, mount_of, read_mount_table
+
+    fault = check_code_mount(package, mount_of(package.resolve(), read_mount_table()))
+    return [fault] if fault is not None else []
+
+
+async def _within(
+    timeout_s: float, check: str, findings: Awaitable[list[Finding]]
+) -> list[Finding]:
+    """Return the findings, or the one that they did not come in time."""
+    import asyncio
+
+    from cometmq.model.finding import error
+
+    try:
+        return await asyncio.wait_for(findings, timeout_s)
+    except TimeoutError:
+        return [
+            error(
+                check,
+                f"no result within {timeout_s:g} s",
+                "a disk or a name server of the network hangs, or the machine is overloaded: look "
+                "for waiting processes (ps -eo state,cmd | grep ^D), or try a longer --timeout",
+            )
+        ]
