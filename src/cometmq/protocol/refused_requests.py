@@ -49,10 +49,6 @@ REFUSED: Final[Mapping[Code, str]] = {
     Code.RESET_CONSUMER_OFFSET_IN_BROKER: f"{_NOBODY}; reset offsets with code 222",
     Code.ADJUST_CONSUMER_THREAD_POOL: f"{_NOBODY}; configure the consumer itself",
     Code.WHO_CONSUME_THE_MESSAGE: f"{_NOBODY}; ask who consumes the topic, code 300",
-    # Statistics
-    Code.QUERY_CONSUME_TIME_SPAN: "it is not served yet; ask for consume stats, code 208",
-    Code.VIEW_BROKER_STATS_DATA: "it is not served yet; ask for the topic's stats, code 202",
-    Code.GET_BROKER_CONSUME_STATS: "it is not served yet; ask for consume stats, code 208",
     # What a broker of ours has none of
     Code.GET_TIMER_METRICS: (
         "timed messages are not counted by topic here; timerPending of code 28 counts all of them"

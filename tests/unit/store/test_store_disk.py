@@ -257,7 +257,7 @@ def test_works_side_by_side_all_end_before_one_that_failed_is_told() -> None:
 WITHOUT_DESCRIPTORS = """
 import os, resource, sys
 from cometmq.errors import StoreStarvedError
-from cometmq.store.files.disk import make_sure_of_numpy
+from cometmq.store.files.descriptors import make_sure_of_numpy
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 3, hard))
 try:

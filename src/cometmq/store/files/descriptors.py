@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from cometmq.errors import StoreStarvedError
+
 # At most so many threads sync, write and clean at the same time.
 SPARE_COUNT: Final = 8
+# More than an import of numpy opens at a time, with some for other threads meanwhile.
+_DESCRIPTORS_OF_AN_IMPORT: Final = 16
 
 
 class SpareDescriptors:
@@ -67,3 +73,36 @@ class SpareDescriptors:
 
 # One for the process, however many stores it has open: the limit is the process's, too.
 SPARE: Final = SpareDescriptors()
+
+
+def make_sure_of_numpy() -> None:
+    """Raise StoreStarvedError if numpy is not loaded and too few descriptors are free to load it.
+
+    A load that breaks off leaves modules of numpy that do not fit those of the next one, so numpy
+    would stay broken for as long as the process lives.
+    """
+    if "numpy" in sys.modules:
+        return
+    held: list[int] = []
+    try:
+        while len(held) < _DESCRIPTORS_OF_AN_IMPORT:
+            held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        raise starved("numpy cannot be loaded", error) from error
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+def starved(what: object, error: OSError) -> StoreStarvedError:
+    """Return the error for what had no free descriptor, with the limit and the remedy."""
+    remedy = "try again in a moment"
+    if error.errno == errno.EMFILE:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        remedy = (
+            f"this process may have {limit} files and connections open: raise the limit (ulimit -n, "
+            "or LimitNOFILE in the systemd unit), or wait until some are closed"
+        )
+    elif error.errno == errno.ENFILE:
+        remedy = "the system may have fs.file-max files open: raise it, or close some"
+    return StoreStarvedError(f"{what}: {error.strerror}; {remedy}")

@@ -13,7 +13,6 @@ import pwd
 import resource
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -24,11 +23,10 @@ from cometmq.errors import (
     StoreError,
     StoreFullError,
     StoreLockedError,
-    StoreStarvedError,
     StoreUnusableError,
 )
 from cometmq.store.files import memory
-from cometmq.store.files.descriptors import SPARE
+from cometmq.store.files.descriptors import SPARE, starved
 from cometmq.store.reading.lock import EXCLUSIVE, SHARED, take_lock
 
 # SERVICE_NOT_AVAILABLE: clients then try another broker.
@@ -59,8 +57,6 @@ NO_MAPPING: Final = mmap.mmap(-1, mmap.PAGESIZE)
 _held_locks: set[tuple[int, int]] = set()
 
 
-# More than an import of numpy opens at a time, with some for other threads meanwhile.
-_DESCRIPTORS_OF_AN_IMPORT: Final = 16
 _OF_A_STORE: Final = frozenset({"checkpoint", "commitlog", "consumequeue", "queues.json"})
 
 
@@ -428,7 +424,7 @@ def _named(path: Path) -> Iterator[None]:
         if error.errno in _FULL:
             raise _full(path, None) from error
         if error.errno in _PASSING:
-            raise _starved(path, error) from error
+            raise starved(path, error) from error
         if error.errno == errno.ELOOP:
             raise StoreUnusableError(
                 f"{path} is a symbolic link, where the store makes a file of its own: remove the link"
@@ -437,41 +433,10 @@ def _named(path: Path) -> Iterator[None]:
         raise kind(f"{path}: {error.strerror or error}") from error
 
 
-def make_sure_of_numpy() -> None:
-    """Raise StoreStarvedError if numpy is not loaded and too few descriptors are free to load it.
-
-    A load that breaks off leaves modules of numpy that do not fit those of the next one, so numpy
-    would stay broken for as long as the process lives.
-    """
-    if "numpy" in sys.modules:
-        return
-    held: list[int] = []
-    try:
-        with _named(Path("numpy cannot be loaded")):
-            while len(held) < _DESCRIPTORS_OF_AN_IMPORT:
-                held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-    finally:
-        for fd in held:
-            os.close(fd)
-
-
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _starved(path: Path, error: OSError) -> StoreStarvedError:
-    remedy = "try again in a moment"
-    if error.errno == errno.EMFILE:
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        remedy = (
-            f"this process may have {limit} files and connections open: raise the limit (ulimit -n, "
-            "or LimitNOFILE in the systemd unit), or wait until some are closed"
-        )
-    elif error.errno == errno.ENFILE:
-        remedy = "the system may have fs.file-max files open: raise it, or close some"
-    return StoreStarvedError(f"{path}: {error.strerror}; {remedy}")
 
 
 def _user_name(user_id: int) -> str:

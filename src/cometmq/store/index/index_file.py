@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.model.hashing import java_hash
 from cometmq.model.work import WorkBudget
-from cometmq.store.files.disk import Disk, make_sure_of_numpy
+from cometmq.store.files.descriptors import make_sure_of_numpy
+from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 
 if TYPE_CHECKING:

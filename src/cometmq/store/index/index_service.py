@@ -23,7 +23,8 @@ from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.append import Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
-from cometmq.store.files.disk import Disk, make_sure_of_numpy
+from cometmq.store.files.descriptors import make_sure_of_numpy
+from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.index.index_file import IndexFile, file_size, hash_of
 from cometmq.store.log.commit_log import CommitLog
