@@ -234,6 +234,8 @@ def configuration(directory: Path, flush: str) -> Path:
         "maxHashSlotNum=1000\nmaxIndexNum=4000\n"
         # A disk that other suites keep busy blocks flushes for seconds; that is not what is tested here.
         "osPageCacheBusyTimeOutMills=60000\n"
+        # Nor does a disk that is nearly full delete messages.
+        "diskMaxUsedSpaceRatio=95\ncleanFileForciblyEnable=false\n"
     )
     return conf
 

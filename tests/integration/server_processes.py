@@ -77,6 +77,9 @@ def arguments(kind: str, port: int, directory: Path, settings: Mapping[str, Any]
             "mappedFileSizeConsumeQueue": 20_000,
             # Sends are not refused because another process keeps the disk busy.
             "osPageCacheBusyTimeOutMills": 60_000,
+            # Nor are messages deleted because the machine's disk is nearly full.
+            "diskMaxUsedSpaceRatio": 95,
+            "cleanFileForciblyEnable": "false",
         },
         "namesrv": {"kvConfigPath": directory / "kvConfig.json"},
     }

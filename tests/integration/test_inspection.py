@@ -119,7 +119,9 @@ def test_totals_count_what_users_send_and_take(client: RawClient, name: str) -> 
     assert grown("msgPutTotalTodayNow") == grown("msgGetTotalTodayNow") == 3
     assert grown("putMessageSizeTotal") == grown("commitLogMaxOffset") > 0
     assert int(after["putMessageTimesTotal"]) >= 4
-    assert after["msgPutTotalTodayMorning"] == after["msgPutTotalYesterdayMorning"] == "0"
+    assert after["msgPutTotalYesterdayMorning"] == "0"
+    # Not 0 if midnight was a moment ago.
+    assert int(after["msgPutTotalTodayMorning"]) <= int(after["msgPutTotalTodayNow"])
 
 
 def test_rates_rise_with_traffic(client: RawClient, name: str) -> None:
@@ -150,7 +152,8 @@ def test_topic_stats_tell_both_ends_and_when_the_last_came(client: RawClient, na
     assert (rows[1]["minOffset"], rows[1]["maxOffset"]) == (0, 3)
     assert abs(rows[1]["lastUpdateTimestamp"] - now_ms) < 600_000
     # The rate is 0 until the next sample, which has all three, and the next samples make it less.
-    assert 0.0 <= json.loads(answer.body)["topicPutTps"] <= 3 / 10
+    # uvloop's timers may end a millisecond early.
+    assert 0.0 <= json.loads(answer.body)["topicPutTps"] <= 3 / 10 * 1.01
 
 
 def test_topic_config_is_told_as_it_is(client: RawClient, name: str) -> None:

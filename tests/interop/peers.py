@@ -52,6 +52,11 @@ QUICK_JAVA = (
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
 BUILD_TIMEOUT_S = 900.0
+# A download that stalls is given up after a minute, by the transports of Maven 3.8 and 3.9.
+_MAVEN = (
+    *("mvn", "-B", "-q", "-ntp"),
+    *("-Dmaven.wagon.http.readTimeout=60000", "-Daether.connector.requestTimeout=60000"),
+)
 BUILD_ATTEMPTS = 3
 BUILD_PAUSE_S = 10.0
 
@@ -105,7 +110,7 @@ def java_classpath(module: str) -> str:
     classpath = target / "classpath.txt"
     with _build_once("java", JAVA_PROJECT, ("*.java", "pom.xml"), classpath) as needed:
         if needed:
-            _run_build(["mvn", "-B", "-q", "-ntp", "package"], JAVA_PROJECT)
+            _run_build([*_MAVEN, "package"], JAVA_PROJECT)
     return f"{target / 'classes'}:{classpath.read_text().strip()}"
 
 
@@ -168,21 +173,27 @@ def _digest(project: Path, patterns: Sequence[str]) -> str:
 
 def _run_build(command: Sequence[str], project: Path) -> None:
     """Most of a build are downloads, so it gets another chance, and goes on where it was."""
+    said = ""
     for attempt in range(BUILD_ATTEMPTS):
         time.sleep(attempt * BUILD_PAUSE_S)
-        done = subprocess.run(
-            command,
-            cwd=project,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=BUILD_TIMEOUT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=project,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=BUILD_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            said = f"no end within {error.timeout:g} s"
+            continue
         if done.returncode == 0:
             return
-    raise PeerError(f"`{' '.join(command)}` failed in {project}:\n{done.stdout[-4000:]}")
+        said = done.stdout[-4000:]
+    raise PeerError(f"`{' '.join(command)}` failed in {project}:\n{said}")
 
 
 # Ports and raw requests --------------------------------------------------------------------------

@@ -63,6 +63,8 @@ class BrokerProcess:
             "maxHashSlotNum=5000\nmaxIndexNum=20000\ndefaultTopicQueueNums=4\n"
             # A busy disk blocks flushes for seconds; that is not what is tested here.
             "osPageCacheBusyTimeOutMills=60000\n"
+            # Nor does a disk that is nearly full delete messages.
+            "diskMaxUsedSpaceRatio=95\ncleanFileForciblyEnable=false\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

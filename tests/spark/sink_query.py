@@ -40,11 +40,14 @@ def is_starved(failure: str) -> bool:
     return "failed to connect back" in failure or "CANNOT_OPEN_SOCKET" in failure
 
 
-def run_to_end(start: Callable[[], Any]) -> Any:
-    """Start a query and wait for its end; again when Spark gives it up because it is starved."""
+def run_to_end(start: Callable[[], Any], meanwhile: Callable[[Any], None] = lambda _: None) -> Any:
+    """Start a query, call `meanwhile` with it and wait for its end; again when Spark gives it up
+    because it is starved.
+    """
     for _ in tries():
         query = start()
         try:
+            meanwhile(query)
             assert query.awaitTermination(JVM_WAIT_S)
         except Exception as error:
             if not is_starved(str(error)):

@@ -52,13 +52,7 @@ class Stream:
 
     def run(self, meanwhile: Callable[[Any], None] = lambda _: None) -> None:
         """To its end; `meanwhile` is called with the running query."""
-
-        def start() -> Any:
-            query = self._writer.start()
-            meanwhile(query)
-            return query
-
-        run_to_end(start)
+        run_to_end(self._writer.start, meanwhile)
 
 
 def test_at_least_once_while_the_broker_restarts(

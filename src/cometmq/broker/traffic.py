@@ -211,10 +211,13 @@ class Traffic:
         taken = of_group.pop(topic, None) if of_group is not None else None
         if of_group is None or taken is None:
             return
-        self.pair_count -= 1
-        self._pulled_count -= len(taken.next_offsets)
         if not of_group:
             del self.taken[group]
+        self._forget(taken, group, topic)
+
+    def _forget(self, taken: Taken, group: str, topic: str) -> None:
+        self.pair_count -= 1
+        self._pulled_count -= len(taken.next_offsets)
         groups = self._groups[topic]
         groups.remove(group)
         if not groups:
@@ -222,8 +225,8 @@ class Traffic:
 
     def group_removed(self, group: str) -> None:
         """Forget what was counted for a group that was deleted."""
-        for topic in list(self.taken.get(group, ())):
-            self.forget(group, topic)
+        for topic, taken in self.taken.pop(group, {}).items():
+            self._forget(taken, group, topic)
 
     def topic_removed(self, topic: str) -> None:
         """Forget what was counted for a topic whose queues are deleted."""

@@ -193,7 +193,7 @@ def _code_mount(package: Path) -> list[Finding]:
 async def _within(
     timeout_s: float, check: str, findings: Awaitable[list[Finding]]
 ) -> list[Finding]:
-    """Return the findings, or the one that they did not come in time."""
+    """Return the findings, or the one that they did not come in time or could not be made."""
     import asyncio
 
     from cometmq.model.finding import error
@@ -209,3 +209,5 @@ async def _within(
                 "for waiting processes (ps -eo state,cmd | grep ^D), or try a longer --timeout",
             )
         ]
+    except OSError as failure:
+        return [error(check, str(failure), "repair what it names, or run doctor as another user")]

@@ -44,14 +44,12 @@ async def resolve(host: str) -> str:
 
 
 def is_own_address(address: str) -> bool:
-    """Say whether an IP address is one of this machine's."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((address, 0))
-    except OSError:
-        return False
-    return True
+    """Say whether an IP address is one of this machine's. Of loopback, only its first is.
+
+    The way to an own address begins at that address. Binding to it would tell nothing: with
+    `net.ipv4.ip_nonlocal_bind` the system lets a program bind to any.
+    """
+    return own_address(address) == address
 
 
 def look_up(host: str) -> str | None:

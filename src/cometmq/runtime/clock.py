@@ -106,11 +106,14 @@ class SteadyClock:
 
     def _look(self) -> float:
         """Compare this clock with the wall clock, and return the time of `monotonic` then."""
-        # In this order: if the thread is held up between the two, this clock seems to be ahead for
-        # one look. The other way round it would go ahead by that time, and make up for a second in
-        # two minutes.
+        began_s = self.monotonic()
         wall_ms = self._wall.now_ms()
         now_s = self.monotonic()
+        if (now_s - began_s) * 1000 > _NOISE_MS:
+            # The thread was held up between the readings, so they are not of one time. The next
+            # call looks again. Otherwise this clock would go ahead by that time, and make up for a
+            # second in two minutes, or it would tell that somebody had set the wall clock.
+            return now_s
         own_ms = self._base_ms + (now_s - self._base_s) * self._rate
         ahead_ms = own_ms - wall_ms
         if ahead_ms <= -SKEW_MS:

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.finding import Finding, ok, warning
 
 _TABLE: Final = Path("/proc/self/mountinfo")
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
@@ -93,7 +93,7 @@ def check_code_mount(path: Path, mount: Mount | None) -> Finding | None:
     """Judge the file system that holds compiled modules; None if nothing keeps them from loading."""
     if mount is None or "noexec" not in mount.options:
         return None
-    return error(
+    return warning(
         "compiled modules",
         f"{path} is on a file system that is mounted noexec at {mount.point}",
         "compiled modules cannot be loaded from there: install CometMQ on another file system, or "

@@ -19,6 +19,7 @@ from cometmq.runtime.portal import LoopThread
 from cometmq.testing.ports import HeldPort
 
 _LOOPBACK = "127.0.0.1"
+_REGISTERED_WITHIN_S = 60.0
 _FOR_TESTS = {
     # Few tests fill a file of a gigabyte, and preallocating one would make each test slow.
     "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
@@ -28,6 +29,9 @@ _FOR_TESTS = {
     # A machine that runs tests does other things, too: a flush that takes a second says nothing, and
     # a send that is refused for it (SYSTEM_BUSY) fails a test that has nothing to do with it.
     "osPageCacheBusyTimeOutMills": "60000",
+    # That its disk is nearly full says nothing, either, and deletes no messages.
+    "diskMaxUsedSpaceRatio": "95",
+    "cleanFileForciblyEnable": "false",
 }
 
 
@@ -103,9 +107,19 @@ class Cluster:
                 # The neighbouring port is for a broker that is configured to have a VIP channel.
                 port = self._free_port(-VIP_PORT_DISTANCE)
                 self.brokers.append(await self._new_broker(index, port))
+            if "namesrvAddr" not in self._properties:
+                await self._all_registered()
         except BaseException:
             await self.stop()
             raise
+
+    async def _all_registered(self) -> None:
+        """Wait for the brokers to be registered. A broker's start waits for 3 s at most."""
+        async with asyncio.timeout(_REGISTERED_WITHIN_S):
+            while any(  # noqa: ASYNC110 - a name server tells nobody who has registered
+                len(each.table.live()) < len(self.brokers) for each in self.name_servers
+            ):
+                await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
         """Stop all servers and remove the temporary directory. Idempotent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.broker.delay_box import DelayBox, connection, request
@@ -42,7 +42,14 @@ class Watched:
         self.delays = delays
         self.store = delays.store
         self.traffic = Traffic(delays.clock, delays.store, delays.topics, delays.delayed, **limits)
-        self.stats = BrokerStats(CLUSTER, delays.store, delays.clock, self.traffic)
+        self.online: set[tuple[str, str]] = set()
+        self.stats = BrokerStats(
+            CLUSTER,
+            delays.store,
+            delays.clock,
+            self.traffic,
+            lambda group, topic: (group, topic) in self.online,
+        )
 
     def put(self, count: int, topic: str = "t", queue_id: int = 0) -> int:
         """Put messages; return the bytes that they take in the log."""
@@ -156,8 +163,9 @@ def test_what_was_not_counted_is_refused_and_says_what_is(watched: Watched) -> N
     watched.put(1)
     watched.take(1)
     assert watched.refusal("TOPIC_PUT_NUMS", "u").startswith(
-        "The stats <TOPIC_PUT_NUMS> <u> not exist; nothing was counted there since the broker "
-        "started; the key is TOPIC"
+        "The stats <TOPIC_PUT_NUMS> <u> not exist; nothing is counted there (figures begin with "
+        "the broker's start and end with the topic or group, or after a day of rest); the key is "
+        "TOPIC"
     )
     assert watched.refusal("GROUP_GET_NUMS", "t@h").endswith("the key is TOPIC@GROUP")
     assert watched.refusal("SNDBCK_PUT_NUMS", "t@g").startswith("The stats <SNDBCK_PUT_NUMS> <t@g>")
@@ -227,14 +235,28 @@ def test_pairs_beyond_the_limit_are_not_counted_until_others_rest(delays: DelayB
     assert watched.stats.figures("GROUP_GET_NUMS", "t@i").stats_minute.sum == 1
 
 
+def test_one_sample_forgets_all_pairs_at_rest_when_there_are_too_many(
+    delays: DelayBox, log_lines: list[dict[str, Any]]
+) -> None:
+    watched = Watched(delays, max_counted_pairs=4)
+    for group in ("g", "h", "i", "busy"):
+        watched.take(1, group=group)
+    watched.samples(SAMPLES_OF_AN_HOUR + 2, lambda: watched.take(1, group="busy"))
+    assert list(watched.traffic.taken) == ["busy"]
+    assert [line["value"] for line in log_lines if "limit" in line] == [4]
+
+
 def test_a_pair_at_rest_for_a_day_is_forgotten_unless_members_hold_messages(
     watched: Watched,
 ) -> None:
     watched.take(1)
     watched.take(1, group="online")
+    # Tools pull without being members of a group.
+    watched.take(1, group="reader")
+    watched.online.add(("online", "t"))
     watched.traffic.members_changed("g", [])
     watched.samples(24 * SAMPLES_OF_AN_HOUR)
-    assert watched.traffic.pair_count == 2
+    assert watched.traffic.pair_count == 3
     watched.samples(2)
     assert list(watched.traffic.taken) == ["online"]
     assert watched.traffic.pulled_offset("online", "t", 0) == 1

@@ -124,9 +124,10 @@ def test_an_older_log_changes_nothing(machine: SetClock, steady: SteadyClock) ->
 
 
 class HeldUp(SetClock):
-    """A machine that holds up the thread for 400 ms once, behind its `after`th reading of a clock."""
+    """A machine that holds up the thread for `ms` once, behind its `after`th reading of a clock."""
 
     after = 0
+    ms = 0
 
     def now_ms(self) -> int:
         return self._held_up(super().now_ms())
@@ -137,20 +138,23 @@ class HeldUp(SetClock):
     def _held_up(self, reading: T) -> T:
         self.after -= 1
         if self.after == 0:
-            self.pass_ms(400)
+            self.pass_ms(self.ms)
         return reading
 
 
-@pytest.mark.parametrize("after", [1, 2, 3])
-def test_a_thread_held_up_between_two_readings_set_the_clock_ahead(after: int) -> None:
+@pytest.mark.parametrize("ms", [400, 1500])
+@pytest.mark.parametrize("after", [1, 2, 3, 4])
+def test_a_thread_held_up_between_two_readings_set_the_clock_ahead(after: int, ms: int) -> None:
     machine = HeldUp()
     steady = SteadyClock(machine)
     machine.pass_ms(200)
-    machine.after = after
-    for _ in range(5):
-        steady.now_ms()
-        machine.pass_ms(200)
+    machine.after, machine.ms = after, ms
+    with capture_logs() as said:
+        for _ in range(5):
+            steady.now_ms()
+            machine.pass_ms(200)
     assert steady.now_ms() == pytest.approx(machine.wall_ms, abs=2)
+    assert said == []
 
 
 def test_the_wall_clock_itself_is_never_ahead() -> None:

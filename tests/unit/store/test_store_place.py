@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -56,6 +58,27 @@ def test_a_place_that_is_not_there_yet_is_judged_and_left_as_it_is(tmp_path: Pat
     }
     assert existing(place) == tmp_path.resolve()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_may_not_be_looked_at_counts_as_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit keeps the broker's directory from other users; tests that root runs cannot."""
+    closed = tmp_path.resolve() / "closed"
+    closed.mkdir()
+    real = {name: getattr(os, name) for name in ("stat", "lstat")}
+
+    def refusing(name: str) -> Callable[..., os.stat_result]:
+        def look(path: Any, *args: Any, **options: Any) -> os.stat_result:
+            if closed in Path(path).parents:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return cast(os.stat_result, real[name](path, *args, **options))
+
+        return look
+
+    for name in real:
+        monkeypatch.setattr(os, name, refusing(name))
+    assert existing(closed / "store" / "commitlog") == closed
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,10 @@ class ClientManager:
         """Return the consumer groups that are online and subscribe to a topic."""
         return set(self._subscribers.get(topic, ()))
 
+    def subscribes(self, group: str, topic: str) -> bool:
+        """Say whether a consumer group is online and subscribes to a topic."""
+        return group in self._subscribers.get(topic, ())
+
     def producer_groups(self) -> list[str]:
         return list(self._producers)
 

@@ -8,7 +8,7 @@ Java's counters are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -84,12 +84,23 @@ _WIDTHS: Final = {Of.TOPIC: 3, Of.PAIR: 5, Of.BROKER: 4}
 
 
 class BrokerStats:
-    """Samples what the store and `traffic` count, and answers requests. For the loop's thread only."""
+    """Samples what the store and `traffic` count, and answers requests. For the loop's thread only.
 
-    def __init__(self, cluster: str, store: MessageStore, clock: Clock, traffic: Traffic) -> None:
+    `subscribes` says whether a group is online and subscribes to a topic.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        store: MessageStore,
+        clock: Clock,
+        traffic: Traffic,
+        subscribes: Callable[[str, str], bool],
+    ) -> None:
         self._cluster = cluster
         self._store = store
         self._traffic = traffic
+        self._subscribes = subscribes
         self._sampler = Sampler(clock.monotonic)
         self._broker = StatsItem(_WIDTHS[Of.BROKER])
         # By topic, each with the totals that it samples: those of a topic that was deleted and made
@@ -104,11 +115,12 @@ class BrokerStats:
 
     async def sample(self) -> None:
         """Sample all counters, in slices. To be called every SAMPLE_PERIOD_S."""
-        await run_slices(self._sampler.sample(self._counters()))
+        # Asked before anything is forgotten, which makes room.
+        is_full = self._traffic.is_full
+        await run_slices(self._sampler.sample(self._counters(is_full)))
         known = self._store.queues.put_totals
         for topic in [topic for topic in self._topics if topic not in known]:
             del self._topics[topic]
-        is_full = self._traffic.is_full
         if is_full and not self._was_full:
             log.warning(
                 "too many pairs of a group and a topic to count what further groups take",
@@ -117,7 +129,7 @@ class BrokerStats:
             )
         self._was_full = is_full
 
-    def _counters(self) -> Iterator[tuple[StatsItem, Totals]]:
+    def _counters(self, is_full: bool) -> Iterator[tuple[StatsItem, Totals]]:
         yield self._broker, self._broker_totals()
         # Copies, because what is counted may change between two slices.
         for topic, put in list(self._store.queues.put_totals.items()):
@@ -128,7 +140,7 @@ class BrokerStats:
                 item = taken.item
                 if item is None:
                     item = taken.item = StatsItem(_WIDTHS[Of.PAIR])
-                elif self._is_over(taken, item):
+                elif self._is_over(group, topic, taken, item, is_full):
                     self._traffic.forget(group, topic)
                     continue
                 yield item, _pair_totals(taken)
@@ -139,12 +151,16 @@ class BrokerStats:
             known = self._topics[topic] = (put, StatsItem(_WIDTHS[Of.TOPIC]))
         return known[1]
 
-    def _is_over(self, taken: Taken, item: StatsItem) -> bool:
+    def _is_over(
+        self, group: str, topic: str, taken: Taken, item: StatsItem, is_full: bool
+    ) -> bool:
         """Say whether a pair has rested for so long that it can be forgotten."""
         rest = self._sampler.rest(item)
-        if self._traffic.is_full:
+        if is_full:
             return rest >= _AN_HOUR
-        return rest >= _A_DAY and not taken.next_offsets
+        # 208 tells how many messages the members of a group hold.
+        holds = bool(taken.next_offsets) and self._subscribes(group, topic)
+        return rest >= _A_DAY and not holds
 
     def _broker_totals(self) -> Totals:
         traffic = self._traffic
@@ -195,8 +211,8 @@ class BrokerStats:
                 )
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"{unknown}; nothing was counted there since the broker started{limit}; the key is "
-                f"{kind.of.value}",
+                f"{unknown}; nothing is counted there (figures begin with the broker's start and end "
+                f"with the topic or group, or after a day of rest){limit}; the key is {kind.of.value}",
             )
         item = found[0]
         return BrokerStatsData(*(self._figures(kind, item, i) for i in range(len(WINDOWS))))

@@ -30,7 +30,11 @@ class Operation(Service):
         self._given = given
         self._traffic = traffic
         self._stats = BrokerStats(
-            parts.config.broker_cluster_name, parts.store, parts.clock, traffic
+            parts.config.broker_cluster_name,
+            parts.store,
+            parts.clock,
+            traffic,
+            parts.clients.subscribes,
         )
         self._delayed = delayed
         self._transactions = transactions

@@ -129,9 +129,9 @@ class RetryHandler:
     def _put_back(self, group: str, message: IncomingMessage) -> None:
         topic = message.properties[p.RETRY_TOPIC]
         self._put.put(message)
-        # The property may name anything, and only of a topic that is there the count can be
-        # forgotten with the topic.
-        if self._topics.get(topic) is not None:
+        # The property may name anything, and the group may have been deleted meanwhile. Only of a
+        # topic and a group that are there the count can be forgotten with them.
+        if self._topics.get(topic) is not None and self._groups.get(group) is not None:
             self._on_sent_back(group, topic)
 
     def _retried(

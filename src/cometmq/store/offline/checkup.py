@@ -60,9 +60,12 @@ def check_place(
 
 
 def existing(path: Path) -> Path:
-    """Return `path`, or the nearest directory above it that exists; absolute and without links."""
+    """Return `path`, or the nearest directory above it that exists; absolute and without links.
+
+    What this user may not look into counts as not there.
+    """
     path = path.resolve()
-    while not path.exists():
+    while not os.path.lexists(path):  # `Path.exists` raises where it may not look
         path = path.parent
     return path
 

@@ -113,6 +113,7 @@ final class Produce {
                 if (!routeIsMissing || System.nanoTime() > deadline) {
                     throw failure;
                 }
+                Thread.sleep(200);
             }
         }
     }
