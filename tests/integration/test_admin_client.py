@@ -108,7 +108,8 @@ def test_a_topic_is_made_shown_and_changed(
     admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str
 ) -> None:
     assert admin.topics.create(name, read_queues=3, write_queues=2) == [broker]
-    face.until_routed(name)
+    [at] = admin.brokers.addresses()
+    face.until_routed(name, at.broker_name)
     config = admin.topics.config(name)[broker]
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (3, 2, 6)
     before = admin.topics.update(name, permission=4)
