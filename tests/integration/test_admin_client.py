@@ -294,6 +294,29 @@ def test_offsets_are_committed_cloned_and_reset(
     assert admin.offsets.at_time(queues[0], END) == 2
 
 
+def test_offsets_are_stored_after_a_reset_that_nobody_pulled(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    queues = sorted({result.queue for result in send(face, name)})
+    source, target = f"{name}-from", f"{name}-to"
+    for group in (source, target):
+        admin.groups.create(group)
+    for queue in queues:
+        admin.offsets.commit(source, queue, 1)
+
+    def stored() -> list[int | None]:
+        return [at.committed_offset for at in admin.offsets.of_topic(name, target)]
+
+    admin.offsets.reset_to_time(target, name, 0)
+    admin.offsets.commit(target, queues[0], 2)
+    assert stored() == [2, 0]
+    assert admin.offsets.store_reset(target, name, END) == dict.fromkeys(queues, 2)
+    assert stored() == [2, 2]
+    assert admin.offsets.clone(source, target, name) == dict.fromkeys(queues, 1)
+    assert stored() == [1, 1]
+
+
 def test_a_group_that_is_online_consumes_again_after_a_reset(
     admin: cometmq.AdminClient, face: BlockingFace, name: str
 ) -> None:
