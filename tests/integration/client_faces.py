@@ -14,18 +14,13 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pytest
+from tests.integration.patience import be_patient
 from tests.integration.raw_client import RawClient, wait_until_readable
 from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
 
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, MessageExt, SendResult
-from cometmq.client.cluster import broker_api, namesrv_api
-from cometmq.client.consuming import send_back
-from cometmq.client.membership import membership
-from cometmq.client.producing.producer import ProducerOptions
-from cometmq.client.producing.transaction_producer import TransactionProducerOptions
-from cometmq.client.tracing import dispatcher
 from cometmq.runtime.portal import LoopThread
 
 # Every answer has all the time that a busy machine may need, unless a test says otherwise. This
@@ -38,30 +33,13 @@ _GET_ROUTE = 105
 
 @pytest.fixture(scope="module", autouse=True)
 def patient_starts() -> Iterator[None]:
-    """Have consumers joined their group when `start` returns, and committed when `close` does, and
-    have every send, every request for a route and every message that is sent back wait for its
-    answer.
+    """Have the module's clients wait for answers as `be_patient` says.
 
-    Otherwise whatever takes longer than a few seconds would be done in the background, done once
-    more, or given up. The first message of a topic waits for the disk, for example, and other
-    processes may keep that busy for seconds. For a module, so that other tests of this process find
-    all as it ships.
+    For a module, so that other tests of this process find all as it ships.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(membership, "START_TIMEOUT_S", WAIT_S)
-        patch.setattr(namesrv_api, "ASK_TIMEOUT_S", WAIT_S)
-        patch.setattr(broker_api, "SEND_BACK_TIMEOUT_S", WAIT_S)
-        patch.setattr(send_back, "SEND_TIMEOUT_S", WAIT_S)
-        patch.setattr(dispatcher, "SEND_TIMEOUT_S", WAIT_S)
-        for options in (ProducerOptions, TransactionProducerOptions):
-            patch.setitem(_defaults(options), "send_timeout_ms", PATIENT["send_timeout_ms"])
+        be_patient(patch.setattr, patch.setitem)
         yield
-
-
-def _defaults(options: type[ProducerOptions]) -> dict[str, Any]:
-    """Return the values of options that are not given, as the class's constructor keeps them."""
-    defaults: dict[str, Any] = vars(options)["__init__"].__kwdefaults__
-    return defaults
 
 
 class Face(Protocol):
@@ -89,7 +67,7 @@ class Face(Protocol):
     def until_readable(self, result: SendResult) -> None:
         """Wait until the message that `result` names can be read, and those before it."""
 
-    def until_routed(self, topic: str, *brokers: str) -> None:
+    def until_routed(self, topic: str, broker: str, *more: str) -> None:
         """Wait until the name server knows that the brokers have the topic."""
 
 
@@ -127,7 +105,7 @@ class BlockingFace:
             self._namesrv, queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
         )
 
-    def until_routed(self, topic: str, *brokers: str) -> None:
+    def until_routed(self, topic: str, broker: str, *more: str) -> None:
         # A producer of ours would not do: for a topic that does not exist it returns what would be
         # made.
         with RawClient(self._namesrv.split(";", maxsplit=1)[0]) as client:
@@ -135,7 +113,7 @@ class BlockingFace:
             def known() -> bool:
                 answer = client.ask(_GET_ROUTE, {"topic": topic})
                 found = json.loads(answer.body)["brokerDatas"] if answer.body else []
-                return {data["brokerName"] for data in found} >= set(brokers)
+                return {data["brokerName"] for data in found} >= {broker, *more}
 
             eventually(known)
 

@@ -108,7 +108,8 @@ def test_a_topic_is_made_shown_and_changed(
     admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str
 ) -> None:
     assert admin.topics.create(name, read_queues=3, write_queues=2) == [broker]
-    face.until_routed(name)
+    [at] = admin.brokers.addresses()
+    face.until_routed(name, at.broker_name)
     config = admin.topics.config(name)[broker]
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (3, 2, 6)
     before = admin.topics.update(name, permission=4)
@@ -291,6 +292,29 @@ def test_offsets_are_committed_cloned_and_reset(
     admin.offsets.reset_queue(name, queues[1], 1)
     assert admin.offsets.at_time(queues[0], 0) == 0
     assert admin.offsets.at_time(queues[0], END) == 2
+
+
+def test_offsets_are_stored_after_a_reset_that_nobody_pulled(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    queues = sorted({result.queue for result in send(face, name)})
+    source, target = f"{name}-from", f"{name}-to"
+    for group in (source, target):
+        admin.groups.create(group)
+    for queue in queues:
+        admin.offsets.commit(source, queue, 1)
+
+    def stored() -> list[int | None]:
+        return [at.committed_offset for at in admin.offsets.of_topic(name, target)]
+
+    admin.offsets.reset_to_time(target, name, 0)
+    admin.offsets.commit(target, queues[0], 2)
+    assert stored() == [2, 0]
+    assert admin.offsets.store_reset(target, name, END) == dict.fromkeys(queues, 2)
+    assert stored() == [2, 2]
+    assert admin.offsets.clone(source, target, name) == dict.fromkeys(queues, 1)
+    assert stored() == [1, 1]
 
 
 def test_a_group_that_is_online_consumes_again_after_a_reset(

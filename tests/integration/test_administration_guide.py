@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-from tests.integration.test_readme import ROOT, against
+from tests.integration.test_readme import ROOT, against, patient_announcements
 
 from cometmq.testing import Cluster
+
+__all__ = ["patient_announcements"]
 
 GUIDE = (ROOT / "docs" / "administration.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waits import WAIT_S
 from typer.testing import CliRunner
 
+from cometmq.broker.operation import registration
 from cometmq.cli.main import app
 from cometmq.testing import Cluster
 
@@ -21,9 +23,19 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/README.md"]
 
 
+PATIENTLY = "from tests.integration.patience import be_patient\nbe_patient()\n"
+
+
+@pytest.fixture(autouse=True)
+def patient_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have brokers acknowledge what makes or changes a topic only when name servers know it."""
+    monkeypatch.setattr(registration, "_ANNOUNCEMENT_WAIT_S", WAIT_S)
+
+
 def run(code: str) -> str:
+    """Run a program of a page in a process of its own, and return what it shows."""
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-W", "error", "-c", PATIENTLY + code],
         cwd=ROOT,
         env={k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"},
         capture_output=True,

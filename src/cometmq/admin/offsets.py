@@ -18,7 +18,7 @@ from cometmq.model.names import check_group
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
 from cometmq.protocol import requests
-from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.codes import OFFSET_WAS_RESET, ResponseCode
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     GetMaxOffsetRequestHeader,
@@ -292,7 +292,7 @@ class Offsets(Room):
         return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header.offset
 
     async def _commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        await self._servers.ask(
+        answer = await self._servers.ask(
             address,
             requests.UPDATE_CONSUMER_OFFSET,
             UpdateConsumerOffsetRequestHeader(
@@ -300,6 +300,23 @@ class Offsets(Room):
                 topic=queue.topic,
                 queue_id=queue.queue_id,
                 commit_offset=offset,
+            ),
+            what=f"the offset {offset} of group {group} at {queue}",
+        )
+        if answer.command.remark != OFFSET_WAS_RESET:
+            return
+        # The broker ignored the offset: it does so after a reset until a member pulls, which those
+        # of a group that is not online do not. A reset to this offset replaces that one.
+        await self._servers.ask(
+            address,
+            requests.INVOKE_BROKER_TO_RESET_OFFSET,
+            ResetOffsetRequestHeader(
+                group=group,
+                topic=queue.topic,
+                timestamp=0,
+                is_force=True,
+                queue_id=queue.queue_id,
+                offset=offset,
             ),
             what=f"the offset {offset} of group {group} at {queue}",
         )

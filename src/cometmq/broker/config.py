@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
+from cometmq.remoting.client import split_address
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import host_name, own_address
@@ -168,3 +170,16 @@ def broker_configs(
         lenient=lenient,
     )
     return config, store_config
+
+
+def check_name_servers(config: BrokerConfig, source: str | None = None) -> None:
+    """Raise ConfigError, which names the source, unless `namesrvAddr` is a list of addresses."""
+    for address in config.name_servers():
+        try:
+            split_address(address)
+        except ConnectError as error:
+            raise ConfigError(
+                (f"{source}: " if source else "")
+                + f"namesrvAddr={config.namesrv_addr} does not fit, it must be of the form "
+                "127.0.0.1:9876;192.168.0.1:9876"
+            ) from error

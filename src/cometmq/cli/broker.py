@@ -116,21 +116,12 @@ def load_configs(
     The name servers come from the option, else the file, else the environment's NAMESRV_ADDR. A
     master's id is 0 whatever the file says (Java: BrokerStartup).
     """
-    from cometmq.broker.config import broker_configs
-    from cometmq.errors import ConfigError, ConnectError
-    from cometmq.remoting.client import split_address
+    from cometmq.broker.config import broker_configs, check_name_servers
 
     config, store_config = broker_configs(properties, source=str(file), file=file, lenient=lenient)
     config.broker_id = 0
     config.namesrv_addr = (
         namesrv_addr or config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or None
     )
-    for address in config.name_servers():
-        try:
-            split_address(address)
-        except ConnectError as error:
-            raise ConfigError(
-                f"namesrvAddr={config.namesrv_addr} does not fit, it must be of the form "
-                "127.0.0.1:9876;192.168.0.1:9876"
-            ) from error
+    check_name_servers(config)
     return config, store_config

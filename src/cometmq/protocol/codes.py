@@ -248,6 +248,11 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
 
 
+# The remark of a SUCCESS to UPDATE_CONSUMER_OFFSET that stored nothing, because the queue was reset
+# and no pull has been told of that yet.
+OFFSET_WAS_RESET: Final = "Offset has been previously reset"
+
+
 class LanguageCode(IntEnum):
     JAVA = 0
     CPP = 1

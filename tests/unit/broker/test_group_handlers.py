@@ -17,6 +17,7 @@ from cometmq.protocol.codes import ResponseCode
 PULL = 11
 HEARTBEAT = 34
 MAKE, ALL, DELETE, MAKE_LIST, GET, FORBID = 200, 201, 207, 225, 352, 353
+DELETE_TOPIC = 215
 # The client's address.
 ADMIN: dict[str, Any] = {"admin_from": "10.0.0.9"}
 
@@ -213,6 +214,22 @@ async def test_a_group_is_forbidden_a_topic_and_allowed_it_again(tmp_path: Path)
         assert await readable(client, "orders", readable="true")
         assert (await client.ask(PULL, own_pull)).code == ResponseCode.PULL_NOT_FOUND
         assert not await readable(client, "narrow"), "Java allows all topics of the group again"
+
+
+async def test_a_topic_made_anew_is_not_forbidden_to_those_of_the_old_one(tmp_path: Path) -> None:
+    async with running(tmp_path, **ADMIN) as broker:
+        client = Client(broker)
+        await client.ask(HEARTBEAT, {}, heartbeat_body("c", {GROUP: ("orders",)}))
+        before = broker.topics.get("orders")
+        assert before is not None
+        for topic in ("orders", "narrow"):
+            assert not await readable(client, topic, readable="false")
+        assert (await client.ask(DELETE_TOPIC, {"topic": "orders"})).code == 0
+        broker.topics.put(before)
+        assert await readable(client, "orders")
+        assert not await readable(client, "narrow"), "another topic"
+    table = json.loads((tmp_path / "config" / "subscriptionGroup.json").read_text())
+    assert table["forbiddenTable"] == {GROUP: {"narrow": 4}}
 
 
 @pytest.mark.parametrize(

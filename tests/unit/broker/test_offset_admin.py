@@ -130,6 +130,13 @@ async def test_without_a_topic_all_topics_are_cloned(filled: Broker, client: Cli
     assert filled.offsets.queues("other", "narrow") == {0: 3}
 
 
+async def test_the_retry_topic_of_the_source_is_not_cloned(filled: Broker, client: Client) -> None:
+    await commit(client, "fast", {0: 2})
+    filled.offsets.keep("fast", "%RETRY%fast", 0, 1)
+    assert await clone(client, "fast", "other") == (0, "")
+    assert filled.offsets.topics_of("other") == {"orders"}
+
+
 async def test_topics_that_an_online_group_has_left_are_passed_over(
     filled: Broker, client: Client
 ) -> None:
@@ -191,6 +198,33 @@ async def test_clones_are_made_one_at_a_time(crowded: Broker) -> None:
         assert crowded.offsets.topics_of(GROUP) == set()
     assert (await client.answer(under_way)).code == 0
     assert len(crowded.offsets.topics_of(GROUP)) == MANY
+
+
+async def test_a_group_that_is_deleted_before_a_clones_turn_gets_no_offsets(
+    crowded: Broker,
+) -> None:
+    client = Client(crowded)
+    await client.ask(HEARTBEAT, {}, heartbeat_body("c", {"brief": ()}))
+    crowded.config.auto_create_subscription_group = False
+    async with crowded.parts.long_answers.turn(client.line.connection):
+        under_way = client.send(CLONE, {"srcGroup": "many", "destGroup": "brief"})
+        for _ in range(10):
+            await asyncio.sleep(0)
+        crowded.groups.remove("brief")
+    assert (await client.answer(under_way)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert crowded.offsets.topics_of("brief") == set()
+
+
+async def test_a_clone_that_ends_half_way_says_how_far_it_came(tmp_path: Path) -> None:
+    async with running(tmp_path, max_consumer_offsets=4) as broker:
+        client = Client(broker)
+        for number in range(3):
+            broker.offsets.keep("source", f"t-{number}", 0, 1)
+        code, remark = await clone(client, "source", GROUP)
+        assert code == ResponseCode.SYSTEM_ERROR
+        assert "maxConsumerOffsets=4" in remark
+        assert "1 of 3 topics were cloned before" in remark
+        assert len(broker.offsets.topics_of(GROUP)) == 1
 
 
 async def test_the_loop_does_other_work_while_many_topics_are_cloned(crowded: Broker) -> None:

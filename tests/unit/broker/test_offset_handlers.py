@@ -11,7 +11,7 @@ from tests.unit.broker.broker_box import Client
 from cometmq.broker.server import Broker
 from cometmq.protocol.codes import ResponseCode
 
-SEND, QUERY, UPDATE, SEARCH, MAX, MIN, EARLIEST = 10, 14, 15, 29, 30, 31, 32
+SEND, QUERY, UPDATE, SEARCH, MAX, MIN, EARLIEST, RESET = 10, 14, 15, 29, 30, 31, 32, 222
 INVALID = ResponseCode.INVALID_PARAMETER
 
 
@@ -67,3 +67,16 @@ async def test_a_group_that_nobody_has_met_stores_no_offset(client: Client) -> N
     answer = await client.ask(UPDATE, offset_ext(consumerGroup="unmet", commitOffset=0))
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert "subscription group [unmet] does not exist" in str(answer.remark)
+
+
+async def test_who_commits_after_a_reset_is_told_that_it_is_ignored(client: Client) -> None:
+    for _ in range(3):
+        await client.ask(SEND, send_ext("orders"), b"x")
+    taken = await client.ask(UPDATE, offset_ext(commitOffset=2))
+    assert (taken.code, taken.remark) == (0, None)
+    reset = {"topic": "orders", "group": "g", "timestamp": 0, "isForce": "true"}
+    assert (await client.ask(RESET, reset)).code == 0
+    ignored = await client.ask(UPDATE, offset_ext(commitOffset=3))
+    # Java's code and remark.
+    assert (ignored.code, ignored.remark) == (0, "Offset has been previously reset")
+    assert (await client.ask(QUERY, offset_ext())).ext["offset"] == "0"

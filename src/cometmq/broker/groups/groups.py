@@ -99,6 +99,19 @@ class GroupManager:
         self.table.data_version.next(self._clock.now_ms())
         self._on_change()
 
+    def topic_removed(self, topic: str) -> None:
+        """Forget which groups may not read the topic: one made later under its name is another."""
+        table = self.table.forbidden_table
+        groups = [group for group, topics in table.items() if topic in topics]
+        if not groups:
+            return
+        for group in groups:
+            del table[group][topic]
+            if not table[group]:
+                del table[group]
+        self.table.data_version.next(self._clock.now_ms())
+        self._on_change()
+
     def remove(self, group: str) -> bool:
         """Forget a group and return whether there was one. The caller removes its offsets."""
         if self.table.subscription_group_table.pop(group, None) is None:

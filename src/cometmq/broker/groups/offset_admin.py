@@ -15,6 +15,7 @@ from cometmq.broker.groups.offset_handlers import too_many
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
+from cometmq.model.names import is_retry_topic
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -99,18 +100,9 @@ class OffsetAdmin:
     ) -> RemotingCommand:
         """Have a group go on where another one is: in one topic, or in all that it consumes."""
         header = call.header
-        if self._groups.find(header.dest_group) is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(header.dest_group)
-            )
-        topic = (header.topic or "").strip()
-        if topic and self._topics.get(topic) is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
-            )
         # In turn like a long answer, because a client may ask for a thousand clones at once.
         async with self._long_answers.turn(connection):
-            topics = [topic] if topic else list(self._offsets.topics_of(header.src_group))
+            topics = self._topics_to_clone(header)
             await run_slices(self._clone(header, topics))
         log.info(
             "offsets cloned on request",
@@ -121,13 +113,31 @@ class OffsetAdmin:
         )
         return response(ResponseCode.SUCCESS)
 
+    def _topics_to_clone(self, header: CloneGroupOffsetRequestHeader) -> list[str]:
+        if self._groups.find(header.dest_group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(header.dest_group)
+            )
+        topic = (header.topic or "").strip()
+        if not topic:
+            # The retry topic is the group's own: no other group reads it.
+            return [t for t in self._offsets.topics_of(header.src_group) if not is_retry_topic(t)]
+        if self._topics.get(topic) is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        return [topic]
+
     def _clone(self, header: CloneGroupOffsetRequestHeader, topics: list[str]) -> Iterator[None]:
         online = None if header.offline else self._clients.consumer_group(header.src_group)
         subscribed = online.subscriptions if online is not None else None
-        for topic in topics:
+        for done, topic in enumerate(topics):
             # A group that is online may have left a topic, whose offsets are old then.
             if not (subscribed and topic not in subscribed) and not self._offsets.clone(
                 header.src_group, header.dest_group, topic
             ):
-                raise Refused(ResponseCode.SYSTEM_ERROR, too_many(self._offsets))
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{too_many(self._offsets)}; {done} of {len(topics)} topics were cloned before",
+                )
             yield

@@ -10,7 +10,7 @@ from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.protocol import requests
-from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.codes import OFFSET_WAS_RESET, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -79,7 +79,10 @@ class OffsetHandlers:
     def update(
         self, _connection: Connection, call: Request[UpdateConsumerOffsetRequestHeader]
     ) -> RemotingCommand:
-        """Store a group's offset."""
+        """Store a group's offset, or say in the remark that it is ignored because of a reset.
+
+        The code is SUCCESS even then, as in Java: a member commits what it consumed before.
+        """
         header = call.header
         if self._groups.get(header.consumer_group) is None:
             raise Refused(
@@ -93,6 +96,8 @@ class OffsetHandlers:
                 f"queueId is {header.queue_id} and commitOffset {header.commit_offset}; give both",
             )
         self._check_place(header.topic, header.queue_id, header.commit_offset)
+        if self._offsets.awaits_pull(header.consumer_group, header.topic, header.queue_id):
+            return response(ResponseCode.SUCCESS, OFFSET_WAS_RESET)
         if not self._offsets.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
         ):

@@ -56,11 +56,17 @@ class ConsumerOffsetManager:
             self._note(*_split(key))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Store the offset. Return False if that would be more than `max_count` offsets."""
-        key = _key(topic, group)
-        if self.resets and queue_id in self.resets.get(key, ()):
+        """Store the offset, unless `awaits_pull` says that it is ignored.
+
+        Return False if that would be more than `max_count` offsets.
+        """
+        if self.awaits_pull(group, topic, queue_id):
             return True
         return self._put(topic, group, queue_id, offset)
+
+    def awaits_pull(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return True if no pull has been told of the queue's reset yet (Java: hasOffsetReset)."""
+        return bool(self.resets) and queue_id in self.resets.get(_key(topic, group), ())
 
     def _put(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
         offsets = self.table.offset_table.get(_key(topic, group))

@@ -27,6 +27,7 @@ class Groups(Service):
 
     async def open(self) -> None:
         parts = self._parts
+        parts.topics.on_remove.append(parts.groups.topic_removed)
         LockHandlers(self.locks).register(parts.handlers)
         ClientHandlers(
             parts.config, parts.clock, parts.clients, parts.groups, parts.topics

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.broker.config import BROKER_PROMISES
+from cometmq.broker.config import BROKER_PROMISES, BrokerConfig, check_name_servers
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError, ConfigError
@@ -163,7 +163,10 @@ class ConfigHandlers:
         for config in configs:
             current = to_properties(config)
             # The values of a class may have to fit together, so they are checked together.
-            wanted = to_properties(from_properties(type(config), {**current, **changes}, source))
+            changed = from_properties(type(config), {**current, **changes}, source)
+            if isinstance(changed, BrokerConfig):
+                check_name_servers(changed, source)
+            wanted = to_properties(changed)
             fixed = sorted(key for key in wanted if wanted[key] != current.get(key))
             if fixed := [key for key in fixed if key not in _ALL_LIVE]:
                 raise ConfigError(
