@@ -21,7 +21,7 @@ from cometmq.admin.group_records import (
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.room import Room
-from cometmq.admin.servers import readable_of
+from cometmq.admin.servers import failure, readable_of
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
@@ -307,21 +307,26 @@ class Groups(Room):
     async def running_info(
         self, group: str, client_id: str, *, stacks: bool = False
     ) -> RunningInfo:
-        """Ask a member of a group about itself, with the stacks of its threads if wanted."""
+        """Ask a member of a group about itself, with the stacks of its threads if wanted.
+
+        Brokers are asked in turns until one reaches the member. If none does, the errors of all of
+        them are raised; RemoteError (CONSUMER_NOT_ONLINE) if there is no broker to ask.
+        """
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
-        failures: list[CometMQError] = []
+        what = f"the state of client {client_id} of group {group}"
+        errors: dict[str, CometMQError] = {}
         for address in await self._brokers(group):
             try:
                 answer = await self._servers.ask(
                     address,
                     requests.GET_CONSUMER_RUNNING_INFO,
                     header,
-                    what=f"the state of client {client_id} of group {group}",
+                    what=what,
                 )
             except CometMQError as error:  # another broker may have the client
-                failures.append(error)
+                errors[address] = error
                 continue
             info = answer.body
             return RunningInfo(
@@ -332,7 +337,12 @@ class Groups(Room):
                 info.status_table,
                 info.jstack,
             )
-        raise failures[-1]
+        if not errors:
+            raise RemoteError(
+                f"{what} cannot be had: no broker is registered at the name servers; start one",
+                code=ResponseCode.CONSUMER_NOT_ONLINE,
+            )
+        raise failure(what, errors, {})
 
     async def member_offsets(
         self, group: str, topic: str, client_id: str | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -34,12 +36,15 @@ class FakeCluster:
     """Answers each request by `serve`, called by request code with the address and the request.
 
     What a function of `serve` raises is the failure of the call. `calls` has address and code of
-    each request, in the order in which they came.
+    each request, in the order in which they came; `most_at_once` counts the requests that an address
+    had to answer at the same time.
     """
 
     def __init__(self, serve: Mapping[int, Serve], *, name_servers: int = 1) -> None:
         self.calls: list[tuple[str, int]] = []
         self.requests: list[RemotingCommand] = []
+        self.open: Counter[str] = Counter()
+        self.most_at_once: Counter[str] = Counter()
         self._serve = serve
         self.servers = Servers(
             [NAMESRV, OTHER_NAMESRV][:name_servers], cast(RemotingClient, self), 3.0, lambda: None
@@ -53,6 +58,10 @@ class FakeCluster:
     ) -> RemotingCommand:
         self.calls.append((address, command.code))
         self.requests.append(command)
+        self.open[address] += 1
+        self.most_at_once[address] = max(self.most_at_once[address], self.open[address])
+        await asyncio.sleep(0)
+        self.open[address] -= 1
         return self._serve[command.code](address, command)
 
     def asked(self, code: int) -> list[str]:
