@@ -99,13 +99,15 @@ class Topics(Room):
         )
         brokers = await self._servers.brokers(cluster=cluster, broker=broker)
         changes = _changes(attributes or {}, ())
+        if order:  # before the topic is made at a broker that the order configuration cannot name
+            await self._names_of((at.address for at in brokers), topic)
         done = await self._servers.each(
             [at.address for at in brokers],
             lambda address: self._put(address, config, changes),
             f"making topic {topic}",
         )
         if order:
-            await self._put_order(topic, write_queues, list(done))
+            await self._put_order(topic, dict.fromkeys(done, write_queues))
         return list(done)
 
     async def create_many(
@@ -152,7 +154,8 @@ class Topics(Room):
         """Change what is given of a topic, and leave the rest as each broker has it.
 
         Without `cluster` and `broker` the topic is changed at every broker that has it. Return the
-        configuration before the change by address.
+        configuration before the change by address. The order configuration follows: it gets the
+        queues of each broker where the topic is ordered, and loses those where it is so no longer.
         """
         changes = _changes(attributes or {}, tuple(remove_attributes))
         given = {
@@ -163,16 +166,28 @@ class Topics(Room):
         }
         wanted = {name: value for name, value in given.items() if value is not None}
 
+        def moves_order(before: TopicConfig) -> bool:
+            if order is None:
+                return write_queues is not None and before.order
+            # An operator who names brokers by address alone has no order configuration to clear.
+            return order or self._servers.has_name_servers
+
         async def change(address: str) -> TopicConfig:
             before = await self._config_at(address, topic)
+            if moves_order(before):
+                await self._names_of([address], topic)
             await self._put(address, msgspec.structs.replace(before, **wanted), changes)
             return before
 
         addresses = await self._holders(topic, cluster, broker)
         before = await self._servers.each(addresses, change, f"changing topic {topic}")
-        if order:
-            queues = write_queues or max(config.write_queue_nums for config in before.values())
-            await self._put_order(topic, queues, list(before))
+        counts = {
+            address: None if order is False else wanted.get("write_queue_nums", it.write_queue_nums)
+            for address, it in before.items()
+            if moves_order(it)
+        }
+        if counts:
+            await self._put_order(topic, counts)
         return before
 
     async def delete(
@@ -406,25 +421,43 @@ class Topics(Room):
         )
         return answer.body.topic_config_table
 
-    async def _put_order(self, topic: str, queues: int, addresses: Iterable[str]) -> None:
-        """Tell name servers how many queues these brokers have, and keep what they know of others."""
+    async def _names_of(self, addresses: Iterable[str], topic: str) -> dict[str, str]:
+        """Return the broker names by address. Raises IllegalArgumentError if one is not known."""
         info = await self._servers.cluster_info()
-        by_address = {
+        known = {
             address: name
             for name, data in info.broker_addr_table.items()
             for address in data.broker_addrs.values()
         }
-        known = await self.order_config(topic) or ""
-        counts = dict(part.partition(":")[::2] for part in known.split(";") if part)
+        names = {}
         for address in addresses:
-            if address not in by_address:
+            if address not in known:
                 raise IllegalArgumentError(
                     f"no name server knows a broker at {address}, so the order configuration of "
-                    f"topic {topic} cannot name it; call set_order_config() with its name"
+                    f"topic {topic} cannot name it; give the broker's name, or an address of "
+                    "brokers.addresses()"
                 )
-            counts[by_address[address]] = str(queues)
-        text = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
-        await self.set_order_config(topic, text)
+            names[address] = known[address]
+        return names
+
+    async def _put_order(self, topic: str, counts: Mapping[str, int | None]) -> None:
+        """Tell name servers how many queues these brokers have, by address; None takes a broker out.
+
+        What they know of other brokers stays.
+        """
+        names = await self._names_of(counts, topic)
+        known = await self.order_config(topic) or ""
+        entries = dict(part.partition(":")[::2] for part in known.split(";") if part)
+        for address, count in counts.items():
+            if count is None:
+                entries.pop(names[address], None)
+            else:
+                entries[names[address]] = str(count)
+        text = ";".join(f"{name}:{count}" for name, count in sorted(entries.items()))
+        if text:
+            await self.set_order_config(topic, text)
+        elif known:
+            await self.delete_order_config(topic)
 
 
 def _permission(value: int) -> int:
