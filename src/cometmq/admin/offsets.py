@@ -162,9 +162,11 @@ class Offsets(Room):
         brokers only store the offset: stop the members first, since they commit theirs over it.
         """
         address = await self._master(queue)
+        # A broker that moves no offsets itself would take the reset for one of all queues. Whoever may
+        # not ask for the configuration is refused before the offset has moved.
+        moves_offsets = await self._moves_offsets(address)
         await self._commit(address, group, queue, offset)
-        # A broker that moves no offsets itself would take this for a reset of all queues.
-        if not await self._moves_offsets(address):
+        if not moves_offsets:
             return
         await self._servers.ask(
             address,

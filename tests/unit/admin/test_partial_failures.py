@@ -8,6 +8,7 @@ from tests.unit.admin.fake_cluster import A, B, FakeCluster, answer, route
 from cometmq.admin.groups import Groups
 from cometmq.admin.offsets import Offsets
 from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError, ServersFailedError
+from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 
@@ -103,3 +104,16 @@ async def test_offsets_that_a_broker_does_not_tell_name_it_and_end_with_all_requ
     assert not +cluster.open, "requests went on after the call"
     # A broker that hangs is not waited for once more by each of its queues.
     assert cluster.asked(RequestCode.GET_MIN_OFFSET).count(A) <= 16
+
+
+async def test_no_offset_moves_when_the_configuration_of_its_broker_cannot_be_had() -> None:
+    cluster = FakeCluster(
+        {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda *_: route({"broker-a": 1}),
+            RequestCode.GET_BROKER_CONFIG: lambda *_: answer(ResponseCode.NO_PERMISSION),
+            RequestCode.UPDATE_CONSUMER_OFFSET: lambda *_: answer(),
+        }
+    )
+    with pytest.raises(RemoteError, match="the configuration was refused"):
+        await Offsets(cluster.servers).reset_queue("g", MessageQueue("t", "broker-a", 0), 5)
+    assert cluster.asked(RequestCode.UPDATE_CONSUMER_OFFSET) == []
