@@ -104,7 +104,8 @@ class DeafNetwork(TcpNetwork):
 
 
 async def test_the_timeout_bounds_connecting_too() -> None:
-    client = cometmq.aio.AdminClient(NOBODY, timeout_ms=50, network=DeafNetwork())
+    surroundings: dict[str, Any] = {"network": DeafNetwork()}
+    client = cometmq.aio.AdminClient(NOBODY, timeout_ms=50, **surroundings)
     async with client:
         with pytest.raises(ConnectError, match=r"within 0\.05 s"):
             await client.topics.names()
