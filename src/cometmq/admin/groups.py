@@ -143,8 +143,8 @@ class Groups(Room):
     ) -> list[str]:
         """Delete a group, with its offsets if wanted; return the addresses.
 
-        Unless a single `broker` is named, its retry topic and its dead letters go, too, as with
-        mqadmin. Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker has the group, unless
+        Unless a single `broker` is named, its retry topic and its dead letters go first, as far as
+        brokers have them. So a call that failed at a server can be repeated. Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker has the group, unless
         `missing_ok`.
         """
         check_group(group)
@@ -159,14 +159,15 @@ class Groups(Room):
 
         async def delete(address: str) -> None:
             await self._servers.ask(address, requests.DELETE_SUBSCRIPTIONGROUP, header, what=what)
-            if broker is None:
-                for topic in (retry_topic(group), dlq_topic(group)):
-                    await self._servers.ask(
-                        address,
-                        requests.DELETE_TOPIC_IN_BROKER,
-                        DeleteTopicRequestHeader(topic=topic),
-                        what=f"the deletion of topic {topic}",
-                    )
+
+        async def delete_topics(address: str) -> None:
+            for topic in (retry_topic(group), dlq_topic(group)):
+                await self._servers.ask(
+                    address,
+                    requests.DELETE_TOPIC_IN_BROKER,
+                    DeleteTopicRequestHeader(topic=topic),
+                    what=f"the deletion of topic {topic}",
+                )
 
         async def forget(address: str) -> None:
             for topic in (retry_topic(group), dlq_topic(group)):
@@ -179,10 +180,10 @@ class Groups(Room):
                     what=f"the deletion of topic {topic} from the routes",
                 )
 
-        done = await self._servers.each(addresses, delete, what)
         if broker is None:
+            await self._servers.each(addresses, delete_topics, what)
             await self._servers.each(self._servers.name_servers, forget, what)
-        return list(done)
+        return list(await self._servers.each(addresses, delete, what))
 
     async def names(self, *, cluster: str | None = None, broker: str | None = None) -> list[str]:
         """Return the names of all groups that the brokers have."""

@@ -15,7 +15,7 @@ import msgspec
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.room import Room
 from cometmq.admin.servers import masters_of, readable_of
-from cometmq.errors import IllegalArgumentError, RemoteError
+from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC, check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
@@ -31,6 +31,7 @@ from cometmq.protocol.headers import (
     DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
     GetKVConfigRequestHeader,
+    GetRouteInfoRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicsByClusterRequestHeader,
     GetTopicStatsInfoRequestHeader,
@@ -201,12 +202,13 @@ class Topics(Room):
         """Delete a topic with its messages, then its route; return the brokers' addresses.
 
         Name servers are told only if no single `broker` is named, and after every broker has
-        deleted the topic. Raises RouteNotFoundError if there is no such topic, unless `missing_ok`.
+        deleted the topic. A call that failed at a server can be repeated. Raises RouteNotFoundError
+        if neither a name server nor one of the brokers has the topic, unless `missing_ok`.
         """
         check_topic(topic)
-        if not missing_ok:
-            await self._servers.route(topic)
         brokers = await self._servers.brokers(cluster=cluster, broker=broker)
+        if not missing_ok:
+            await self._need(topic, [at.address for at in brokers])
 
         async def delete(address: str) -> None:
             await self._servers.ask(
@@ -363,6 +365,37 @@ class Topics(Room):
         if cluster is not None or broker is not None:
             return await self._servers.addresses(cluster=cluster, broker=broker)
         return masters_of(await self._servers.route(topic), topic).values()
+
+    async def _need(self, topic: str, addresses: Iterable[str]) -> None:
+        """Raise RouteNotFoundError unless a name server or one of these brokers has the topic."""
+        try:
+            await self._servers.route(topic)
+        except RouteNotFoundError:
+            what = f"whether topic {topic} exists"
+
+            async def routed(address: str) -> bool:
+                answer = await self._servers.ask(
+                    address,
+                    requests.GET_ROUTEINFO_BY_TOPIC,
+                    GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+                    what=what,
+                    also=(ResponseCode.TOPIC_NOT_EXIST,),
+                )
+                return answer.code == ResponseCode.SUCCESS
+
+            async def held(address: str) -> bool:
+                try:
+                    await self._config_at(address, topic)
+                except RemoteError as error:
+                    if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                        raise
+                    return False
+                return True
+
+            found = await self._servers.each(self._servers.name_servers, routed, what)
+            found |= await self._servers.each(addresses, held, what)
+            if not any(found.values()):
+                raise
 
     async def _put(self, address: str, config: TopicConfig, changes: str) -> None:
         answer = await self._servers.ask(
