@@ -15,11 +15,12 @@ import msgspec
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.room import Room
 from cometmq.admin.servers import masters_of, readable_of
+from cometmq.admin.topic_values import attribute_changes, permission_of
 from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC, check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
-from cometmq.model.sysflag import PERM_INHERIT, PERM_RW
+from cometmq.model.sysflag import PERM_RW
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import TopicConfigList
@@ -93,13 +94,13 @@ class Topics(Room):
         config = TopicConfig(
             topic_name=topic,
             order=order,
-            perm=_permission(permission),
+            perm=permission_of(permission),
             read_queue_nums=read_queues,
             write_queue_nums=write_queues,
             topic_sys_flag=system_flag,
         )
         brokers = await self._servers.brokers(cluster=cluster, broker=broker)
-        changes = _changes(attributes or {}, ())
+        changes = attribute_changes(attributes or {}, ())
         if order:  # before the topic is made at a broker that the order configuration cannot name
             await self._names_of((at.address for at in brokers), topic)
         done = await self._servers.each(
@@ -158,11 +159,11 @@ class Topics(Room):
         configuration before the change by address. The order configuration follows: it gets the
         queues of each broker where the topic is ordered, and loses those where it is so no longer.
         """
-        changes = _changes(attributes or {}, tuple(remove_attributes))
+        changes = attribute_changes(attributes or {}, tuple(remove_attributes))
         given = {
             "read_queue_nums": read_queues,
             "write_queue_nums": write_queues,
-            "perm": None if permission is None else _permission(permission),
+            "perm": None if permission is None else permission_of(permission),
             "order": order,
         }
         wanted = {name: value for name, value in given.items() if value is not None}
@@ -491,25 +492,3 @@ class Topics(Room):
             await self.set_order_config(topic, text)
         elif known:
             await self.delete_order_config(topic)
-
-
-def _permission(value: int) -> int:
-    if type(value) is not int or not 0 <= value <= PERM_RW | PERM_INHERIT:
-        raise IllegalArgumentError(
-            f"permission is {value!r:.80}; give the sum of 4 to read, 2 to write, 1 to be the model "
-            "of new topics"
-        )
-    return value
-
-
-def _changes(attributes: Mapping[str, str], removed: Iterable[str]) -> str:
-    """Return changes of attributes as requests have them. Raises IllegalArgumentError."""
-    for text in (*attributes, *attributes.values(), *removed):
-        if not text or set(text) & set("+,=") or text != text.strip():
-            raise IllegalArgumentError(
-                f"{text!r:.80} is no key or value of an attribute: it must not be empty nor have "
-                "'+', ',', '=' or white space around it"
-            )
-    return ",".join(
-        [*(f"+{key}={value}" for key, value in attributes.items()), *(f"-{key}" for key in removed)]
-    )
