@@ -118,6 +118,19 @@ class CometMQError(Exception):
         self.remark = remark
         self.address = address
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross processes (Spark, pools). Exception would call the constructor with the text
+        # alone, and some constructors want more than that.
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(
+    kind: type[CometMQError], args: tuple[Any, ...], state: dict[str, Any]
+) -> CometMQError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class ConfigError(CometMQError):
     """A configuration file, key or value does not fit; the message names it and the remedy."""
@@ -251,7 +264,8 @@ class ServersFailedError(CometMQError):
     """Some of the servers that a call went to failed.
 
     `errors` has the error of each of them, `results` what the call returned for each of the others,
-    both by address. The code is that of the errors if they all have the same.
+    both by address. The code is that of the errors if they all have the same. So is `stored`, which
+    is else UNKNOWN.
     """
 
     def __init__(
@@ -263,6 +277,8 @@ class ServersFailedError(CometMQError):
         self.errors = errors
         self.retriable = all(error.retriable for error in errors.values())
         self.refresh_route = any(error.refresh_route for error in errors.values())
+        stored = {error.stored for error in errors.values()}
+        self.stored = stored.pop() if len(stored) == 1 else Stored.UNKNOWN
 
 
 class KeyStoreError(CometMQError):

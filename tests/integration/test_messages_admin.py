@@ -299,3 +299,23 @@ def test_what_is_no_half_message_is_not_resumed(face: BlockingFace, ask: Ask, na
     nowhere = ordinary.offset_msg_id[:16] + f"{1 << 40:016X}"
     with pytest.raises(RemoteError):
         ask(lambda admin: admin.messages.resume_half(nowhere))
+
+
+def test_a_committed_transaction_that_is_sent_again_is_consumed_again(
+    face: BlockingFace, ask: Ask, name: str, namesrv: str
+) -> None:
+    class Commits:
+        def execute(self, message: Message, arg: Any) -> LocalTransactionState:
+            return LocalTransactionState.COMMIT
+
+        def check(self, message: MessageExt) -> LocalTransactionState:
+            return LocalTransactionState.COMMIT
+
+    with TransactionProducer(name, Commits(), namesrv=namesrv) as producer:
+        producer.send_in_transaction(Message(name, b"x"))
+    received = Received()
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    (first,) = received.wait_for(1)
+    ask(lambda admin: admin.messages.resend(first))
+    again = received.wait_for(2)[1]
+    assert (again.msg_id, again.body) == (first.msg_id, b"x")

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from typing import Any
+
 import pytest
 
+from cometmq import errors
 from cometmq.errors import (
     ANSWER_MEANINGS,
     AccessDeniedError,
     CometMQError,
     ConnectError,
     ConnectionLostError,
+    DamagedMessageError,
+    FilterExpressionError,
     IllegalArgumentError,
     ProtocolError,
     QueueLockedError,
     RemoteError,
     RequestTimeoutError,
     RouteNotFoundError,
+    ServersFailedError,
     Stored,
+    StoreError,
     TooManyRequestsError,
 )
 from cometmq.protocol.codes import ResponseCode
@@ -84,3 +93,52 @@ def test_every_code_with_a_meaning_has_a_name() -> None:
 def test_who_asks_stays_the_same_whatever_the_code(code: int) -> None:
     error = AccessDeniedError("x", code=code)
     assert (error.retriable, error.refresh_route, error.stored) == (False, False, Stored.NO)
+
+
+# Arguments of the constructors that want more than a text. The others take the text, and either
+# all of the common ones or none.
+ARGUMENTS: dict[type[CometMQError], tuple[tuple[Any, ...], dict[str, Any]]] = {
+    FilterExpressionError: (("no such operator", 1, 7), {}),
+    DamagedMessageError: (("damaged",), {"queue_offset": 7, "data": b"x"}),
+    ServersFailedError: (
+        ("some failed",),
+        {"results": {"a:1": [1]}, "errors": {"b:1": RequestTimeoutError("late", address="b:1")}},
+    ),
+}
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, CometMQError)
+]
+
+
+def facts(error: BaseException) -> dict[str, object]:
+    """Return all that an error tells; errors within it as what they tell."""
+    inner = {address: facts(each) for address, each in getattr(error, "errors", {}).items()}
+    return {"type": type(error), "args": error.args, **vars(error), "errors": inner}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_error_crosses_processes_with_all_that_it_tells(kind: type[CometMQError]) -> None:
+    common = {"code": 1, "remark": "r", "address": "a:1"}
+    args, keywords = ARGUMENTS.get(kind, (("x",), {} if issubclass(kind, StoreError) else common))
+    error = kind(*args, **keywords)
+    error.add_note("while it was tested")
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert str(copied) == str(error)
+        assert facts(copied) == facts(error)
+
+
+@pytest.mark.parametrize(
+    ("inner", "stored"),
+    [
+        ([RequestTimeoutError("x"), RequestTimeoutError("y")], Stored.UNKNOWN),
+        ([RequestTimeoutError("x"), ConnectError("y")], Stored.UNKNOWN),
+        ([ConnectError("x"), ConnectError("y")], Stored.NO),
+    ],
+)
+def test_servers_that_may_have_stored_a_message_are_not_said_to_have_none(
+    inner: list[CometMQError], stored: Stored
+) -> None:
+    by_address = {str(number): error for number, error in enumerate(inner)}
+    assert ServersFailedError("x", results={}, errors=by_address).stored is stored

@@ -64,7 +64,7 @@ class AdminClient(Lifecycle[Servers]):
 
     `namesrv` is `host:port`; give several addresses joined by `;` or in a list, an empty list to ask
     brokers by their addresses only. Without it the variable NAMESRV_ADDR counts. `timeout_ms` is the
-    time that a server has for an answer. `credentials` and `tls` are those of producers and
+    time that a server has for an answer, and also for its connection. `credentials` and `tls` are those of producers and
     consumers.
 
     Calls that several servers could serve take `cluster` or `broker`, a broker name or an address
@@ -81,12 +81,14 @@ class AdminClient(Lifecycle[Servers]):
     @takes(AdminOptions)
     def __init__(self, options: AdminOptions) -> None:
         super().__init__()
+        timeout_s = options.timeout_ms / 1000
         remoting = RemotingClient(
-            credentials=options.credentials, tls=tls_of(options.tls), network=options.network
+            connect_timeout_s=timeout_s,
+            credentials=options.credentials,
+            tls=tls_of(options.tls),
+            network=options.network,
         )
-        self._servers = Servers(
-            options.addresses(), remoting, options.timeout_ms / 1000, self._running
-        )
+        self._servers = Servers(options.addresses(), remoting, timeout_s, self._running)
         self.topics = Topics(self._servers)
         self.groups = Groups(self._servers)
         self.offsets = Offsets(self._servers)

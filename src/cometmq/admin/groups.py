@@ -21,7 +21,7 @@ from cometmq.admin.group_records import (
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.room import Room
-from cometmq.admin.servers import readable_of
+from cometmq.admin.servers import failure, readable_of
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
@@ -143,8 +143,8 @@ class Groups(Room):
     ) -> list[str]:
         """Delete a group, with its offsets if wanted; return the addresses.
 
-        Unless a single `broker` is named, its retry topic and its dead letters go, too, as with
-        mqadmin. Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker has the group, unless
+        Unless a single `broker` is named, its retry topic and its dead letters go first, as far as
+        brokers have them. So a call that failed at a server can be repeated. Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker has the group, unless
         `missing_ok`.
         """
         check_group(group)
@@ -159,14 +159,15 @@ class Groups(Room):
 
         async def delete(address: str) -> None:
             await self._servers.ask(address, requests.DELETE_SUBSCRIPTIONGROUP, header, what=what)
-            if broker is None:
-                for topic in (retry_topic(group), dlq_topic(group)):
-                    await self._servers.ask(
-                        address,
-                        requests.DELETE_TOPIC_IN_BROKER,
-                        DeleteTopicRequestHeader(topic=topic),
-                        what=f"the deletion of topic {topic}",
-                    )
+
+        async def delete_topics(address: str) -> None:
+            for topic in (retry_topic(group), dlq_topic(group)):
+                await self._servers.ask(
+                    address,
+                    requests.DELETE_TOPIC_IN_BROKER,
+                    DeleteTopicRequestHeader(topic=topic),
+                    what=f"the deletion of topic {topic}",
+                )
 
         async def forget(address: str) -> None:
             for topic in (retry_topic(group), dlq_topic(group)):
@@ -179,10 +180,10 @@ class Groups(Room):
                     what=f"the deletion of topic {topic} from the routes",
                 )
 
-        done = await self._servers.each(addresses, delete, what)
         if broker is None:
+            await self._servers.each(addresses, delete_topics, what)
             await self._servers.each(self._servers.name_servers, forget, what)
-        return list(done)
+        return list(await self._servers.each(addresses, delete, what))
 
     async def names(self, *, cluster: str | None = None, broker: str | None = None) -> list[str]:
         """Return the names of all groups that the brokers have."""
@@ -307,21 +308,26 @@ class Groups(Room):
     async def running_info(
         self, group: str, client_id: str, *, stacks: bool = False
     ) -> RunningInfo:
-        """Ask a member of a group about itself, with the stacks of its threads if wanted."""
+        """Ask a member of a group about itself, with the stacks of its threads if wanted.
+
+        Brokers are asked in turns until one reaches the member. If none does, the errors of all of
+        them are raised; RemoteError (CONSUMER_NOT_ONLINE) if there is no broker to ask.
+        """
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
-        failures: list[CometMQError] = []
+        what = f"the state of client {client_id} of group {group}"
+        errors: dict[str, CometMQError] = {}
         for address in await self._brokers(group):
             try:
                 answer = await self._servers.ask(
                     address,
                     requests.GET_CONSUMER_RUNNING_INFO,
                     header,
-                    what=f"the state of client {client_id} of group {group}",
+                    what=what,
                 )
             except CometMQError as error:  # another broker may have the client
-                failures.append(error)
+                errors[address] = error
                 continue
             info = answer.body
             return RunningInfo(
@@ -332,7 +338,12 @@ class Groups(Room):
                 info.status_table,
                 info.jstack,
             )
-        raise failures[-1]
+        if not errors:
+            raise RemoteError(
+                f"{what} cannot be had: no broker is registered at the name servers; start one",
+                code=ResponseCode.CONSUMER_NOT_ONLINE,
+            )
+        raise failure(what, errors, {})
 
     async def member_offsets(
         self, group: str, topic: str, client_id: str | None = None

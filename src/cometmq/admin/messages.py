@@ -22,6 +22,7 @@ from cometmq.model.message import MessageExt
 from cometmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
+from cometmq.model.sysflag import COMPRESSED, COMPRESSION_MASK
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import (
@@ -38,7 +39,14 @@ from cometmq.protocol.redrive import NO_END_MS
 _RESEND_GROUP: Final = "ReSendMsgById"
 _MAX_MESSAGES: Final = 64
 _CONSUME_TIMEOUT_S: Final = 15.0
-_DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
+# Brokers take these for orders of the sender: TRAN_MSG would make a half message of a message whose
+# transaction was committed, a delay would hold it back. The copy lies in the same topic, so it keeps
+# what a retried message or a dead letter tells of its origin.
+_NOT_RESENT: Final = (p.RESERVED | p.OF_ONE_SENDING) - {
+    p.UNIQ_CLIENT_MESSAGE_ID,
+    p.RETRY_TOPIC,
+    p.ORIGIN_MESSAGE_ID,
+}
 
 
 class TrackKind(Enum):
@@ -232,7 +240,10 @@ class Messages(UnconsumedMessages):
             )
         own = MessageQueue(message.topic, message.broker_name, message.queue_id)
         queue = own if own in queues else queues[0]
-        properties = {k: v for k, v in message.properties.items() if k not in _DELAYS}
+        properties = {k: v for k, v in message.properties.items() if k not in _NOT_RESENT}
+        # Only a body that could not be decompressed still has the flag: see `message_of`.
+        compressed = message.sys_flag & COMPRESSED
+        sys_flag = message.sys_flag & (COMPRESSED | COMPRESSION_MASK) if compressed else 0
         answer = await self._servers.ask(
             master_of(route, message.topic, queue.broker_name),
             requests.SEND_MESSAGE_V2,
@@ -242,7 +253,7 @@ class Messages(UnconsumedMessages):
                 default_topic=AUTO_CREATE_TOPIC,
                 default_topic_queue_nums=4,
                 queue_id=queue.queue_id,
-                sys_flag=0,
+                sys_flag=sys_flag,
                 born_timestamp=message.born_timestamp_ms,
                 flag=message.flag,
                 properties=encode_properties(properties),

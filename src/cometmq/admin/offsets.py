@@ -34,6 +34,8 @@ from cometmq.runtime.config import parse_properties
 # Stands for the end of every queue where a time is asked for, as in Java.
 END: Final = -1
 _ALL_QUEUES: Final = -1
+# A broker is asked for this many queues at once.
+_QUEUES_AT_ONCE: Final = 16
 _SERVER_SIDE: Final = "useServerSideResetOffset"
 
 
@@ -65,15 +67,27 @@ class Offsets(Room):
     async def of_topic(self, topic: str, group: str | None = None) -> list[QueueOffsets]:
         """Return the offsets of every readable queue of `topic`, in the order of the queues."""
         route = await self._servers.route(topic)
-        addresses = _queues(route, topic)
-        return list(
-            await asyncio.gather(
-                *(
-                    self._queue_offsets(address, queue, group)
-                    for queue, address in addresses.items()
+        by_master: dict[str, list[MessageQueue]] = {}
+        for queue, address in _queues(route, topic).items():
+            by_master.setdefault(address, []).append(queue)
+
+        async def ask(address: str) -> list[QueueOffsets]:
+            queues, found = by_master[address], []
+            for begin in range(0, len(queues), _QUEUES_AT_ONCE):
+                some = queues[begin : begin + _QUEUES_AT_ONCE]
+                # None of them is still asked for when the call ends by the error of another.
+                outcomes = await asyncio.gather(
+                    *(self._queue_offsets(address, queue, group) for queue in some),
+                    return_exceptions=True,
                 )
-            )
-        )
+                for outcome in outcomes:
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                    found.append(outcome)
+            return found
+
+        offsets = await self._servers.each(by_master, ask, f"the offsets of topic {topic}")
+        return sorted((at for found in offsets.values() for at in found), key=lambda at: at.queue)
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the first offset whose message was stored at this time or later.
@@ -148,9 +162,11 @@ class Offsets(Room):
         brokers only store the offset: stop the members first, since they commit theirs over it.
         """
         address = await self._master(queue)
+        # A broker that moves no offsets itself would take the reset for one of all queues. Whoever may
+        # not ask for the configuration is refused before the offset has moved.
+        moves_offsets = await self._moves_offsets(address)
         await self._commit(address, group, queue, offset)
-        # A broker that moves no offsets itself would take this for a reset of all queues.
-        if not await self._moves_offsets(address):
+        if not moves_offsets:
             return
         await self._servers.ask(
             address,

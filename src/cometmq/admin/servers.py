@@ -146,14 +146,7 @@ class Servers:
         results = {a: it for a, it in outcomes.items() if not isinstance(it, CometMQError)}
         if not errors:
             return results
-        if len(asked) == 1:
-            raise errors[asked[0]]
-        reasons = "; ".join(f"{address}: {error}" for address, error in errors.items())
-        raise ServersFailedError(
-            f"{what} failed at {len(errors)} of {len(asked)} servers: {reasons}",
-            results=results,
-            errors=errors,
-        )
+        raise failure(what, errors, results)
 
     # Name servers
 
@@ -270,6 +263,23 @@ class Servers:
         table = (await self.cluster_info()).broker_addr_table
         masters = (table[name].master() for name in sorted(table))
         return [address for address in masters if address is not None]
+
+
+def failure(
+    what: str, errors: Mapping[str, CometMQError], results: Mapping[str, object]
+) -> CometMQError:
+    """Return the error of the only server that was asked; if there were several, a
+    ServersFailedError with the errors and results of all. At least one has failed.
+    """
+    count = len(errors) + len(results)
+    if count == 1:
+        return next(iter(errors.values()))
+    reasons = "; ".join(f"{address}: {error}" for address, error in errors.items())
+    return ServersFailedError(
+        f"{what} failed at {len(errors)} of {count} servers: {reasons}",
+        results=results,
+        errors=errors,
+    )
 
 
 def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:

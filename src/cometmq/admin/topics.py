@@ -15,11 +15,12 @@ import msgspec
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.room import Room
 from cometmq.admin.servers import masters_of, readable_of
-from cometmq.errors import IllegalArgumentError, RemoteError
+from cometmq.admin.topic_values import attribute_changes, permission_of
+from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC, check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
-from cometmq.model.sysflag import PERM_INHERIT, PERM_RW
+from cometmq.model.sysflag import PERM_RW
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import TopicConfigList
@@ -31,6 +32,7 @@ from cometmq.protocol.headers import (
     DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
     GetKVConfigRequestHeader,
+    GetRouteInfoRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicsByClusterRequestHeader,
     GetTopicStatsInfoRequestHeader,
@@ -92,20 +94,22 @@ class Topics(Room):
         config = TopicConfig(
             topic_name=topic,
             order=order,
-            perm=_permission(permission),
+            perm=permission_of(permission),
             read_queue_nums=read_queues,
             write_queue_nums=write_queues,
             topic_sys_flag=system_flag,
         )
         brokers = await self._servers.brokers(cluster=cluster, broker=broker)
-        changes = _changes(attributes or {}, ())
+        changes = attribute_changes(attributes or {}, ())
+        if order:  # before the topic is made at a broker that the order configuration cannot name
+            await self._names_of((at.address for at in brokers), topic)
         done = await self._servers.each(
             [at.address for at in brokers],
             lambda address: self._put(address, config, changes),
             f"making topic {topic}",
         )
         if order:
-            await self._put_order(topic, write_queues, list(done))
+            await self._put_order(topic, dict.fromkeys(done, write_queues))
         return list(done)
 
     async def create_many(
@@ -152,27 +156,40 @@ class Topics(Room):
         """Change what is given of a topic, and leave the rest as each broker has it.
 
         Without `cluster` and `broker` the topic is changed at every broker that has it. Return the
-        configuration before the change by address.
+        configuration before the change by address. The order configuration follows: it gets the
+        queues of each broker where the topic is ordered, and loses those where it is so no longer.
         """
-        changes = _changes(attributes or {}, tuple(remove_attributes))
+        changes = attribute_changes(attributes or {}, tuple(remove_attributes))
         given = {
             "read_queue_nums": read_queues,
             "write_queue_nums": write_queues,
-            "perm": None if permission is None else _permission(permission),
+            "perm": None if permission is None else permission_of(permission),
             "order": order,
         }
         wanted = {name: value for name, value in given.items() if value is not None}
 
+        def moves_order(before: TopicConfig) -> bool:
+            if order is None:
+                return write_queues is not None and before.order
+            # An operator who names brokers by address alone has no order configuration to clear.
+            return order or self._servers.has_name_servers
+
         async def change(address: str) -> TopicConfig:
             before = await self._config_at(address, topic)
+            if moves_order(before):
+                await self._names_of([address], topic)
             await self._put(address, msgspec.structs.replace(before, **wanted), changes)
             return before
 
         addresses = await self._holders(topic, cluster, broker)
         before = await self._servers.each(addresses, change, f"changing topic {topic}")
-        if order:
-            queues = write_queues or max(config.write_queue_nums for config in before.values())
-            await self._put_order(topic, queues, list(before))
+        counts = {
+            address: None if order is False else wanted.get("write_queue_nums", it.write_queue_nums)
+            for address, it in before.items()
+            if moves_order(it)
+        }
+        if counts:
+            await self._put_order(topic, counts)
         return before
 
     async def delete(
@@ -186,12 +203,13 @@ class Topics(Room):
         """Delete a topic with its messages, then its route; return the brokers' addresses.
 
         Name servers are told only if no single `broker` is named, and after every broker has
-        deleted the topic. Raises RouteNotFoundError if there is no such topic, unless `missing_ok`.
+        deleted the topic. A call that failed at a server can be repeated. Raises RouteNotFoundError
+        if neither a name server nor one of the brokers has the topic, unless `missing_ok`.
         """
         check_topic(topic)
-        if not missing_ok:
-            await self._servers.route(topic)
         brokers = await self._servers.brokers(cluster=cluster, broker=broker)
+        if not missing_ok:
+            await self._need(topic, [at.address for at in brokers])
 
         async def delete(address: str) -> None:
             await self._servers.ask(
@@ -349,6 +367,37 @@ class Topics(Room):
             return await self._servers.addresses(cluster=cluster, broker=broker)
         return masters_of(await self._servers.route(topic), topic).values()
 
+    async def _need(self, topic: str, addresses: Iterable[str]) -> None:
+        """Raise RouteNotFoundError unless a name server or one of these brokers has the topic."""
+        try:
+            await self._servers.route(topic)
+        except RouteNotFoundError:
+            what = f"whether topic {topic} exists"
+
+            async def routed(address: str) -> bool:
+                answer = await self._servers.ask(
+                    address,
+                    requests.GET_ROUTEINFO_BY_TOPIC,
+                    GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+                    what=what,
+                    also=(ResponseCode.TOPIC_NOT_EXIST,),
+                )
+                return answer.code == ResponseCode.SUCCESS
+
+            async def held(address: str) -> bool:
+                try:
+                    await self._config_at(address, topic)
+                except RemoteError as error:
+                    if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                        raise
+                    return False
+                return True
+
+            found = await self._servers.each(self._servers.name_servers, routed, what)
+            found |= await self._servers.each(addresses, held, what)
+            if not any(found.values()):
+                raise
+
     async def _put(self, address: str, config: TopicConfig, changes: str) -> None:
         answer = await self._servers.ask(
             address,
@@ -406,44 +455,40 @@ class Topics(Room):
         )
         return answer.body.topic_config_table
 
-    async def _put_order(self, topic: str, queues: int, addresses: Iterable[str]) -> None:
-        """Tell name servers how many queues these brokers have, and keep what they know of others."""
+    async def _names_of(self, addresses: Iterable[str], topic: str) -> dict[str, str]:
+        """Return the broker names by address. Raises IllegalArgumentError if one is not known."""
         info = await self._servers.cluster_info()
-        by_address = {
+        known = {
             address: name
             for name, data in info.broker_addr_table.items()
             for address in data.broker_addrs.values()
         }
-        known = await self.order_config(topic) or ""
-        counts = dict(part.partition(":")[::2] for part in known.split(";") if part)
+        names = {}
         for address in addresses:
-            if address not in by_address:
+            if address not in known:
                 raise IllegalArgumentError(
                     f"no name server knows a broker at {address}, so the order configuration of "
-                    f"topic {topic} cannot name it; call set_order_config() with its name"
+                    f"topic {topic} cannot name it; give the broker's name, or an address of "
+                    "brokers.addresses()"
                 )
-            counts[by_address[address]] = str(queues)
-        text = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
-        await self.set_order_config(topic, text)
+            names[address] = known[address]
+        return names
 
+    async def _put_order(self, topic: str, counts: Mapping[str, int | None]) -> None:
+        """Tell name servers how many queues these brokers have, by address; None takes a broker out.
 
-def _permission(value: int) -> int:
-    if type(value) is not int or not 0 <= value <= PERM_RW | PERM_INHERIT:
-        raise IllegalArgumentError(
-            f"permission is {value!r:.80}; give the sum of 4 to read, 2 to write, 1 to be the model "
-            "of new topics"
-        )
-    return value
-
-
-def _changes(attributes: Mapping[str, str], removed: Iterable[str]) -> str:
-    """Return changes of attributes as requests have them. Raises IllegalArgumentError."""
-    for text in (*attributes, *attributes.values(), *removed):
-        if not text or set(text) & set("+,=") or text != text.strip():
-            raise IllegalArgumentError(
-                f"{text!r:.80} is no key or value of an attribute: it must not be empty nor have "
-                "'+', ',', '=' or white space around it"
-            )
-    return ",".join(
-        [*(f"+{key}={value}" for key, value in attributes.items()), *(f"-{key}" for key in removed)]
-    )
+        What they know of other brokers stays.
+        """
+        names = await self._names_of(counts, topic)
+        known = await self.order_config(topic) or ""
+        entries = dict(part.partition(":")[::2] for part in known.split(";") if part)
+        for address, count in counts.items():
+            if count is None:
+                entries.pop(names[address], None)
+            else:
+                entries[names[address]] = str(count)
+        text = ";".join(f"{name}:{count}" for name, count in sorted(entries.items()))
+        if text:
+            await self.set_order_config(topic, text)
+        elif known:
+            await self.delete_order_config(topic)

@@ -283,35 +283,29 @@ class MQVersion(IntEnum):
     V5_3_3 = 479
 
 
-_FIRST_OF_4: Final = 213
-
-
-def version_text(version: int) -> str:
-    """Return the release that a peer announces by its version, as in `4.9.7`.
-
-    From 4.0.0 on, Java's MQVersion has ten releases for each minor version, each behind its
-    snapshot. Earlier versions follow no rule, so their number is shown.
-    """
-    if version < _FIRST_OF_4:
-        return f"version {version}"
-    release, snapshot = divmod(version - _FIRST_OF_4, 2)
-    major, rest = divmod(release + snapshot, 100)
-    text = f"{4 + major}.{rest // 10}.{rest % 10}"
-    return f"{text}-SNAPSHOT" if snapshot else text
-
-
 # The version that this implementation announces: peers switch features on by this number.
 CURRENT_VERSION: Final = int(MQVersion.V5_3_3)
 
-# From release 4.0.0 on each release has two ordinals: its snapshot's and, behind it, its own.
-_V4_0_0: Final = 213
+# Ordinals of Java's MQVersion. From 4.0.0 on each minor version has ten releases, each behind its
+# snapshot. Earlier versions follow no rule, and there is none after 9.9.9.
+_V4_0_0_SNAPSHOT: Final = 212
+_V9_9_9: Final = 1411
+
+
+def version_text(version: int) -> str:
+    """Return the release that a peer announces by its version, as in `4.9.7`; its number if that
+    follows no rule.
+    """
+    if not _V4_0_0_SNAPSHOT <= version <= _V9_9_9:
+        return f"version {version}"
+    steps, is_release = divmod(version - _V4_0_0_SNAPSHOT, 2)
+    text = f"{4 + steps // 100}.{steps // 10 % 10}.{steps % 10}"
+    return text if is_release else f"{text}-SNAPSHOT"
 
 
 def version_name(version: int) -> str:
-    """Return the name of a version as Java's MQVersion has it; the number if it is older than 4."""
-    steps = version - _V4_0_0
-    release = 400 + (steps + 1) // 2
-    if steps < -1 or release > 999:
+    """Return the name of a version as Java's MQVersion has it; its number if that follows no rule."""
+    text = version_text(version)
+    if text.startswith("version"):
         return str(version)
-    name = f"V{release // 100}_{release // 10 % 10}_{release % 10}"
-    return f"{name}_SNAPSHOT" if steps % 2 else name
+    return f"V{text}".replace(".", "_").replace("-", "_")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 import cometmq
 import cometmq.aio
 from cometmq.admin.client import AdminOptions
-from cometmq.errors import ClientStateError, IllegalArgumentError, ServersFailedError
-from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, version_text
+from cometmq.errors import ClientStateError, ConnectError, IllegalArgumentError, ServersFailedError
+from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, version_name, version_text
+from cometmq.runtime.network import P, TcpNetwork
 
 ROOT = Path(__file__).parents[3]
 CONTRACTS = [
@@ -91,6 +94,23 @@ def test_a_client_that_does_not_run_says_so() -> None:
         client.topics.names()
 
 
+class DeafNetwork(TcpNetwork):
+    """Makes no connection, and never says so."""
+
+    async def connect(
+        self, new_protocol: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None
+    ) -> P:
+        raise AssertionError(await asyncio.Event().wait())
+
+
+async def test_the_timeout_bounds_connecting_too() -> None:
+    surroundings: dict[str, Any] = {"network": DeafNetwork()}
+    client = cometmq.aio.AdminClient(NOBODY, timeout_ms=50, **surroundings)
+    async with client:
+        with pytest.raises(ConnectError, match=r"within 0\.05 s"):
+            await client.topics.names()
+
+
 def test_results_and_errors_of_several_servers_are_told_apart() -> None:
     error = ServersFailedError(
         "x",
@@ -102,16 +122,21 @@ def test_results_and_errors_of_several_servers_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "text"),
+    ("version", "text", "name"),
     [
-        (MQVersion.V4_9_4, "4.9.4"),
-        (409, "4.9.8"),
-        (213, "4.0.0"),
-        (212, "version 212"),
-        (MQVersion.V5_0_0, "5.0.0"),
-        (412, "5.0.0-SNAPSHOT"),
-        (CURRENT_VERSION, "5.3.3"),
+        (MQVersion.V4_9_4, "4.9.4", "V4_9_4"),
+        (409, "4.9.8", "V4_9_8"),
+        (213, "4.0.0", "V4_0_0"),
+        (212, "4.0.0-SNAPSHOT", "V4_0_0_SNAPSHOT"),
+        (211, "version 211", "211"),
+        (MQVersion.V5_0_0, "5.0.0", "V5_0_0"),
+        (412, "5.0.0-SNAPSHOT", "V5_0_0_SNAPSHOT"),
+        (CURRENT_VERSION, "5.3.3", "V5_3_3"),
+        (1411, "9.9.9", "V9_9_9"),
+        (1412, "version 1412", "1412"),
+        (1500, "version 1500", "1500"),
+        (-1, "version -1", "-1"),
     ],
 )
-def test_versions_are_shown_as_their_releases(version: int, text: str) -> None:
-    assert version_text(version) == text
+def test_versions_are_shown_as_their_releases(version: int, text: str, name: str) -> None:
+    assert (version_text(version), version_name(version)) == (text, name)
