@@ -12,6 +12,15 @@ from cometmq.testing import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+# Runs the program that its first argument names, and has it wait for answers of a busy machine.
+PATIENTLY = """
+import runpy, sys
+from tests.integration.patience import be_patient
+be_patient()
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 
 @pytest.mark.parametrize(
     ("example", "said"),
@@ -25,7 +34,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_an_example_runs(example: str, said: str) -> None:
     with Cluster() as cluster:
         done = subprocess.run(
-            [sys.executable, str(EXAMPLES / example), cluster.namesrv],
+            [sys.executable, "-c", PATIENTLY, str(EXAMPLES / example), cluster.namesrv],
+            cwd=EXAMPLES.parent,
             stdout=subprocess.PIPE,
             text=True,
             timeout=200,
