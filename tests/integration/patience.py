@@ -23,6 +23,7 @@ _TIMEOUTS_S = (
     (membership, "START_TIMEOUT_S"),
     (namesrv_api, "ASK_TIMEOUT_S"),
     (broker_api, "SEND_BACK_TIMEOUT_S"),
+    (broker_api, "LOCK_TIMEOUT_S"),
     (send_back, "SEND_TIMEOUT_S"),
     (dispatcher, "SEND_TIMEOUT_S"),
 )

@@ -168,19 +168,7 @@ class Offsets(Room):
         await self._commit(address, group, queue, offset)
         if not moves_offsets:
             return
-        await self._servers.ask(
-            address,
-            requests.INVOKE_BROKER_TO_RESET_OFFSET,
-            ResetOffsetRequestHeader(
-                group=group,
-                topic=queue.topic,
-                timestamp=0,
-                is_force=True,
-                queue_id=queue.queue_id,
-                offset=offset,
-            ),
-            what=f"the reset of group {group} in {queue}",
-        )
+        await self._reset_at(address, group, queue, offset)
 
     async def skip(self, group: str, topic: str) -> dict[MessageQueue, int]:
         """Have a group go on at the end of every queue: it gets only messages to come."""
@@ -323,6 +311,10 @@ class Offsets(Room):
             return
         # The broker ignored the offset: it does so after a reset until a member pulls, which those
         # of a group that is not online do not. A reset to this offset replaces that one.
+        await self._reset_at(address, group, queue, offset)
+
+    async def _reset_at(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        """Reset one queue at a broker that keeps track of resets, which tells members itself."""
         await self._servers.ask(
             address,
             requests.INVOKE_BROKER_TO_RESET_OFFSET,
@@ -334,7 +326,7 @@ class Offsets(Room):
                 queue_id=queue.queue_id,
                 offset=offset,
             ),
-            what=f"the offset {offset} of group {group} at {queue}",
+            what=f"the reset of group {group} in {queue}",
         )
 
 
