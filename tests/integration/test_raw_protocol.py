@@ -708,9 +708,11 @@ def test_a_waiting_pull_ends_with_its_time(client: RawClient, topic: str) -> Non
 
 def test_a_pull_that_waited_tells_what_it_skipped(client: RawClient, topic: str) -> None:
     stored(client, topic)
-    waiting = wait_for(client, topic, queueOffset=1, subscription="A", suspendTimeoutMillis=1500)
-    with RawClient(address_of_client(client)) as sender:
-        stored(sender, topic, properties=properties({"TAGS": "B"}))
+    # On one connection, so that the message is stored right behind the pull, however slow all is.
+    waits = {"sysFlag": 4 + 2, "suspendTimeoutMillis": 300}
+    waiting = client.send(PULL, pull_ext(topic, queueOffset=1, subscription="A", **waits))
+    sent = client.send(SEND, send_ext(topic, properties=properties({"TAGS": "B"})), b"x")
+    assert client.answer(sent).code == 0
     answer = client.answer(waiting)
     assert (answer.code, answer.remark) == (RETRY_AT_ONCE, "NO_MATCHED_MESSAGE")
     assert answer.ext["nextBeginOffset"] == "2"
