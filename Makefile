@@ -56,6 +56,7 @@ interop: compiled ## The official Java, Go and Node clients and the Java broker 
 spark: $(SPARK_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
 	@$(VENV)-spark/bin/mypy src tests/spark tests/unit/spark tests/unit/pipelines
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
+	@$(VENV)-spark/bin/python -m tests.spark.class_archive
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 --dist loadfile $(ARGS)
 	@$(SPARK_KILLS)
 

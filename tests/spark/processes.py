@@ -9,12 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.spark.class_archive import archive_options
+
 # Java starts sooner like this, on few cores, and there are many starts. Classes are published ones, so
 # their bytecode is not verified.
-QUICK_JAVA: Final = (
+PLAIN_QUICK_JAVA: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
+QUICK_JAVA: Final = PLAIN_QUICK_JAVA + archive_options()
 
 
 class Process(NamedTuple):
