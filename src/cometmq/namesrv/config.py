@@ -54,6 +54,11 @@ class NamesrvConfig:
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = field(default=45, metadata={"min": 0})
 
+    # CometMQ's own, called as the broker's: PROM serves /metrics, /health and /ready over HTTP; without a host, where `bindAddress` says.
+    metrics_exporter_type: str = "DISABLE"
+    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
+
     def __post_init__(self) -> None:
         AddressList("adminFrom", self.admin_from)
 
