@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -133,4 +133,15 @@ def queue_progress(queues: Mapping[MessageQueue, OffsetWrapper]) -> tuple[QueueP
             at.last_timestamp,
         )
         for queue, at in sorted(queues.items(), key=lambda item: item[0])
+    )
+
+
+def merged(group: str, parts: Iterable[GroupProgress]) -> GroupProgress:
+    """Return the progress of a group as a whole, of what several brokers told."""
+    told = list(parts)
+    queues = {at.queue: at for part in told for at in part.queues}
+    return GroupProgress(
+        group,
+        sum(part.consume_per_s for part in told),
+        tuple(at for _, at in sorted(queues.items(), key=lambda item: item[0])),
     )

@@ -17,6 +17,23 @@ from cometmq.runtime.spelling import did_you_mean
 # The commands of each module, in the order in which help lists them.
 MODULES: Final[dict[str, tuple[str, ...]]] = {
     "topics": ("topicList", "deleteTopic"),
+    "groups": (
+        "updateSubGroup",
+        "updateSubGroupList",
+        "deleteSubGroup",
+        "getConsumerConfig",
+        "setConsumeMode",
+    ),
+    "progress": ("consumerProgress", "consumerStatus"),
+    "monitoring": ("startMonitoring",),
+    "connections": ("consumerConnection", "producerConnection", "producer"),
+    "offsets": (
+        "resetOffsetByTime",
+        "skipAccumulatedMessage",
+        "cloneGroupOffset",
+        "getConsumerStatus",
+    ),
+    "stats": ("statsAll", "brokerConsumeStats"),
 }
 # Other names that mqadmin knows commands by.
 ALIASES: Final[dict[str, str]] = {}
