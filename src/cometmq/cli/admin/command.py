@@ -190,7 +190,8 @@ def command(
 ]:
     """Register an asynchronous function of a Run as the command `name` of `app`.
 
-    One that `changes` something has the options --dry-run and --yes, too.
+    One that `changes` something has the options --dry-run and --yes, too. A parameter with the name of
+    a common one stands in its place, as `timeout_ms` where a command takes longer: the run has its value.
     """
 
     def register(
@@ -201,11 +202,12 @@ def command(
             p.replace(annotation=_completed(p.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
             for p in own
         ]
-        taken = {letter for parameter in own for letter in _declared(parameter.annotation)}
+        taken = {name for parameter in own for name in _declared(parameter.annotation)}
+        given_instead = {parameter.name for parameter in own}
         common = {
             key: (free, default)
             for key, (annotation, default) in _common(changes).items()
-            if (free := _free_of(taken, annotation)) is not None
+            if key not in given_instead and (free := _free_of(taken, annotation)) is not None
         }
         added = [
             inspect.Parameter(
@@ -239,7 +241,9 @@ def _declared(annotation: Any) -> tuple[str, ...]:
     """Return the names of the option that an annotation declares: `-o`, `--order`."""
     for part in get_args(annotation)[1:]:
         if isinstance(part, type(typer.Option())):
-            return tuple(part.param_decls or ())
+            # `Option` takes the first name for a default, which it is not in an annotation.
+            first = () if part.default is ... else (part.default,)
+            return (*first, *(part.param_decls or ()))
     return ()
 
 
@@ -248,11 +252,13 @@ def _free_of(taken: set[str], annotation: Any) -> Any:
 
     That is None if no name is left.
     """
-    if not taken.intersection(_declared(annotation)):
+    names = _declared(annotation)
+    if not taken.intersection(names):
         return annotation
     kind, option, *_ = get_args(annotation)
     free = copy.copy(option)
-    free.param_decls = tuple(name for name in option.param_decls if name not in taken)
+    free.default = ...
+    free.param_decls = tuple(name for name in names if name not in taken)
     return Annotated[kind, free] if free.param_decls else None
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from cometmq.admin.offsets import END, QueueOffsets
-from cometmq.cli.admin import times
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.many import ask_each
 from cometmq.cli.admin.output import Column, as_time
+from cometmq.cli.admin.times import time_ms
 from cometmq.errors import ConfigError, RemotingError, ServersFailedError
 from cometmq.model.queue import MessageQueue
 
@@ -33,6 +33,11 @@ Force = Annotated[
         help="With false no offset moves ahead, which brokers of 5.x do not heed.",
     ),
 ]
+
+
+def _time_or_end(text: str) -> int:
+    return END if text.strip() == str(END) else time_ms(text)
+
 
 _MOVED: Final = (
     Column("brokerName", "brokerName"),
@@ -59,8 +64,8 @@ async def reset_offset_by_time(
         typer.Option(
             "-s",
             "--timestamp",
-            metavar=times.FORMAT,
-            parser=times.time_ms,
+            metavar="now|-1|MS|yyyy-MM-dd#HH:mm:ss:SSS",
+            parser=_time_or_end,
             help="Go on with what was stored then or later; -1 is the end of every queue.",
             show_default=False,
         ),
@@ -167,7 +172,9 @@ async def _reset(
             run, "queues", queues, lambda at: run.admin.offsets.at_time(at.queue, timestamp)
         )
         plan = list(zip(queues, targets, strict=True))
-    where = "the end of every queue" if timestamp == END else as_time(timestamp)
+    where = "the end of every queue" if timestamp == END else "the first message"
+    if timestamp > 0:
+        where = f"what was stored at {as_time(timestamp)} or later"
     await _move(
         run,
         f"move group {group} in topic {topic} to {where}",

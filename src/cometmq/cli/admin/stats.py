@@ -12,7 +12,7 @@ from cometmq.admin.servers import masters_of
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.many import ask_each
 from cometmq.cli.admin.output import Column, as_text, as_time
-from cometmq.errors import CometMQError, RemoteError
+from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.protocol.codes import ResponseCode
 
@@ -134,6 +134,7 @@ _PROGRESS: Final = (
 @command(app, "brokerConsumeStats")
 async def broker_consume_stats(
     run: Run,
+    *,
     broker: Annotated[
         str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The broker.")
     ],
@@ -155,8 +156,16 @@ async def broker_consume_stats(
     ] = "false",
 ) -> None:
     """Show how far all groups are in the queues of one broker."""
-    del timeout_ms  # is that of the connection
-    found = await run.admin.brokers.progress(ordered_only=order, broker=broker)
+    del timeout_ms  # the connection has it
+    wait_ms = run.connection.timeout_ms
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            found = await run.admin.brokers.progress(ordered_only=order, broker=broker)
+    except TimeoutError as error:
+        raise RequestTimeoutError(
+            f"{broker} did not tell the progress of all groups within {wait_ms} ms; give it longer by "
+            "--timeoutMillis, or ask for one group by consumerProgress"
+        ) from error
     rows = [
         (
             at.queue.topic,
