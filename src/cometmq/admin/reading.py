@@ -8,9 +8,12 @@ from typing import Final
 import structlog
 
 from cometmq.admin.servers import Servers, master_of
-from cometmq.errors import IllegalArgumentError, ProtocolError
+from cometmq.errors import IllegalArgumentError, ProtocolError, RouteNotFoundError
+from cometmq.filtering.tags import accepts, build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
+from cometmq.model.route import TopicRouteData
+from cometmq.model.subscription import SUB_ALL
 from cometmq.model.sysflag import COMPRESSED, PULL_SUBSCRIPTION
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -41,24 +44,35 @@ _NOTHING_FOUND: Final = (
 
 
 class MessageReader:
-    """Reads the messages of queues without a trace in any group's offsets."""
+    """Reads the messages of queues without a trace in any group's offsets.
 
-    def __init__(self, servers: Servers) -> None:
+    Brokers check whether `group` may read. Only messages whose tag `tags` selects are read.
+    """
+
+    def __init__(self, servers: Servers, *, group: str = TOOLS_GROUP, tags: str = SUB_ALL) -> None:
         self._servers = servers
+        self._group = group
+        self._selected = build_subscription("", tags)
 
     async def stored(self, topic: str, begin_ms: int, end_ms: int) -> AsyncIterator[MessageExt]:
         """Yield what a topic stored from `begin_ms` to `end_ms`, both included, queue by queue."""
         route = await self._servers.route(topic)
         for queue in route.subscribe_queues(topic):
             address = master_of(route, topic, queue.broker_name)
-            async for message in self._of_queue(address, queue, begin_ms, end_ms):
+            async for message in self._of_queue(address, queue, 0, begin_ms, end_ms):
                 yield message
+
+    async def stored_in(
+        self, queue: MessageQueue, begin_offset: int, begin_ms: int, end_ms: int
+    ) -> AsyncIterator[MessageExt]:
+        """Yield what one queue stored from `begin_ms` to `end_ms`, from `begin_offset` on."""
+        address = await self._address(queue)
+        async for message in self._of_queue(address, queue, begin_offset, begin_ms, end_ms):
+            yield message
 
     async def at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """Return the message of a queue at an offset, or None if there is none."""
-        route = await self._servers.route(queue.topic)
-        address = master_of(route, queue.topic, queue.broker_name)
-        answer = await self._ask(address, queue, offset, 1)
+        answer = await self._ask(await self._address(queue), queue, offset, 1)
         if answer.code != ResponseCode.SUCCESS:
             return None
         for record in records_of(answer.body, str(queue)):
@@ -66,8 +80,15 @@ class MessageReader:
                 return message_of(record, queue.broker_name)
         return None
 
+    async def _address(self, queue: MessageQueue) -> str:
+        """Return where a queue is read. Raises RouteNotFoundError if its topic has no such queue."""
+        route = await self._servers.route(queue.topic)
+        address = master_of(route, queue.topic, queue.broker_name)
+        check_queue(route, queue)
+        return address
+
     async def _of_queue(
-        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int
+        self, address: str, queue: MessageQueue, begin_offset: int, begin_ms: int, end_ms: int
     ) -> AsyncIterator[MessageExt]:
         search = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=begin_ms
@@ -84,14 +105,17 @@ class MessageReader:
             GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
             what=f"the max offset of {queue}",
         )
-        offset, end = found.header.offset, highest.header.offset
+        offset, end = max(found.header.offset, begin_offset), highest.header.offset
         while offset < end:
             records, offset = await self._pull(address, queue, offset)
             for record in records:
                 if record.queue_offset >= end or record.store_timestamp > end_ms:
                     return
                 if record.store_timestamp >= begin_ms:
-                    yield message_of(record, queue.broker_name)
+                    message = message_of(record, queue.broker_name)
+                    # The broker compares hash codes, which two tags may share.
+                    if accepts(self._selected, message.tags):
+                        yield message
 
     async def _pull(
         self, address: str, queue: MessageQueue, offset: int
@@ -114,7 +138,7 @@ class MessageReader:
         self, address: str, queue: MessageQueue, offset: int, count: int
     ) -> Answer[PullMessageResponseHeader, bytes]:
         header = PullMessageRequestHeader(
-            consumer_group=TOOLS_GROUP,
+            consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
@@ -123,7 +147,7 @@ class MessageReader:
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
-            subscription="*",
+            subscription=self._selected.sub_string,
             expression_type="TAG",
         )
         return await self._servers.ask(
@@ -137,6 +161,23 @@ class MessageReader:
 
 def _what(queue: MessageQueue, offset: int) -> str:
     return f"the messages of {queue} from {offset} on"
+
+
+def check_queue(route: TopicRouteData, queue: MessageQueue) -> None:
+    """Raise RouteNotFoundError if the topic has no such queue at the broker."""
+    count = max(
+        (
+            max(data.read_queue_nums, data.write_queue_nums)
+            for data in route.queue_datas
+            if data.broker_name == queue.broker_name
+        ),
+        default=0,
+    )
+    if not 0 <= queue.queue_id < count:
+        has = f"its queues there are 0 to {count - 1}" if count else "it has none there"
+        raise RouteNotFoundError(
+            f"topic {queue.topic} has no queue {queue.queue_id} at broker {queue.broker_name}; {has}"
+        )
 
 
 def records_of(body: bytes, source: str) -> list[StoredRecord]:

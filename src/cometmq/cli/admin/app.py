@@ -15,6 +15,8 @@ from cometmq.cli.help import Group
 # The commands of each module, in the order in which help lists them.
 MODULES: Final[dict[str, tuple[str, ...]]] = {
     "topics": ("topicList", "deleteTopic"),
+    "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
+    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
 }
 # Other names that mqadmin knows commands by.
 ALIASES: Final[dict[str, str]] = {}
