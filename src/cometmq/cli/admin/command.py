@@ -12,27 +12,41 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+)
 
 import typer
 
 from cometmq.cli import connection
+from cometmq.cli.admin.completion import completer
 from cometmq.cli.admin.output import Column, Form, Output
 from cometmq.cli.connection import Connection
 from cometmq.cli.help import Command
 from cometmq.errors import CometMQError, ConfigError, ServersFailedError
 
 if TYPE_CHECKING:
-    from cometmq.aio import AdminClient
+    from cometmq.admin.client import AdminClient
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _TIMEOUT_MS: Final = 5_000  # as mqadmin's
+_BROKEN_PIPE: Final = 128 + signal.SIGPIPE  # as shells tell of a program that SIGPIPE ended
 _DONE: Final = (Column("server", "Server"), Column("result", "Result"))
 
 
@@ -54,8 +68,11 @@ Cluster = Annotated[
     str | None, typer.Option("-c", "--clusterName", help="The cluster.", show_default=False)
 ]
 
-_Output = Annotated[
-    Form, typer.Option("-o", "--output", help="How to print it.", rich_help_panel="Output")
+OutputForm = Annotated[
+    Form | None,
+    typer.Option(
+        "-o", "--output", help="How to print it. Default: table.", rich_help_panel="Output"
+    ),
 ]
 _DryRun = Annotated[
     bool,
@@ -142,7 +159,8 @@ class Run:
                 f"this would {sentence}, for good, and there is no terminal to ask at: repeat it "
                 "with --yes, or with --dry-run to see what it does"
             )
-        typer.confirm(f"This will {sentence}, for good. Go on?", abort=True, err=True)
+        with _interrupted_at_once():
+            typer.confirm(f"This will {sentence}, for good. Go on?", abort=True, err=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
@@ -179,30 +197,35 @@ def command(
         function: Callable[Concatenate[Run, P], Awaitable[None]],
     ) -> Callable[Concatenate[Run, P], Awaitable[None]]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        own = [
+            p.replace(annotation=_completed(p.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
+            for p in own
+        ]
         taken = {letter for parameter in own for letter in _declared(parameter.annotation)}
         common = {
-            "output": (_free_of(taken, _Output), Form.TABLE),
-            **{
-                key: (_free_of(taken, annotation), default)
-                for key, (annotation, default) in _CONNECTION.items()
-            },
+            key: (free, default)
+            for key, (annotation, default) in _common(changes).items()
+            if (free := _free_of(taken, annotation)) is not None
         }
-        if changes:
-            common["dry_run"] = (_DryRun, False)
-            common["yes"] = (_free_of(taken, _Yes), False)
         added = [
             inspect.Parameter(
                 key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
             )
             for key, (annotation, default) in common.items()
         ]
+        run_function = cast(Callable[..., Awaitable[None]], function)
 
-        def entry(**given: Any) -> None:
-            options = {key: given.pop(key) for key in common}
-            _execute(lambda run: function(run, **given), options)  # type: ignore[call-arg]
+        def entry(ctx: typer.Context, **given: Any) -> None:
+            options = {key: given.pop(key, default) for key, (_, default) in _common(True).items()}
+            options["output"] = options["output"] or ctx.obj or Form.TABLE
+            _execute(lambda run: run_function(run, **given), options)
 
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
-        entry.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        context = inspect.Parameter(
+            "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        )
+        parameters = [context, *own, *added]
+        signature = inspect.Signature(parameters)
+        entry.__signature__ = signature  # type: ignore[attr-defined]  # functions may have one
         entry.__annotations__ = {p.name: p.annotation for p in parameters}
         entry.__name__ = getattr(function, "__name__", name)
         entry.__doc__ = function.__doc__
@@ -221,18 +244,43 @@ def _declared(annotation: Any) -> tuple[str, ...]:
 
 
 def _free_of(taken: set[str], annotation: Any) -> Any:
-    """Return the annotation of an option without the names that the command uses otherwise."""
+    """Return the annotation of an option without the names that the command uses otherwise.
+
+    That is None if no name is left.
+    """
     if not taken.intersection(_declared(annotation)):
         return annotation
     kind, option, *_ = get_args(annotation)
     free = copy.copy(option)
     free.param_decls = tuple(name for name in option.param_decls if name not in taken)
-    return Annotated[kind, free]
+    return Annotated[kind, free] if free.param_decls else None
+
+
+def _completed(annotation: Any) -> Any:
+    """Return the annotation of an option with the completion that its name tells, if any."""
+    names = _declared(annotation)
+    found = next((it for name in names if (it := completer(name)) is not None), None)
+    if found is None:
+        return annotation
+    kind, option, *rest = get_args(annotation)
+    completed = copy.copy(option)
+    completed.autocompletion = option.autocompletion or found
+    return Annotated[(kind, completed, *rest)]
+
+
+def _common(changes: bool) -> dict[str, tuple[Any, object]]:
+    """Return the annotations and defaults of the options that all commands have."""
+    common: dict[str, tuple[Any, object]] = {"output": (OutputForm, None), **_CONNECTION}
+    if changes:
+        common |= {"dry_run": (_DryRun, False), "yes": (_Yes, False)}
+    return common
 
 
 def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, Any]) -> None:
-    from cometmq.aio import AdminClient
-    from cometmq.runtime.loop import run as run_loop
+    # Not on uvloop, nor with the other clients: a command is short, and importing them takes longer.
+    import asyncio
+
+    from cometmq.admin.client import AdminClient
 
     connection = Connection.given(**{key: options[key] for key in _CONNECTION})
     out = Output(options["output"])
@@ -244,17 +292,32 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
             credentials=connection.credentials,
             tls=connection.tls,
         ) as admin:
-            run = Run(
-                admin, out, connection, options.get("dry_run", False), options.get("yes", False)
-            )
+            run = Run(admin, out, connection, options["dry_run"], options["yes"])
             try:
                 await function(run)
             finally:
                 out.finish()
             return run.failures
 
-    if run_loop(with_admin()):
+    try:
+        failures = asyncio.run(with_admin())
+    except BrokenPipeError:  # who read the output wants no more of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_BROKEN_PIPE) from None
+    if failures:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _interrupted_at_once() -> Iterator[None]:
+    """Let Ctrl-C interrupt what waits for the terminal. The loop's own handler would only cancel the
+    task, which does not notice while it waits.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def exactly_one(**given: object) -> None:
