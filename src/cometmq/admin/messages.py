@@ -1,25 +1,19 @@
 """Finds messages, tells who has consumed them, and sends or consumes them again.
 
-Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgByOffset, printMsg,
-queryMsgTraceById.
+Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgTraceById.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.letters import UnconsumedMessages
-from cometmq.admin.reading import (
-    TOOLS_GROUP,
-    MessageReader,
-    address_of,
-    message_of,
-    records_of,
-)
+from cometmq.admin.queue_contents import QueueContents
+from cometmq.admin.reading import address_of, message_of, records_of
 from cometmq.admin.servers import master_of, readable_of
 from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError, RouteNotFoundError
@@ -29,7 +23,6 @@ from cometmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
 from cometmq.model.route import TopicRouteData
-from cometmq.model.subscription import SUB_ALL
 from cometmq.model.sysflag import COMPRESSED, COMPRESSION_MASK
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -116,7 +109,7 @@ class TraceEvent:
     context: ContextCode | None
 
 
-class Messages(UnconsumedMessages):
+class Messages(QueueContents, UnconsumedMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
@@ -204,46 +197,6 @@ class Messages(UnconsumedMessages):
             lambda message: key in message.keys,
             cluster=cluster,
         )
-
-    async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """Return the message of a queue at an offset, or None if there is none any more or yet.
-
-        Raises RouteNotFoundError if the topic has no such queue.
-        """
-        return await MessageReader(self._servers).at(queue, offset)
-
-    async def stored(
-        self, topic: str, *, begin_ms: int = 0, end_ms: int = NO_END_MS, tags: str = SUB_ALL
-    ) -> AsyncIterator[MessageExt]:
-        """Yield the messages of a topic that were stored from `begin_ms` to `end_ms`.
-
-        Both times are included, in ms since the epoch. Queues follow each other, and each begins
-        with its oldest message. Messages that are stored during the call are left out, and so are
-        those whose tag the expression `tags` (`TagA || TagB`) does not select.
-        """
-        reader = MessageReader(self._servers, tags=tags)
-        async for message in reader.stored(topic, begin_ms, end_ms):
-            yield message
-
-    async def stored_in(
-        self,
-        queue: MessageQueue,
-        *,
-        begin_offset: int = 0,
-        begin_ms: int = 0,
-        end_ms: int = NO_END_MS,
-        tags: str = SUB_ALL,
-        group: str = TOOLS_GROUP,
-    ) -> AsyncIterator[MessageExt]:
-        """Yield the messages of one queue from `begin_offset` on, else as `stored` does.
-
-        The broker checks whether `group` may read; no offset of it is moved. Raises
-        RouteNotFoundError if the topic has no such queue.
-        """
-        check_group(group)
-        reader = MessageReader(self._servers, group=group, tags=tags)
-        async for message in reader.stored_in(queue, begin_offset, begin_ms, end_ms):
-            yield message
 
     # What became of a message
 

@@ -9,7 +9,6 @@ import structlog
 
 from cometmq.admin.servers import Servers, master_of
 from cometmq.errors import IllegalArgumentError, ProtocolError, RouteNotFoundError
-from cometmq.filtering.tags import accepts, build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
@@ -46,33 +45,38 @@ _NOTHING_FOUND: Final = (
 class MessageReader:
     """Reads the messages of queues without a trace in any group's offsets.
 
-    Brokers check whether `group` may read. Only messages whose tag `tags` selects are read.
+    Brokers check whether `group` may read.
     """
 
-    def __init__(self, servers: Servers, *, group: str = TOOLS_GROUP, tags: str = SUB_ALL) -> None:
+    def __init__(self, servers: Servers, group: str = TOOLS_GROUP) -> None:
         self._servers = servers
         self._group = group
-        self._selected = build_subscription("", tags)
 
-    async def stored(self, topic: str, begin_ms: int, end_ms: int) -> AsyncIterator[MessageExt]:
-        """Yield what a topic stored from `begin_ms` to `end_ms`, both included, queue by queue."""
+    async def stored(
+        self, topic: str, begin_ms: int, end_ms: int, tags: str = SUB_ALL
+    ) -> AsyncIterator[MessageExt]:
+        """Yield what a topic stored from `begin_ms` to `end_ms`, both included, queue by queue.
+
+        `tags` selects by tag (`TagA || TagB`).
+        """
         route = await self._servers.route(topic)
         for queue in route.subscribe_queues(topic):
             address = master_of(route, topic, queue.broker_name)
-            async for message in self._of_queue(address, queue, 0, begin_ms, end_ms):
+            async for message in self._of_queue(address, queue, 0, begin_ms, end_ms, tags):
                 yield message
 
     async def stored_in(
-        self, queue: MessageQueue, begin_offset: int, begin_ms: int, end_ms: int
+        self, queue: MessageQueue, begin_offset: int, begin_ms: int, end_ms: int, tags: str
     ) -> AsyncIterator[MessageExt]:
-        """Yield what one queue stored from `begin_ms` to `end_ms`, from `begin_offset` on."""
+        """Yield what one queue stored like `stored`, from `begin_offset` on."""
         address = await self._address(queue)
-        async for message in self._of_queue(address, queue, begin_offset, begin_ms, end_ms):
+        async for message in self._of_queue(address, queue, begin_offset, begin_ms, end_ms, tags):
             yield message
 
     async def at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """Return the message of a queue at an offset, or None if there is none."""
-        answer = await self._ask(await self._address(queue), queue, offset, 1)
+        address = await self._address(queue)
+        answer = await self._ask(address, queue, offset, 1, SUB_ALL)
         if answer.code != ResponseCode.SUCCESS:
             return None
         for record in records_of(answer.body, str(queue)):
@@ -88,8 +92,17 @@ class MessageReader:
         return address
 
     async def _of_queue(
-        self, address: str, queue: MessageQueue, begin_offset: int, begin_ms: int, end_ms: int
+        self,
+        address: str,
+        queue: MessageQueue,
+        begin_offset: int,
+        begin_ms: int,
+        end_ms: int,
+        tags: str,
     ) -> AsyncIterator[MessageExt]:
+        wanted = {tag.strip() for tag in tags.split("||")} - {""}
+        if SUB_ALL in wanted:
+            wanted.clear()
         search = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=begin_ms
         )
@@ -105,26 +118,27 @@ class MessageReader:
             GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
             what=f"the max offset of {queue}",
         )
-        offset, end = max(found.header.offset, begin_offset), highest.header.offset
+        offset, end = max(begin_offset, found.header.offset), highest.header.offset
         while offset < end:
-            records, offset = await self._pull(address, queue, offset)
+            records, offset = await self._pull(address, queue, offset, tags)
             for record in records:
                 if record.queue_offset >= end or record.store_timestamp > end_ms:
                     return
-                if record.store_timestamp >= begin_ms:
-                    message = message_of(record, queue.broker_name)
-                    # The broker compares hash codes, which two tags may share.
-                    if accepts(self._selected, message.tags):
-                        yield message
+                if record.store_timestamp < begin_ms:
+                    continue
+                message = message_of(record, queue.broker_name)
+                # A broker selects by the hash codes of tags.
+                if not wanted or message.tags in wanted:
+                    yield message
 
     async def _pull(
-        self, address: str, queue: MessageQueue, offset: int
+        self, address: str, queue: MessageQueue, offset: int, tags: str
     ) -> tuple[list[StoredRecord], int]:
         """Return the records from `offset` on, and the offset to continue at.
 
         That offset is always beyond `offset`, and beyond every queue if this queue has no more.
         """
-        answer = await self._ask(address, queue, offset, _MESSAGES_AT_ONCE)
+        answer = await self._ask(address, queue, offset, _MESSAGES_AT_ONCE, tags)
         if answer.code == ResponseCode.SUCCESS:
             return records_of(answer.body, str(queue)), answer.header.next_begin_offset
         if answer.code == ResponseCode.PULL_NOT_FOUND:
@@ -135,7 +149,7 @@ class MessageReader:
         return [], answer.header.next_begin_offset
 
     async def _ask(
-        self, address: str, queue: MessageQueue, offset: int, count: int
+        self, address: str, queue: MessageQueue, offset: int, count: int, tags: str
     ) -> Answer[PullMessageResponseHeader, bytes]:
         header = PullMessageRequestHeader(
             consumer_group=self._group,
@@ -147,7 +161,7 @@ class MessageReader:
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
-            subscription=self._selected.sub_string,
+            subscription=tags,
             expression_type="TAG",
         )
         return await self._servers.ask(

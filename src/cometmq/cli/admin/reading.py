@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -67,8 +67,8 @@ async def print_messages(
     begin: Begin = None,
     end: End = None,
     print_body: Annotated[
-        bool, typer.Option("-d", "--printBody", parser=truth, metavar=TRUTH, help="Print bodies.")
-    ] = True,
+        Any, typer.Option("-d", "--printBody", parser=truth, metavar=TRUTH, help="Print bodies.")
+    ] = "true",
     parent: Annotated[
         str | None,
         typer.Option(
@@ -110,17 +110,17 @@ async def print_messages_of_queue(
     begin: Begin = None,
     end: End = None,
     print_messages: Annotated[
-        bool, typer.Option("-p", "--print", parser=truth, metavar=TRUTH, help="Print messages.")
-    ] = False,
+        Any, typer.Option("-p", "--print", parser=truth, metavar=TRUTH, help="Print messages.")
+    ] = "false",
     print_body: Annotated[
-        bool, typer.Option("-d", "--printBody", parser=truth, metavar=TRUTH, help="Print bodies.")
-    ] = False,
+        Any, typer.Option("-d", "--printBody", parser=truth, metavar=TRUTH, help="Print bodies.")
+    ] = "false",
     calculate: Annotated[
-        bool,
+        Any,
         typer.Option(
             "-f", "--calculate", parser=truth, metavar=TRUTH, help="Count messages by tag."
         ),
-    ] = False,
+    ] = "false",
 ) -> None:
     """Print the messages of one queue (-p true), or count them by tag (-f true)."""
     from cometmq.model.queue import MessageQueue
