@@ -139,6 +139,7 @@ class BlockingMessages(BlockingRoom):
     by_unique_id = _blocking(messages.Messages.by_unique_id)
     by_key = _blocking(messages.Messages.by_key)
     by_offset = _blocking(messages.Messages.by_offset)
+    find = _blocking(messages.Messages.find)
     stored = _iterating(messages.Messages.stored)
     stored_in = _iterating(messages.Messages.stored_in)
     units = _blocking(messages.Messages.units)

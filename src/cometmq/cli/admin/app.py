@@ -33,6 +33,8 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "getConsumerStatus",
     ),
     "stats": ("statsAll", "brokerConsumeStats"),
+    "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
+    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
 }
 # Other names that mqadmin knows commands by.
 ALIASES: Final[dict[str, str]] = {}

@@ -76,7 +76,7 @@ async def start_monitoring(
             count += 1
             if count == rounds:
                 return
-            run.failures = 0  # a failure counts only if it is there at the end
+            run.failures = 0  # those of the last round count
             await asyncio.sleep(interval_s)
     except asyncio.CancelledError:
         return  # Ctrl-C is how it ends
@@ -110,7 +110,7 @@ def _print(
     out = Output(form)
     if form is Form.TABLE:
         nothing = "" if undone or findings else ", and all is consumed and well"
-        sys.stdout.write(f"{as_time(head['time'])}: {head['groups']} groups{nothing}\n")
+        sys.stdout.write(f"{as_time(head['time'])}: {head['groups']} groups{nothing}\n\n")
     else:
         out.record(head, section="round")
     if form is not Form.TABLE or undone:
@@ -119,6 +119,8 @@ def _print(
         out.table(FINDING, findings, section="findings")
     if form is Form.YAML:
         sys.stdout.write("---\n")
+    if form is Form.CSV or (form is Form.TABLE and (undone or findings)):
+        sys.stdout.write("\n")
     out.finish()
 
 

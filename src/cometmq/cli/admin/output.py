@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
 GAP: Final = "  "
+# A table that is streamed is as wide as its first rows, which wait no longer than this.
+_FIRST_ROWS: Final = 200
+_FIRST_ROWS_S: Final = 0.3
 
 
 class Form(Enum):
@@ -74,6 +79,8 @@ class Output:
         self.form = form
         self._sections: list[tuple[str, object]] = []
         self._printed = False
+        # The section that was streamed; what JSON and YAML hold back then continues its document.
+        self._streamed: str | None = None
 
     def table(
         self, columns: Sequence[Column], rows: Iterable[Sequence[object]], *, section: str = ""
@@ -91,6 +98,42 @@ class Output:
         else:
             keys = [column.key for column in columns]
             self._sections.append((section, [dict(zip(keys, row, strict=True)) for row in found]))
+
+    @contextmanager
+    def stream(
+        self, columns: Sequence[Column], *, section: str = ""
+    ) -> Iterator[Callable[[Sequence[object]], None]]:
+        """Print rows as they come, however many: call what is given with each.
+
+        A command has one stream, before its other sections. JSON has one row in a line.
+        """
+        assert not self._sections, "what is streamed comes first"
+        put: Callable[[Sequence[object]], None]
+        if self.form is Form.TABLE:
+            self._head(section)
+            rows = _StreamedTable(columns)
+            put, end = rows.put, rows.end
+        elif self.form is Form.CSV:
+            self._gap()
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow([column.key for column in columns])
+            put, end = lambda row: writer.writerow([*map(_csv_value, row)]), lambda: None
+        else:
+            items = _StreamedItems(self.form, [column.key for column in columns], section)
+            put, end = items.put, items.end
+            self._streamed = section
+        try:
+            yield put
+        finally:
+            end()
+            sys.stdout.flush()
+
+    def text(self, text: str, *, section: str) -> None:
+        """Print text of any number of lines to people. Programs get it as a value of a record."""
+        if self.form is Form.TABLE:
+            self._head(section)
+            for line in text.splitlines() or [""]:
+                sys.stdout.write(f"{GAP}{as_text(line.expandtabs())}\n")
 
     def record(self, values: Mapping[str, object], *, section: str = "") -> None:
         """Print the values of one thing, each with its name."""
@@ -114,24 +157,27 @@ class Output:
 
     def finish(self) -> None:
         """Print what JSON and YAML hold back: one document needs all of it."""
-        if self.form in (Form.JSON, Form.YAML) and self._sections:
-            document = self._document()
-            if self.form is Form.JSON:
-                text = json.dumps(document, indent=2, ensure_ascii=False)
-                sys.stdout.write(f"{text}\n")
-            else:
-                import yaml
-
-                yaml.safe_dump(
-                    document, sys.stdout, sort_keys=False, allow_unicode=True, width=10**9
-                )
+        if self.form in (Form.JSON, Form.YAML):
+            if self._streamed is None:
+                if self._sections:
+                    sys.stdout.write(_text_of(self._document(), self.form))
+            elif self._streamed:
+                self._continue_document()
         sys.stdout.flush()
 
+    def _continue_document(self) -> None:
+        """Print the sections that follow the streamed one, and end the document."""
+        rest = _text_of(_plain(dict(self._sections)), self.form) if self._sections else ""
+        if self.form is Form.JSON:
+            sys.stdout.write(f",{rest[1:]}" if rest else "\n}\n")
+        else:
+            sys.stdout.write(rest)
+
     def _document(self) -> Any:
-        # Through JSON, so that both forms know the same values.
         sections = self._sections
-        whole = sections[0][1] if len(sections) == 1 and not sections[0][0] else dict(sections)
-        return json.loads(json.dumps(whole, default=str))
+        return _plain(
+            sections[0][1] if len(sections) == 1 and not sections[0][0] else dict(sections)
+        )
 
     def _head(self, section: str) -> None:
         self._gap()
@@ -144,13 +190,94 @@ class Output:
         self._printed = True
 
 
+class _StreamedTable:
+    """Prints rows of a table; its columns are as wide as their titles and values in the first rows."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._first: list[Sequence[object]] | None = []
+        self._begin_s = time.monotonic()
+        self._widths: list[int] = []
+        self._right: list[bool] = []
+
+    def put(self, row: Sequence[object]) -> None:
+        if self._first is None:
+            texts = [c.form(value) for c, value in zip(self._columns, row, strict=True)]
+            _print_line(texts, self._widths, self._right)
+            return
+        self._first.append(row)
+        waited_s = time.monotonic() - self._begin_s
+        if len(self._first) >= _FIRST_ROWS or waited_s >= _FIRST_ROWS_S:
+            self.end()
+
+    def end(self) -> None:
+        if self._first is not None:
+            self._widths, self._right = _print_table(self._columns, self._first)
+            self._first = None
+            sys.stdout.flush()
+
+
+class _StreamedItems:
+    """Prints rows as items of a list in JSON or YAML, below the name of a section if it has one."""
+
+    def __init__(self, form: Form, keys: Sequence[str], section: str) -> None:
+        self._form = form
+        self._keys = keys
+        self._section = section
+        self._count = 0
+        if form is Form.JSON:
+            sys.stdout.write(f"{{\n{json.dumps(section)}: [" if section else "[")
+
+    def put(self, row: Sequence[object]) -> None:
+        item = dict(zip(self._keys, row, strict=True))
+        if self._form is Form.JSON:
+            text = json.dumps(item, ensure_ascii=False, default=str)
+            sys.stdout.write(f",\n{text}" if self._count else f"\n{text}")
+        else:
+            if self._section and not self._count:
+                name = _text_of({self._section: None}, self._form)
+                sys.stdout.write(name.replace(" null", ""))
+            sys.stdout.write(_text_of([_plain(item)], self._form))
+        self._count += 1
+
+    def end(self) -> None:
+        if self._form is Form.JSON:
+            # A named section is in an object, which `Output.finish` ends.
+            sys.stdout.write(("\n]" if self._count else "]") + ("" if self._section else "\n"))
+        elif not self._count:
+            sys.stdout.write(_text_of({self._section: []} if self._section else [], self._form))
+
+
+def _plain(value: object) -> Any:
+    """Return a value as JSON knows it, so that JSON and YAML know the same values."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _text_of(document: object, form: Form) -> str:
+    if form is Form.JSON:
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    import yaml
+
+    text: str = yaml.dump(
+        document,
+        Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
+        sort_keys=False,
+        allow_unicode=True,
+        width=10**9,
+    )
+    return text
+
+
 def _csv_value(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     return _in_one_line(value) if _nests(value) else value
 
 
-def _print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+def _print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[object]]
+) -> tuple[list[int], list[bool]]:
+    """Print a table; return how wide its columns are, and which of them are aligned to the right."""
     texts = [
         [column.form(value) for column, value in zip(columns, row, strict=True)] for row in rows
     ]
@@ -163,11 +290,16 @@ def _print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) ->
         for place, column in enumerate(columns)
     ]
     for line in ([column.title for column in columns], *texts):
-        cells = (
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(line, widths, right, strict=True)
-        )
-        sys.stdout.write(f"{GAP.join(cells).rstrip()}\n")
+        _print_line(line, widths, right)
+    return widths, right
+
+
+def _print_line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> None:
+    cells = (
+        text.rjust(width) if to_right else text.ljust(width)
+        for text, width, to_right in zip(texts, widths, right, strict=True)
+    )
+    sys.stdout.write(f"{GAP.join(cells).rstrip()}\n")
 
 
 def _is_number(value: object) -> bool:

@@ -22,7 +22,7 @@ from cometmq.cli.admin.members import (
     online_or_none,
     progress_of,
 )
-from cometmq.cli.admin.output import Column, as_time
+from cometmq.cli.admin.output import Column, Form, as_time
 from cometmq.errors import CometMQError, ConfigError, RemoteError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
@@ -309,8 +309,7 @@ def _show(run: Run, info: RunningInfo) -> None:
         section="rates",
     )
     if info.stacks is not None:
-        run.out.table(
-            (Column("line", "Stacks"),),
-            [(line,) for line in info.stacks.expandtabs(4).splitlines()],
-            section="jstack",
-        )
+        if run.out.form is Form.TABLE:
+            run.out.text(info.stacks, section="jstack")
+        else:
+            run.out.record({"stacks": info.stacks}, section="jstack")
