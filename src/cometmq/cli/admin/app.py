@@ -33,11 +33,31 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "getConsumerStatus",
     ),
     "stats": ("statsAll", "brokerConsumeStats"),
+    "access": (
+        "createUser",
+        "updateUser",
+        "deleteUser",
+        "getUser",
+        "listUser",
+        "copyUser",
+        "createAcl",
+        "updateAcl",
+        "deleteAcl",
+        "getAcl",
+        "listAcl",
+        "copyAcl",
+    ),
+    "accounts": (
+        "updateAclConfig",
+        "deleteAclConfig",
+        "clusterAclConfigVersion",
+        "updateGlobalWhiteAddr",
+    ),
     "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
     "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
 }
 # Other names that mqadmin knows commands by.
-ALIASES: Final[dict[str, str]] = {}
+ALIASES: Final[dict[str, str]] = {"deleteAccessConfig": "deleteAclConfig"}
 # How help titles the commands of a module, if not by the module's name.
 PANELS: Final[dict[str, str]] = {}
 

@@ -36,7 +36,12 @@ Force = Annotated[
 
 
 def _time_or_end(text: str) -> int:
-    return END if text.strip() == str(END) else time_ms(text)
+    if text.strip() == str(END):
+        return END
+    try:
+        return time_ms(text)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"{error.message}, or -1 for the end of every queue") from error
 
 
 _MOVED: Final = (

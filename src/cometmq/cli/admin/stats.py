@@ -104,7 +104,7 @@ async def _rate(run: Run, masters: list[str], counter: str, key: str) -> Rate:
         found = await run.admin.brokers.statistics(counter, key, broker=address)
         counted += [each for each in found.values() if each is not None]
     return Rate(
-        sum(each.minute.per_s for each in counted),
+        sum((each.minute.per_s for each in counted), 0.0),
         # The day's sum stays 0 until an hour has passed, and the hour's until a minute has.
         sum(each.day.total or each.hour.total or each.minute.total for each in counted),
     )
