@@ -145,3 +145,20 @@ def merged(group: str, parts: Iterable[GroupProgress]) -> GroupProgress:
         sum(part.consume_per_s for part in told),
         tuple(at for _, at in sorted(queues.items(), key=lambda item: item[0])),
     )
+
+
+def joined(group: str, parts: Iterable[GroupConnections | None]) -> GroupConnections | None:
+    """Return the members that several brokers know, None if none of them knows any."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    clients = {client.client_id: client for members in known for client in members.clients}
+    subscriptions = {data.topic: data for members in known for data in members.subscriptions}
+    return GroupConnections(
+        group,
+        known[0].consume_type,
+        known[0].message_model,
+        known[0].consume_from_where,
+        tuple(clients[client_id] for client_id in sorted(clients)),
+        tuple(subscriptions[topic] for topic in sorted(subscriptions)),
+    )

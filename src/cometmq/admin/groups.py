@@ -18,6 +18,7 @@ from cometmq.admin.group_records import (
     GroupProgress,
     RunningInfo,
     connection_of,
+    joined,
     merged,
     queue_progress,
 )
@@ -291,7 +292,8 @@ class Groups(GroupReading):
     async def connections(self, group: str, *, broker: str | None = None) -> GroupConnections:
         """Return the members of a group as the brokers see them, or as one `broker` does.
 
-        Raises RemoteError (CONSUMER_NOT_ONLINE) if no broker has a member.
+        Raises RemoteError (CONSUMER_NOT_ONLINE) if no broker has a member. The results of a
+        ServersFailedError are what each of the other brokers knows; `joined` joins them.
         """
         what = f"the members of group {group}"
         online = await self._servers.each(
@@ -301,24 +303,15 @@ class Groups(GroupReading):
             lambda address: self._connections_at(address, group),
             what,
         )
-        known = [members for members in online.values() if members is not None]
-        if not known:
+        members = joined(group, online.values())
+        if members is None:
             raise RemoteError(
                 f"group {group} is not online: no member of it is connected to "
                 f"{', '.join(sorted(online))}; start one, or check the group's name "
                 "(groups.names() has all)",
                 code=ResponseCode.CONSUMER_NOT_ONLINE,
             )
-        clients = {client.client_id: client for members in known for client in members.clients}
-        subscriptions = {data.topic: data for members in known for data in members.subscriptions}
-        return GroupConnections(
-            group,
-            known[0].consume_type,
-            known[0].message_model,
-            known[0].consume_from_where,
-            tuple(clients[client_id] for client_id in sorted(clients)),
-            tuple(subscriptions[topic] for topic in sorted(subscriptions)),
-        )
+        return members
 
     async def running_info(
         self, group: str, client_id: str, *, stacks: bool = False

@@ -18,7 +18,9 @@ UserName = Annotated[
 ]
 Subject = Annotated[
     str,
-    typer.Option("-s", "--subject", metavar="User:NAME", help="Who it is about.", show_default=False),
+    typer.Option(
+        "-s", "--subject", metavar="User:NAME", help="Who it is about.", show_default=False
+    ),
 ]
 Resources = Annotated[
     str,
@@ -132,9 +134,7 @@ async def update_user(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            "-t", "--userType", metavar="Super|Normal", help=_Kind, show_default=False
-        ),
+        typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind, show_default=False),
     ] = None,
     state: Annotated[
         str | None,
@@ -322,9 +322,7 @@ async def list_acl(
 ) -> None:
     """Show what each broker says of users."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
-    _show_acls(
-        run, await run.admin.access.acls(subject, resource, cluster=cluster, broker=broker)
-    )
+    _show_acls(run, await run.admin.access.acls(subject, resource, cluster=cluster, broker=broker))
 
 
 @command(app, "copyAcl", changes=True)
@@ -357,9 +355,7 @@ def _named(kind: str, chosen: list[str] | None) -> str:
     return {"user": "users", "policy": "the policies of"}[kind] + f" {', '.join(chosen)}"
 
 
-def _entries(
-    resources: str, actions: str, decision: str, source_ip: str | None
-) -> list[AclEntry]:
+def _entries(resources: str, actions: str, decision: str, source_ip: str | None) -> list[AclEntry]:
     return [
         AclEntry(resource, tuple(parts(actions)), decision, tuple(parts(source_ip)))
         for resource in parts(resources)

@@ -106,6 +106,7 @@ class Run:
     dry_run: bool
     yes: bool
     failures: int = field(default=0, init=False)
+    _told: set[str] = field(default_factory=set, init=False)
 
     async def masters(self, cluster: str | None, broker: str | None = None) -> list[str]:
         """Return the addresses that a change goes to: the cluster's masters, or the one broker."""
@@ -118,6 +119,18 @@ class Run:
         """Tell of a failure and go on; the exit status will be 1."""
         self.failures += 1
         self.out.note(f"cometmq: {server}: {error}")
+
+    def some_failed(self, error: ServersFailedError) -> None:
+        """Tell of the servers that failed, and go on with what the others answered.
+
+        A command that asks many times tells of each server once.
+        """
+        for server, reason in error.errors.items():
+            if server in self._told:
+                self.failures += 1
+            else:
+                self._told.add(server)
+                self.failed(server, reason)
 
     async def change(
         self,

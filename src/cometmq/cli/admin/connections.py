@@ -8,6 +8,7 @@ import typer
 
 from cometmq.admin.group_records import Connection
 from cometmq.cli.admin.command import Broker, Run, command
+from cometmq.cli.admin.members import online
 from cometmq.cli.admin.output import Column, as_time
 
 app = typer.Typer()
@@ -39,22 +40,22 @@ async def consumer_connection(
     broker: Broker = None,
 ) -> None:
     """Show the members of a consumer group, and what they subscribe to."""
-    online = await run.admin.groups.connections(group, broker=broker)
-    run.out.table(_CLIENTS, map(_row, online.clients), section="connections")
+    members = await online(run, group, broker)
+    run.out.table(_CLIENTS, map(_row, members.clients), section="connections")
     run.out.table(
         (
             Column("topic", "Topic"),
             Column("subExpression", "SubExpression"),
             Column("expressionType", "ExpressionType"),
         ),
-        [(data.topic, data.sub_string, data.expression_type) for data in online.subscriptions],
+        [(data.topic, data.sub_string, data.expression_type) for data in members.subscriptions],
         section="subscription",
     )
     run.out.record(
         {
-            "consumeType": online.consume_type,
-            "messageModel": online.message_model,
-            "consumeFromWhere": online.consume_from_where,
+            "consumeType": members.consume_type,
+            "messageModel": members.message_model,
+            "consumeFromWhere": members.consume_from_where,
         },
         section="group",
     )

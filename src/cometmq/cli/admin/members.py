@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from cometmq.admin.group_records import GroupConnections, GroupProgress, RunningInfo, merged
+from cometmq.admin.group_records import (
+    GroupConnections,
+    GroupProgress,
+    RunningInfo,
+    joined,
+    merged,
+)
 from cometmq.cli.admin.command import Run
 from cometmq.cli.admin.output import Column
 from cometmq.errors import CometMQError, RemoteError, ServersFailedError
@@ -38,10 +44,25 @@ class Members(NamedTuple):
     errors: Mapping[str, CometMQError]
 
 
-async def online_or_none(run: Run, group: str) -> GroupConnections | None:
-    """Return the members of a group, None if it has none."""
+async def online(run: Run, group: str, broker: str | None = None) -> GroupConnections:
+    """Return the members of a group at the brokers that answer, and tell of the others."""
     try:
-        return await run.admin.groups.connections(group)
+        return await run.admin.groups.connections(group, broker=broker)
+    except ServersFailedError as error:
+        members = joined(group, error.results.values())
+        if members is None:
+            raise
+        run.some_failed(error)
+        return members
+
+
+async def online_or_none(run: Run, group: str) -> GroupConnections | None:
+    """Return the members of a group, None if no broker that answers knows any."""
+    try:
+        return await online(run, group)
+    except ServersFailedError as error:
+        run.some_failed(error)
+        return None
     except RemoteError as error:
         if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return None
@@ -55,19 +76,18 @@ async def progress_of(
     try:
         return await run.admin.groups.progress(group, topic, cluster=cluster)
     except ServersFailedError as error:
-        for server, reason in error.errors.items():
-            run.failed(server, reason)
+        run.some_failed(error)
         return merged(group, error.results.values())
 
 
-async def ask_members(run: Run, online: GroupConnections, *, stacks: bool = False) -> Members:
+async def ask_members(run: Run, group: GroupConnections, *, stacks: bool = False) -> Members:
     """Ask every member about itself, one after another."""
     told: dict[str, RunningInfo] = {}
     errors: dict[str, CometMQError] = {}
-    for client in online.clients:
+    for client in group.clients:
         try:
             told[client.client_id] = await run.admin.groups.running_info(
-                online.group, client.client_id, stacks=stacks
+                group.group, client.client_id, stacks=stacks
             )
         except CometMQError as error:  # the others may answer
             errors[client.client_id] = error

@@ -132,12 +132,12 @@ async def _look(run: Run, group: str, now_ms: int) -> Seen:
             return Seen([], [])  # only its retry topic is left
         raise
     undone = await _undone(run, progress)
-    online = await online_or_none(run, group)
-    if online is None:
+    found = await online_or_none(run, group)
+    if found is None:
         waiting = sum(each.total for each in undone)
         text = f"no member is online, and {waiting} messages wait; start one"
         return Seen(undone, [Finding(group, None, text)] if waiting else [])
-    members = await ask_members(run, online)
+    members = await ask_members(run, found)
     findings = [
         Finding(group, client_id, f"did not tell about itself: {error}")
         for client_id, error in members.errors.items()

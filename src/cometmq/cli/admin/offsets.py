@@ -129,12 +129,20 @@ async def clone_group_offset(
 ) -> None:
     """Give a group the offsets that another one has in a topic."""
     del offline
-    queues = await run.admin.offsets.of_topic(topic, source)
+    plan: list[tuple[QueueOffsets, int]] = []
+    if run.dry_run:
+        queues = await run.admin.offsets.of_topic(topic, source)
+        offsets = {at.queue: at.committed_offset for at in queues}
+        plan = [
+            (at, offset)
+            for at in await run.admin.offsets.of_topic(topic, target)
+            if (offset := offsets.get(at.queue)) is not None
+        ]
     await _move(
         run,
         f"set the offsets of group {target} in topic {topic} to those of group {source}",
         await _masters(run, topic, None),
-        [(at, at.committed_offset) for at in queues if at.committed_offset is not None],
+        plan,
         lambda: run.admin.offsets.clone(source, target, topic),
     )
 
@@ -236,8 +244,7 @@ async def _move(
     try:
         moved = await move()
     except ServersFailedError as error:
-        for server, reason in error.errors.items():
-            run.failed(server, reason)
+        run.some_failed(error)
         moved = {queue: to for table in error.results.values() for queue, to in table.items()}
     run.out.table(
         _MOVED,

@@ -19,6 +19,7 @@ from cometmq.cli.admin.members import (
     PUSH,
     ask_members,
     judge,
+    online,
     online_or_none,
     progress_of,
 )
@@ -127,10 +128,10 @@ async def consumer_progress(
 
 async def _holders(run: Run, group: str) -> dict[MessageQueue, str]:
     """Return the host of the member that holds each queue."""
-    online = await online_or_none(run, group)
-    if online is None:
+    found = await online_or_none(run, group)
+    if found is None:
         return {}
-    members = await ask_members(run, online)
+    members = await ask_members(run, found)
     for client_id, error in members.errors.items():
         run.failed(client_id, error)
     return {
@@ -162,16 +163,16 @@ async def _group_row(run: Run, group: str) -> tuple[object, ...]:
         if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             raise
         progress = GroupProgress(group, 0.0, ())  # only its retry topic is left
-    online = await online_or_none(run, group)
-    if online is None:
+    found = await online_or_none(run, group)
+    if found is None:
         return group, 0, "OFFLINE", None, None, progress.consume_per_s, progress.lag
-    is_push = online.consume_type == PUSH
+    is_push = found.consume_type == PUSH
     return (
         group,
-        len(online.clients),
-        version_name(min((each.version for each in online.clients), key=_order)),
+        len(found.clients),
+        version_name(min((each.version for each in found.clients), key=_order)),
         "PUSH" if is_push else "PULL",
-        online.message_model if is_push else None,
+        found.message_model if is_push else None,
         progress.consume_per_s,
         progress.lag,
     )
@@ -203,12 +204,12 @@ async def consumer_status(
     if client is not None:
         _show(run, await run.admin.groups.running_info(group, client, stacks=stacks))
         return
-    online = await run.admin.groups.connections(group, broker=broker)
-    members = await ask_members(run, online, stacks=stacks)
+    group_online = await online(run, group, broker)
+    members = await ask_members(run, group_online, stacks=stacks)
     for client_id, error in members.errors.items():
         run.failed(client_id, error)
     now_ms = int(time.time() * 1000)
-    versions = {each.client_id: each.version for each in online.clients}
+    versions = {each.client_id: each.version for each in group_online.clients}
     rows = []
     for index, (client_id, info) in enumerate(members.told.items(), 1):
         file = Path(str(now_ms), quote(client_id, safe="@#:%,"))
