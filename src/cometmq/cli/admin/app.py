@@ -29,7 +29,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "brokers": (
         "brokerStatus",
-        "brokerConsumeStats",
         "updateBrokerConfig",
         "getBrokerConfig",
         "cleanExpiredCQ",
@@ -70,11 +69,49 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "cleanBrokerMetadata",
         "exportMetadataInRocksDB",
         "exportPopRecord",
-        "dumpCompactionLog",
     ),
+    "groups": (
+        "updateSubGroup",
+        "updateSubGroupList",
+        "deleteSubGroup",
+        "getConsumerConfig",
+        "setConsumeMode",
+    ),
+    "progress": ("consumerProgress", "consumerStatus"),
+    "monitoring": ("startMonitoring",),
+    "connections": ("consumerConnection", "producerConnection", "producer"),
+    "offsets": (
+        "resetOffsetByTime",
+        "skipAccumulatedMessage",
+        "cloneGroupOffset",
+        "getConsumerStatus",
+    ),
+    "stats": ("statsAll", "brokerConsumeStats"),
+    "access": (
+        "createUser",
+        "updateUser",
+        "deleteUser",
+        "getUser",
+        "listUser",
+        "copyUser",
+        "createAcl",
+        "updateAcl",
+        "deleteAcl",
+        "getAcl",
+        "listAcl",
+        "copyAcl",
+    ),
+    "accounts": (
+        "updateAclConfig",
+        "deleteAclConfig",
+        "clusterAclConfigVersion",
+        "updateGlobalWhiteAddr",
+    ),
+    "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
+    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
 }
 # Other names that mqadmin knows commands by.
-ALIASES: Final[dict[str, str]] = {}
+ALIASES: Final[dict[str, str]] = {"deleteAccessConfig": "deleteAclConfig"}
 # How help titles the commands of a module, if not by the module's name.
 PANELS: Final[dict[str, str]] = {
     "name_servers": "Name servers",

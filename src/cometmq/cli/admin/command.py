@@ -256,8 +256,10 @@ def command(
 
         def entry(ctx: typer.Context, **given: Any) -> None:
             options = {
-                key: given.pop(key) if key in common else given.get(key, default)
-                for key, (_, default) in _common(True).items()
+                key: given.pop(key)
+                if key in common
+                else given.get(key, _not_offered(annotation, default))
+                for key, (annotation, default) in _common(True).items()
             }
             options["output"] = options["output"] or ctx.obj or Form.TABLE
             _execute(lambda run: run_function(run, **given), options)
@@ -296,6 +298,12 @@ def _free_of(taken: set[str], annotation: Any) -> Any:
     free = copy.copy(option)
     free.param_decls = tuple(name for name in option.param_decls if name not in taken)
     return Annotated[kind, free] if free.param_decls else None
+
+
+def _not_offered(annotation: Any, default: object) -> object:
+    """Return the value of an option whose names the command uses otherwise: its variable counts."""
+    _, option, *_ = get_args(annotation)
+    return default if option.envvar is None else os.environ.get(option.envvar, default)
 
 
 def _completed(annotation: Any) -> Any:

@@ -98,12 +98,6 @@ REFUSED: Final[dict[str, _Refused]] = {
         "mqadmin",
         "c/clusterName b/brokerAddr d/dryRun",
     ),
-    "dumpCompactionLog": _Refused(
-        "Print a file of a compacted topic.",
-        "CometMQ does not compact topics, and does not read such files of Java: use mqadmin beside "
-        "the broker; cometmq store dump prints the commit log",
-        "f/file",
-    ),
 }
 
 
