@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-import structlog
-
 from cometmq.admin.servers import Servers, master_of
 from cometmq.errors import IllegalArgumentError, ProtocolError, RouteNotFoundError
 from cometmq.model.message import MessageExt
@@ -27,8 +25,9 @@ from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.record import StoredRecord, read_records
 from cometmq.remoting.client import Answer
 from cometmq.remoting.credentials import refused
+from cometmq.runtime.loggers import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The group of Java's tools, which every broker knows from its start.
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"

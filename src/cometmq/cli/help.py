@@ -8,6 +8,8 @@ from typing import Any, Final
 from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from cometmq.runtime.spelling import did_you_mean
+
 _UNSURE: Final = object()
 
 
@@ -17,8 +19,10 @@ class _Option(TyperOption):
     """
 
     def process_value(self, ctx: Any, value: Any) -> Any:
-        converted = _UNSURE if self.callback is not None else self._converted(value)
-        return super().process_value(ctx, value) if converted is _UNSURE else converted
+        converted = self._converted(value)
+        if converted is _UNSURE:
+            return super().process_value(ctx, value)
+        return converted if self.callback is None else self.callback(ctx, self, converted)
 
     def _converted(self, value: Any) -> Any:
         kind, info = self.type_descriptor.annotation, self.type_descriptor.parameter_info
@@ -62,5 +66,14 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
+    """Tells who called an unknown command which one was probably meant."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            guess = did_you_mean(args[0], self.list_commands(ctx))
+            ctx.fail(f"There is no command {args[0]!r:.80}{guess}")
+        name, command, rest = super().resolve_command(ctx, args)
+        return getattr(command, "name", name), command, rest
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _prepared(super().get_params(ctx))

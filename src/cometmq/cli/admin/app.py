@@ -12,7 +12,6 @@ import typer
 
 from cometmq.cli.admin.command import OutputForm
 from cometmq.cli.help import Group
-from cometmq.runtime.spelling import did_you_mean
 
 # The commands of each module, in the order in which help lists them.
 MODULES: Final[dict[str, tuple[str, ...]]] = {
@@ -39,13 +38,6 @@ class AdminGroup(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         name = _NAMES.get(cmd_name.lower())
         return super().get_command(ctx, cmd_name) if name is None else _built(name)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and self.get_command(ctx, args[0]) is None:
-            guess = did_you_mean(args[0], self.list_commands(ctx))
-            ctx.fail(f"There is no command {args[0]!r:.80}{guess}")
-        name, command, rest = super().resolve_command(ctx, args)
-        return getattr(command, "name", name), command, rest
 
 
 def _built(name: str) -> Any:
