@@ -225,8 +225,11 @@ def _show_body(out: Output, body: bytes, encoding: str) -> None:
         text = body.decode(encoding)
     except UnicodeError:
         out.text(_dump(body), section=f"Body ({size}, not {encoding})")
-    else:
+        return
+    if all(c.isprintable() or c in "\t\n\r" for c in text):
         out.text(text, section=f"Body ({size}, {encoding})")
+    else:
+        out.text(_dump(body), section=f"Body ({size}, with control characters)")
 
 
 def _dump(body: bytes) -> str:

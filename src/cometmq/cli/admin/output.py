@@ -132,8 +132,8 @@ class Output:
         """Print text of any number of lines to people. Programs get it as a value of a record."""
         if self.form is Form.TABLE:
             self._head(section)
-            for line in text.splitlines() or [""]:
-                sys.stdout.write(f"{GAP}{as_text(line.expandtabs())}\n")
+            for line in text.removesuffix("\n").split("\n"):
+                sys.stdout.write(f"{GAP}{as_text(line.removesuffix(chr(13)).expandtabs())}\n")
 
     def record(self, values: Mapping[str, object], *, section: str = "") -> None:
         """Print the values of one thing, each with its name."""
