@@ -17,6 +17,9 @@ from cometmq.cli.help import Group
 MODULES: Final[dict[str, tuple[str, ...]]] = {
     "topics": ("topicList", "deleteTopic"),
     "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
+    "sending": ("sendMessage", "checkMsgSendRT", "sendMsgStatus"),
+    "trace": ("queryMsgTraceById",),
+    "queues": ("queryCq",),
     "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
 }
 # Other names that mqadmin knows commands by.
