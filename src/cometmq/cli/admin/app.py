@@ -20,6 +20,14 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "sending": ("sendMessage", "checkMsgSendRT", "sendMsgStatus"),
     "trace": ("queryMsgTraceById",),
     "queues": ("queryCq",),
+    "export": (
+        "exportMetadata",
+        "exportConfigs",
+        "exportMetrics",
+        "exportMetadataInRocksDB",
+        "exportPopRecord",
+    ),
+    "letters": ("deadLetters", "redriveDeadLetters", "givenUpHalves", "resumeHalf"),
     "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
 }
 # Other names that mqadmin knows commands by.

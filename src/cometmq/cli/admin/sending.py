@@ -13,7 +13,6 @@ from cometmq.cli.admin.output import Column, Form
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 
 if TYPE_CHECKING:
-
     from cometmq.aio import Producer
     from cometmq.model.message import Message
     from cometmq.model.queue import MessageQueue
