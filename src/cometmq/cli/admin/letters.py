@@ -11,7 +11,7 @@ from cometmq.cli.admin import message_view as view
 from cometmq.cli.admin.command import Run, command
 from cometmq.cli.admin.message_view import BodyFormat
 from cometmq.cli.admin.output import Column, Form
-from cometmq.cli.admin.times import Begin, End
+from cometmq.cli.admin.time_range import Begin, End
 from cometmq.errors import CometMQError, ConfigError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from cometmq.cli.admin import message_view as view
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.message_view import BodyFormat, BodyPath
 from cometmq.cli.admin.output import Column, Form, as_time
-from cometmq.cli.admin.times import Begin, End
+from cometmq.cli.admin.time_range import Begin, End
 from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
 
 if TYPE_CHECKING:

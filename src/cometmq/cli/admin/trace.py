@@ -8,7 +8,7 @@ import typer
 
 from cometmq.cli.admin.command import Run, command
 from cometmq.cli.admin.output import Column, as_time
-from cometmq.cli.admin.times import Begin, End
+from cometmq.cli.admin.time_range import Begin, End
 
 if TYPE_CHECKING:
     from cometmq.admin.messages import TraceEvent
