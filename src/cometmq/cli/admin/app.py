@@ -15,25 +15,85 @@ from cometmq.cli.help import Group
 
 # The commands of each module, in the order in which help lists them.
 MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "topics": ("topicList", "deleteTopic"),
+    "topics": (
+        "updateTopic",
+        "updateTopicList",
+        "deleteTopic",
+        "updateTopicPerm",
+        "topicRoute",
+        "topicStatus",
+        "topicClusterList",
+        "topicList",
+        "allocateMQ",
+        "updateOrderConf",
+    ),
+    "brokers": (
+        "brokerStatus",
+        "brokerConsumeStats",
+        "updateBrokerConfig",
+        "getBrokerConfig",
+        "cleanExpiredCQ",
+        "cleanUnusedTopic",
+        "deleteExpiredCommitLog",
+    ),
+    "clusters": ("clusterList", "clusterRT"),
+    "name_servers": (
+        "getNamesrvConfig",
+        "updateNamesrvConfig",
+        "updateKvConfig",
+        "deleteKvConfig",
+        "wipeWritePerm",
+        "addWritePerm",
+    ),
+    "java_brokers": (
+        "haStatus",
+        "getBrokerEpoch",
+        "resetMasterFlushOffset",
+        "getColdDataFlowCtrInfo",
+        "updateColdDataFlowCtrGroupConfig",
+        "removeColdDataFlowCtrGroupConfig",
+        "setCommitLogReadAheadMode",
+        "checkRocksdbCqWriteProgress",
+        "rocksDBConfigToJson",
+    ),
     "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
-    "sending": ("sendMessage", "checkMsgSendRT", "sendMsgStatus"),
     "trace": ("queryMsgTraceById",),
+    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
+    "sending": ("sendMessage", "checkMsgSendRT", "sendMsgStatus"),
+    "letters": ("deadLetters", "redriveDeadLetters", "givenUpHalves", "resumeHalf"),
     "queues": ("queryCq",),
     "export": (
         "exportMetadata",
         "exportConfigs",
         "exportMetrics",
-        "exportMetadataInRocksDB",
         "exportPopRecord",
     ),
-    "letters": ("deadLetters", "redriveDeadLetters", "givenUpHalves", "resumeHalf"),
-    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
+    "refused": (
+        "updateStaticTopic",
+        "remappingStaticTopic",
+        "addBroker",
+        "removeBroker",
+        "getSyncStateSet",
+        "getControllerMetaData",
+        "getControllerConfig",
+        "updateControllerConfig",
+        "electMaster",
+        "cleanBrokerMetadata",
+        "exportMetadataInRocksDB",
+    ),
 }
 # Other names that mqadmin knows commands by.
 ALIASES: Final[dict[str, str]] = {}
 # How help titles the commands of a module, if not by the module's name.
-PANELS: Final[dict[str, str]] = {}
+PANELS: Final[dict[str, str]] = {
+    "name_servers": "Name servers",
+    "java_brokers": "Replication, cold data, RocksDB",
+    "sending": "Messages",
+    "reading": "Messages",
+    "trace": "Messages",
+    "letters": "Dead letters and transactions (not in mqadmin)",
+    "refused": "Only in mqadmin",
+}
 
 _MODULE_OF: Final = {name: module for module, names in MODULES.items() for name in names}
 # mqadmin does not look at the case of a command's name.

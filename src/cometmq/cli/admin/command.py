@@ -41,6 +41,7 @@ from cometmq.errors import CometMQError, ConfigError, ServersFailedError
 
 if TYPE_CHECKING:
     from cometmq.admin.client import AdminClient
+    from cometmq.client.producing.producer import Producer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,6 +68,7 @@ Broker = Annotated[
 Cluster = Annotated[
     str | None, typer.Option("-c", "--clusterName", help="The cluster.", show_default=False)
 ]
+Topic = Annotated[str, typer.Option("-t", "--topic", help="The topic.")]
 
 OutputForm = Annotated[
     Form | None,
@@ -111,8 +113,46 @@ class Run:
         """Return the addresses that a change goes to: the cluster's masters, or the one broker."""
         if broker is not None:
             return [broker]
-        brokers = await self.admin.brokers.addresses(cluster=cluster, slaves=False)
+        return await self.brokers(cluster, slaves=False)
+
+    async def brokers(self, cluster: str | None, *, slaves: bool) -> list[str]:
+        """Return the addresses of a cluster's masters, and with `slaves` of its slaves, too."""
+        brokers = await self.admin.brokers.addresses(cluster=cluster, slaves=slaves)
         return [at.address for at in brokers]
+
+    async def name_servers(self) -> list[str]:
+        """Return the addresses of the name servers."""
+        from cometmq.client.limits import namesrv_addresses
+
+        return namesrv_addresses(self.connection.namesrv)
+
+    def producer(self, group: str, *, trace: bool = False) -> Producer:
+        """Return a producer for the same cluster, to be started."""
+        from cometmq.client.producing.producer import Producer
+
+        return Producer(
+            group,
+            namesrv=self.connection.namesrv,
+            send_timeout_ms=self.connection.timeout_ms,
+            credentials=self.connection.credentials,
+            tls=self.connection.tls,
+            enable_trace=trace,
+        )
+
+    async def each(self, call: Awaitable[dict[str, T]]) -> dict[str, T]:
+        """Return the results of a call by server, without the servers that failed: tell of them."""
+        return await self.reached(call, dict)
+
+    async def reached(self, call: Awaitable[T], of_results: Callable[[Mapping[str, Any]], T]) -> T:
+        """Return what a call returns. If some of its servers fail, tell of each of them, and return
+        what `of_results` makes of the results of the others, by address.
+        """
+        try:
+            return await call
+        except ServersFailedError as error:
+            for server, reason in error.errors.items():
+                self.failed(server, reason)
+            return of_results(error.results)
 
     def failed(self, server: str, error: CometMQError | str) -> None:
         """Tell of a failure and go on; the exit status will be 1."""
@@ -218,7 +258,10 @@ def command(
         run_function = cast(Callable[..., Awaitable[None]], function)
 
         def entry(ctx: typer.Context, **given: Any) -> None:
-            options = {key: given.pop(key, default) for key, (_, default) in _common(True).items()}
+            options = {
+                key: given.pop(key) if key in common else given.get(key, default)
+                for key, (_, default) in _common(True).items()
+            }
             options["output"] = options["output"] or ctx.obj or Form.TABLE
             _execute(lambda run: run_function(run, **given), options)
 

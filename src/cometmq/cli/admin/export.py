@@ -161,24 +161,6 @@ async def export_metrics(run: Run, cluster: _ClusterToExport, directory: _Direct
     _write(run, directory, "metrics.json", document)
 
 
-@command(app, "exportMetadataInRocksDB")
-async def export_rocksdb_metadata(
-    run: Run,
-    path: Annotated[Path, typer.Option("-p", "--path", help="The directory of a Java broker.")],
-    kind: Annotated[str, typer.Option("-t", "--configType", help="topics or subscriptionGroups.")],
-    as_json: Annotated[
-        Any, typer.Option("-j", "--jsonEnable", parser=truth, metavar=TRUTH, help="Print JSON.")
-    ] = "false",
-) -> None:
-    """Refused: RocksDB's files are Java's own. exportMetadata asks running brokers."""
-    del run, as_json
-    raise CometMQError(
-        f"{path}: cometmq reads no files of RocksDB, which only Java brokers write ({kind}); ask the "
-        "running broker by exportMetadata -b HOST:PORT, have it write JSON by rocksDBConfigToJson "
-        "-b HOST:PORT, or use Java's mqadmin on the broker's machine"
-    )
-
-
 @command(app, "exportPopRecord", changes=True)
 async def export_pop_records(
     run: Run,

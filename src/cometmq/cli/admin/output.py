@@ -77,7 +77,7 @@ class Output:
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        self._sections: list[tuple[str, object]] = []
+        self._sections: list[tuple[str, Any]] = []
         self._printed = False
         # The section that was streamed; what JSON and YAML hold back then continues its document.
         self._streamed: str | None = None
@@ -97,7 +97,11 @@ class Output:
             writer.writerows([_csv_value(value) for value in row] for row in found)
         else:
             keys = [column.key for column in columns]
-            self._sections.append((section, [dict(zip(keys, row, strict=True)) for row in found]))
+            items = [dict(zip(keys, row, strict=True)) for row in found]
+            if self._sections and self._sections[-1][0] == section:
+                self._sections[-1][1].extend(items)  # a command that prints the table in parts
+            else:
+                self._sections.append((section, items))
 
     @contextmanager
     def stream(
@@ -156,13 +160,17 @@ class Output:
         sys.stderr.write(f"{text}\n")
 
     def finish(self) -> None:
-        """Print what JSON and YAML hold back: one document needs all of it."""
+        """Print what JSON and YAML hold back: one document needs all of it.
+
+        A command that prints anew every few seconds prints a document each time.
+        """
         if self.form in (Form.JSON, Form.YAML):
             if self._streamed is None:
                 if self._sections:
                     sys.stdout.write(_text_of(self._document(), self.form))
             elif self._streamed:
                 self._continue_document()
+            self._sections.clear()
         sys.stdout.flush()
 
     def _continue_document(self) -> None:

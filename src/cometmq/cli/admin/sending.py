@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,7 +12,7 @@ from cometmq.cli.admin.output import Column, Form
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.aio import Producer
+    from cometmq.client.producing.producer import Producer
     from cometmq.model.message import Message
     from cometmq.model.queue import MessageQueue
     from cometmq.model.results import SendResult
@@ -87,7 +86,7 @@ async def send_message(
         would = f"would send {len(message.body)} bytes"
         run.out.table(_WOULD, [(topic, would if queue is None else f"{would} to {queue}")])
         return
-    async with _producer(run, _GROUP, trace=trace) as producer:
+    async with run.producer(_GROUP, trace=trace) as producer:
         sent = await producer.send(message, queue=queue)
     run.out.table(_SENT, [_row(sent)])
 
@@ -104,7 +103,7 @@ async def check_send_rt(
     if run.dry_run:
         _would_send(run, topic, amount, size)
         return
-    async with _producer(run, _GROUP) as producer:
+    async with run.producer(_GROUP) as producer:
         queues = await producer.queues(topic)
         times: list[float] = []
         with run.out.stream(_MEASURED, section="sends") as put:
@@ -139,7 +138,7 @@ async def send_message_status(
     if run.dry_run:
         _would_send(run, broker, count + 1, size)
         return
-    async with _producer(run, _STATUS_GROUP) as producer:
+    async with run.producer(_STATUS_GROUP) as producer:
         await producer.send(_message(broker, _WARM_UP_BYTES))
         with run.out.stream(_STATUS) as put:
             for _ in range(count):
@@ -147,24 +146,6 @@ async def send_message_status(
                 if sent is not None:
                     name, queue_id, result, msg_id = _row(sent)
                     put((spent_ms, name, queue_id, result, sent.queue_offset, msg_id))
-
-
-def _producer(
-    run: Run, group: str, *, trace: bool = False
-) -> AbstractAsyncContextManager[Producer]:
-    """Return a producer that connects as the command does. It does not repeat what fails."""
-    from cometmq.aio import Producer
-
-    connection = run.connection
-    return Producer(
-        group,
-        namesrv=connection.namesrv,
-        credentials=connection.credentials,
-        tls=connection.tls,
-        send_timeout_ms=connection.timeout_ms,
-        retry_times=0,
-        enable_trace=trace,
-    )
 
 
 async def _queue(
