@@ -66,6 +66,15 @@ class MessageReader:
                 return message_of(record, queue.broker_name)
         return None
 
+    async def some(
+        self, address: str, queue: MessageQueue, offset: int, count: int
+    ) -> list[MessageExt]:
+        """Return up to `count` messages of a queue from `offset` on, as one pull brings them."""
+        answer = await self._ask(address, queue, offset, count)
+        if answer.code != ResponseCode.SUCCESS:
+            return []
+        return [message_of(r, queue.broker_name) for r in records_of(answer.body, str(queue))]
+
     async def _of_queue(
         self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int
     ) -> AsyncIterator[MessageExt]:

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from cometmq.admin import brokers, groups, messages, name_servers, offsets, producers, topics
 from cometmq.admin.client import AdminClient as AsyncAdminClient
+from cometmq.admin.explain.room import Explanations
 from cometmq.admin.room import Room
 from cometmq.client.blocking import BlockingFace
 from cometmq.client.options import takes
@@ -171,6 +172,16 @@ class BlockingNameServers(BlockingRoom):
     delete_entry = _blocking(name_servers.NameServers.delete_entry)
 
 
+class BlockingExplanations(BlockingRoom):
+    """Makes the calls of `AdminClient.explain`, but blocks."""
+
+    group = _blocking(Explanations.group)
+    message = _blocking(Explanations.message)
+    write = _blocking(Explanations.write)
+    disk = _blocking(Explanations.disk)
+    restart = _blocking(Explanations.restart)
+
+
 class AdminClient(BlockingFace, of=AsyncAdminClient):
     """Inspects and manages clusters like `cometmq.aio.AdminClient`, whose text follows in `help`, but
     blocks.
@@ -188,3 +199,4 @@ class AdminClient(BlockingFace, of=AsyncAdminClient):
         self.brokers = BlockingBrokers(asynchronous.brokers, self._call)
         self.producers = BlockingProducers(asynchronous.producers, self._call)
         self.name_servers = BlockingNameServers(asynchronous.name_servers, self._call)
+        self.explain = BlockingExplanations(asynchronous.explain, self._call)
