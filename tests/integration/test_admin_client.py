@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,9 @@ from tests.waits import WAIT_S, eventually
 
 import cometmq
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendResult
+from cometmq.admin.broker_reports import RocksdbCheck
 from cometmq.admin.messages import TrackKind
+from cometmq.admin.name_servers import UnitTopics
 from cometmq.admin.offsets import END
 from cometmq.client.tracing.codec import TraceType
 from cometmq.errors import (
@@ -255,13 +257,51 @@ def test_a_group_that_is_online_is_told_from_all_sides(
     assert subscription.sub_string == "*"
 
 
-def test_producers_are_told(admin: cometmq.AdminClient, face: BlockingFace, name: str) -> None:
+def test_producers_are_told(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str
+) -> None:
     make(admin, face, name)
     send(face, name)  # its producer stays open
     clients = eventually(lambda: admin.producers.connections(name, name), passing=(RemoteError,))
     assert [client.version for client in clients] == ["5.3.3"]
     with pytest.raises(RemoteError, match="producer group nobody is not online"):
         admin.producers.connections("nobody", name)
+    [producer] = admin.producers.of_brokers()[broker][name]
+    assert (producer.client_id, producer.address) == (clients[0].client_id, clients[0].address)
+    assert (producer.version, producer.language) == ("5.3.3", clients[0].language)
+    assert abs(producer.last_seen_ms - time.time() * 1000) < WAIT_S * 1000
+
+
+def test_times_tell_up_to_when_a_group_has_consumed(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    before_ms = int(time.time() * 1000) - 60_000
+    sent = send(face, name)
+    admin.groups.create(name)
+    first, second = sorted({result.queue for result in sent})
+    admin.offsets.commit(name, first, 2)
+    consumed, waiting = admin.groups.times(name, name)
+    assert (consumed.queue, waiting.queue) == (first, second)
+    assert before_ms < consumed.first_ms <= consumed.last_ms == consumed.consumed_ms
+    assert consumed.delay_ms == 0
+    assert waiting.consumed_ms == waiting.first_ms <= waiting.last_ms
+    assert waiting.delay_ms >= 0
+
+
+def test_a_group_may_read_a_topic_or_not(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str, line: str
+) -> None:
+    make(admin, face, name)
+    admin.groups.create(name)
+    if line == "4.9":
+        with pytest.raises(RemoteError, match=r"speaks RocketMQ 4\.9\.\d and does not know .*353"):
+            admin.groups.may_read(name, name)
+        return
+    assert admin.groups.may_read(name, name) == {broker: True}
+    assert admin.groups.set_may_read(name, name, False) == {broker: False}
+    assert admin.groups.may_read(name, name) == {broker: False}
+    assert admin.groups.set_may_read(name, name, True) == {broker: True}
 
 
 # Offsets
@@ -292,6 +332,32 @@ def test_offsets_are_committed_cloned_and_reset(
     admin.offsets.reset_queue(name, queues[1], 1)
     assert admin.offsets.at_time(queues[0], 0) == 0
     assert admin.offsets.at_time(queues[0], END) == 2
+
+
+def test_offsets_of_whole_brokers_are_told_compared_and_cloned(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str
+) -> None:
+    make(admin, face, name)
+    before_ms = int(time.time() * 1000) - 60_000
+    first, second = sorted({result.queue for result in send(face, name)})
+    other = f"{name}-2"
+    for group in (name, other):
+        admin.groups.create(group)
+    admin.offsets.commit(name, first, 2)
+    admin.offsets.commit(name, second, 1)
+    admin.offsets.commit(other, first, 1)
+    assert admin.offsets.earliest_ms(first) > before_ms
+
+    def stored(group: str) -> list[tuple[str, int, int]]:
+        everything = admin.offsets.of_brokers()[broker]
+        return [(at.topic, at.queue_id, at.offset) for at in everything if at.group == group]
+
+    assert stored(name) == [(name, 0, 2), (name, 1, 1)]
+    assert admin.offsets.lowest(name, name) == {first: 1, second: 1}
+    with pytest.raises(RemoteError, match="no broker that was asked has the group"):
+        admin.offsets.clone_at_brokers(name, f"{name}-9", name)
+    assert admin.offsets.clone_at_brokers(name, other, name) == [broker]
+    assert stored(other) == stored(name)
 
 
 def test_offsets_are_stored_after_a_reset_that_nobody_pulled(
@@ -351,6 +417,37 @@ def test_messages_are_found_in_every_way(
     assert at.msg_id == last.msg_id
     assert admin.messages.by_offset(last.queue, 99) is None
     assert sorted(m.body for m in admin.messages.stored(name)) == sorted(bodies)
+
+
+def test_queues_are_read_from_an_offset_and_by_tags(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name, queues=1)
+    send(face, name)
+    producer = face.producer(name)
+    # "Aa" and "BB" have the same hash code, by which brokers select.
+    for tag in ("Aa", "BB"):
+        face.until_readable(producer.send(Message(name, tag.encode(), tags=tag)))
+    [queue] = producer.queues(name)
+
+    def bodies(**options: Any) -> list[bytes]:
+        return [message.body for message in admin.messages.stored_in(queue, **options)]
+
+    assert bodies() == [b"0", b"1", b"2", b"3", b"Aa", b"BB"]
+    assert bodies(begin_offset=3) == [b"3", b"Aa", b"BB"]
+    assert bodies(begin_offset=3, tags="t || BB") == [b"3", b"BB"]
+    assert [message.body for message in admin.messages.stored(name, tags="Aa")] == [b"Aa"]
+    stored_ms = admin.messages.by_offset(queue, 5)
+    assert stored_ms is not None
+    assert bodies(begin_ms=stored_ms.store_timestamp_ms + 60_000) == []
+    found = admin.messages.units(queue, 4, count=5, group=name)
+    assert (found.min_offset, found.max_offset) == (0, 6)
+    assert [unit.tags_code for unit in found.units] == [2112, 2112]
+    assert all(unit.physic_size > 0 for unit in found.units)
+    assert found.subscription is None
+    assert found.filter == f"{name}@{name} is not online!"
+    nothing = admin.messages.units(queue, 99)
+    assert (nothing.min_offset, nothing.max_offset, nothing.units) == (0, 6, ())
 
 
 def test_tracks_tell_who_consumed_a_message(
@@ -424,6 +521,89 @@ def test_brokers_tell_their_state_and_configuration(
     assert broker in admin.brokers.next_deletions()
 
 
+def test_brokers_report_what_they_count(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str, line: str
+) -> None:
+    make(admin, face, name)
+    sent = send(face, name)
+    [cluster] = admin.brokers.clusters()
+    for counter, key in (("TOPIC_PUT_NUMS", name), ("BROKER_PUT_NUMS", cluster)):
+        found = admin.brokers.statistics(counter, key)[broker]
+        assert found is not None
+        assert min(found.minute.total, found.hour.total, found.day.total) >= 0
+    assert admin.brokers.statistics("TOPIC_PUT_NUMS", f"{name}-9") == {broker: None}
+    if line == "ours":
+        with pytest.raises(RemoteError, match="this broker keeps TOPIC_PUT_NUMS"):
+            admin.brokers.statistics("TOPIC_PUT_NUM", name)
+    admin.groups.create(name)
+    first = sent[0].queue
+    admin.offsets.commit(name, first, 1)
+    progress = admin.brokers.progress()[broker]
+    [group] = [each for each in progress.groups if each.group == name]
+    assert [(at.queue, at.lag) for at in group.queues if at.queue == first] == [(first, 1)]
+    assert progress.lag >= group.lag >= 1
+    assert progress.in_flight >= 0
+    assert name not in [
+        it.group for it in admin.brokers.progress(ordered_only=True)[broker].groups if it.queues
+    ]
+
+
+def test_brokers_tell_how_far_delays_and_slaves_are(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str, line: str
+) -> None:
+    make(admin, face, name)
+    face.producer(name).send(Message(name, b"later", delay_level=1))
+    assert eventually(lambda: admin.brokers.delay_offsets()[broker].get(1, 0) > 0)
+    if line == "4.9":
+        for call in (
+            admin.brokers.timer_progress,
+            admin.brokers.replication,
+            admin.brokers.check_rocksdb_queues,
+        ):
+            with pytest.raises(RemoteError, match=r"speaks RocketMQ 4\.9\.\d and does not know"):
+                call()
+        return
+    assert admin.brokers.timer_progress()[broker].queue_offset >= 0
+    replication = admin.brokers.replication(slaves=True)[broker]
+    assert (replication.is_master, replication.slaves) == (True, ())
+    assert replication.from_master is None
+    assert replication.max_offset > 0
+    status, _ = admin.brokers.check_rocksdb_queues(name)[broker]
+    assert status in (RocksdbCheck.OK, RocksdbCheck.IN_PROGRESS)
+
+
+def test_what_only_java_has_is_done_or_refused_with_a_reason(
+    admin: cometmq.AdminClient, name: str, broker: str, line: str
+) -> None:
+    calls: dict[int, Callable[[], Any]] = {
+        2001: lambda: admin.brokers.set_cold_data_threshold(name, 1000),
+        2002: lambda: admin.brokers.remove_cold_data_threshold(name),
+        2003: admin.brokers.cold_data_thresholds,
+        2004: lambda: admin.brokers.set_read_ahead(True),
+        908: lambda: admin.brokers.reset_master_flush_offset(0, broker=broker),
+        355: admin.brokers.export_rocksdb_config,
+        1007: admin.brokers.epochs,
+        401: lambda: admin.groups.set_request_mode(name, name, "PULL"),
+    }
+    if line != "5.3":
+        for code, call in calls.items():
+            reason = r".*: .*\w" if line == "ours" else ""
+            with pytest.raises(
+                RemoteError, match=rf"does not know the request .*\({code}\).*{reason}"
+            ):
+                call()
+        return
+    admin.topics.create(name)
+    calls[2001]()
+    assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {name: 1000}
+    calls[2002]()
+    assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {}
+    for code in (2004, 908, 355, 401):
+        assert calls[code]() == [broker]
+    with pytest.raises(RemoteError, match="controllerMode"):
+        calls[1007]()
+
+
 def test_brokers_clean_up(admin: cometmq.AdminClient, broker: str) -> None:
     assert admin.brokers.delete_expired_files() == [broker]
     assert admin.brokers.clean_expired_queues() == [broker]
@@ -445,12 +625,19 @@ def test_the_permission_to_write_is_wiped_and_added(
 def test_name_servers_keep_entries_and_settings(
     admin: cometmq.AdminClient, namesrv: str, name: str
 ) -> None:
+    [at] = admin.brokers.addresses()
     assert admin.name_servers.entries(name) == {}
     assert admin.name_servers.put_entry(name, "k", "v") == [namesrv]
     assert admin.name_servers.entry(name, "k") == "v"
     assert admin.name_servers.entries(name) == {"k": "v"}
     assert admin.name_servers.delete_entry(name, "k") == [namesrv]
     assert admin.name_servers.entry(name, "k") is None
+    assert at.broker_name in admin.name_servers.system_topics()
+    unit_flag = 1
+    admin.topics.create(name, system_flag=unit_flag)
+    assert eventually(lambda: name in admin.name_servers.unit_topics(UnitTopics.UNIT))
+    for kind in (UnitTopics.UNIT_SUB, UnitTopics.UNIT_SUB_NOT_UNIT):
+        assert name not in admin.name_servers.unit_topics(kind)
     assert admin.name_servers.config()[namesrv]["orderMessageEnable"] == "false"
     assert admin.name_servers.update_config({"orderMessageEnable": "true"}) == [namesrv]
     assert admin.name_servers.config()[namesrv]["orderMessageEnable"] == "true"

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cometmq.admin.room import Room
+from cometmq.admin.broker_reports import BrokerReports
+from cometmq.admin.java_brokers import JavaBrokers
 from cometmq.admin.servers import BrokerAddress
 from cometmq.protocol import requests
 from cometmq.protocol.header import HeaderT, NoHeader
@@ -36,7 +37,7 @@ class NextDeletion:
     when_ms: int | None
 
 
-class Brokers(Room):
+class Brokers(BrokerReports, JavaBrokers):
     """Asks and manages brokers. A call goes to every master of `cluster`, with `slaves` to its
     slaves too, or to one `broker`, and returns results by address.
     """
@@ -72,8 +73,9 @@ class Brokers(Room):
             )
             return answer.body.table
 
-        addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
-        return await self._servers.each(addresses, ask, "the runtime information")
+        return await self._at_brokers(
+            ask, "the runtime information", cluster=cluster, broker=broker, slaves=slaves
+        )
 
     async def next_deletions(
         self, *, cluster: str | None = None, broker: str | None = None
@@ -110,8 +112,9 @@ class Brokers(Room):
             )
             return parse_properties(answer.body.decode(), f"the answer of {address}")
 
-        addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
-        return await self._servers.each(addresses, ask, "the configuration")
+        return await self._at_brokers(
+            ask, "the configuration", cluster=cluster, broker=broker, slaves=slaves
+        )
 
     async def update_config(
         self,
@@ -133,8 +136,9 @@ class Brokers(Room):
                 address, requests.UPDATE_BROKER_CONFIG, NoHeader(), body, what=what
             )
 
-        addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
-        return list(await self._servers.each(addresses, change, what))
+        return list(
+            await self._at_brokers(change, what, cluster=cluster, broker=broker, slaves=slaves)
+        )
 
     # Permission to write, which name servers hold
 
@@ -197,8 +201,7 @@ class Brokers(Room):
         async def clean(address: str) -> None:
             await self._servers.ask(address, request_type, NoHeader(), what=what)
 
-        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
-        return list(await self._servers.each(addresses, clean, what))
+        return list(await self._at_brokers(clean, what, cluster=cluster, broker=broker))
 
     async def _permit(
         self,

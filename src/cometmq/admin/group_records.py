@@ -10,7 +10,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.codes import version_text
 from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
-from cometmq.protocol.inspection_bodies import ClientConnection
+from cometmq.protocol.inspection_bodies import ClientConnection, OffsetWrapper
 
 
 class GroupFields(TypedDict, total=False):
@@ -120,3 +120,17 @@ class RunningInfo:
 
 def connection_of(body: ClientConnection) -> Connection:
     return Connection(body.client_id, body.client_addr, body.language, version_text(body.version))
+
+
+def queue_progress(queues: Mapping[MessageQueue, OffsetWrapper]) -> tuple[QueueProgress, ...]:
+    """Return the records of what brokers tell by queue, sorted."""
+    return tuple(
+        QueueProgress(
+            queue,
+            at.broker_offset,
+            at.consumer_offset,
+            max(at.pull_offset, at.consumer_offset),
+            at.last_timestamp,
+        )
+        for queue, at in sorted(queues.items(), key=lambda item: item[0])
+    )

@@ -11,16 +11,16 @@ from typing import Final, Unpack
 
 import msgspec
 
+from cometmq.admin.group_reading import GroupReading
 from cometmq.admin.group_records import (
     GroupConnections,
     GroupFields,
     GroupProgress,
-    QueueProgress,
     RunningInfo,
     connection_of,
+    queue_progress,
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
-from cometmq.admin.room import Room
 from cometmq.admin.servers import failure, readable_of
 from cometmq.errors import (
     CometMQError,
@@ -56,7 +56,7 @@ from cometmq.runtime.spelling import did_you_mean
 _PROGRESS_TIMEOUT_S: Final = 15.0
 
 
-class Groups(Room):
+class Groups(GroupReading):
     """Manages consumer groups."""
 
     async def create(
@@ -401,16 +401,7 @@ class Groups(Room):
         return GroupProgress(
             group,
             sum(rate for _, rate in found.values()),
-            tuple(
-                QueueProgress(
-                    queue,
-                    at.broker_offset,
-                    at.consumer_offset,
-                    max(at.pull_offset, at.consumer_offset),
-                    at.last_timestamp,
-                )
-                for queue, at in sorted(queues.items(), key=lambda item: item[0])
-            ),
+            queue_progress(queues),
         )
 
     # Inside

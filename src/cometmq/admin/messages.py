@@ -1,19 +1,19 @@
 """Finds messages, tells who has consumed them, and sends or consumes them again.
 
-Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgByOffset, printMsg,
-queryMsgTraceById.
+Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgTraceById.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.letters import UnconsumedMessages
-from cometmq.admin.reading import MessageReader, address_of, message_of, records_of
+from cometmq.admin.queue_contents import QueueContents
+from cometmq.admin.reading import address_of, message_of, records_of
 from cometmq.admin.servers import master_of, readable_of
 from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
@@ -108,7 +108,7 @@ class TraceEvent:
     context: ContextCode | None
 
 
-class Messages(UnconsumedMessages):
+class Messages(QueueContents, UnconsumedMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
@@ -163,21 +163,6 @@ class Messages(UnconsumedMessages):
         return await self._query(
             topic, key, max_messages, begin_ms, end_ms, lambda message: key in message.keys
         )
-
-    async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """Return the message of a queue at an offset, or None if there is none any more or yet."""
-        return await MessageReader(self._servers).at(queue, offset)
-
-    async def stored(
-        self, topic: str, *, begin_ms: int = 0, end_ms: int = NO_END_MS
-    ) -> AsyncIterator[MessageExt]:
-        """Yield the messages of a topic that were stored from `begin_ms` to `end_ms`.
-
-        Both times are included, in ms since the epoch. Queues follow each other, and each begins
-        with its oldest message. Messages that are stored during the call are left out.
-        """
-        async for message in MessageReader(self._servers).stored(topic, begin_ms, end_ms):
-            yield message
 
     # What became of a message
 

@@ -6,6 +6,8 @@ Commands of mqadmin: getNamesrvConfig, updateNamesrvConfig, updateKvConfig, dele
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
+from typing import Final
 
 from cometmq.admin.room import Room
 from cometmq.protocol import requests
@@ -18,6 +20,23 @@ from cometmq.protocol.headers import (
     PutKVConfigRequestHeader,
 )
 from cometmq.runtime.config import format_properties, parse_properties
+
+
+class UnitTopics(Enum):
+    """Says which topics are meant: of a unit, with subscribers of other units, or with those but not
+    of a unit.
+    """
+
+    UNIT = "unit"
+    UNIT_SUB = "unit-sub"
+    UNIT_SUB_NOT_UNIT = "unit-sub-not-unit"
+
+
+_UNIT_REQUESTS: Final = {
+    UnitTopics.UNIT: requests.GET_UNIT_TOPIC_LIST,
+    UnitTopics.UNIT_SUB: requests.GET_HAS_UNIT_SUB_TOPIC_LIST,
+    UnitTopics.UNIT_SUB_NOT_UNIT: requests.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+}
 
 
 class NameServers(Room):
@@ -47,6 +66,20 @@ class NameServers(Room):
             )
 
         return list(await self._servers.each(self._servers.name_servers, change, what))
+
+    async def system_topics(self) -> list[str]:
+        """Return the names that topics cannot have: those of clusters and brokers, and the system's."""
+        _, answer = await self._servers.ask_name_server(
+            requests.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader(), what="the list of system topics"
+        )
+        return sorted(answer.body.topic_list)
+
+    async def unit_topics(self, of: UnitTopics) -> list[str]:
+        """Return topics by the unit marks of their `system_flag` (Java: TopicSysFlag)."""
+        _, answer = await self._servers.ask_name_server(
+            _UNIT_REQUESTS[of], NoHeader(), what="the list of unit topics"
+        )
+        return sorted(answer.body.topic_list)
 
     async def entry(self, namespace: str, key: str) -> str | None:
         """Return an entry's value, or None if there is none."""

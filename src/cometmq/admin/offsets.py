@@ -21,9 +21,12 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import OFFSET_WAS_RESET, ResponseCode
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
+    CloneGroupOffsetRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
+    QueryCorrectionOffsetHeader,
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -34,6 +37,8 @@ from cometmq.runtime.config import parse_properties
 # Stands for the end of every queue where a time is asked for, as in Java.
 END: Final = -1
 _ALL_QUEUES: Final = -1
+# Java's Long.MAX_VALUE, which code 308 answers where the group to compare with is lower.
+_NO_OFFSET: Final = 2**63 - 1
 # A broker is asked for this many queues at once.
 _QUEUES_AT_ONCE: Final = 16
 _SERVER_SIDE: Final = "useServerSideResetOffset"
@@ -57,6 +62,16 @@ class QueueOffsets:
         """Return the number of messages that the group has not consumed yet."""
         begin = self.min_offset if self.committed_offset is None else self.committed_offset
         return max(0, self.max_offset - begin)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffset:
+    """An offset that a broker keeps for a group in one of the broker's queues."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
 
 
 class Offsets(Room):
@@ -95,6 +110,67 @@ class Offsets(Room):
         The time is in ms since the epoch; END stands for the end of the queue.
         """
         return await self._at_time(await self._master(queue), queue, timestamp_ms)
+
+    async def earliest_ms(self, queue: MessageQueue) -> int:
+        """Return when the first message of a queue was stored, in ms since the epoch, -1 if none is."""
+        answer = await self._servers.ask(
+            await self._master(queue),
+            requests.GET_EARLIEST_MSG_STORETIME,
+            GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
+            what=f"the time of the first message of {queue}",
+        )
+        return answer.header.timestamp
+
+    async def of_brokers(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, list[StoredOffset]]:
+        """Return every offset that each broker keeps, sorted by group, topic and queue.
+
+        This is much for a broker with many groups; ask for those of one by `of_topic`.
+        """
+        what = "the offsets of all groups"
+
+        async def ask(address: str) -> list[StoredOffset]:
+            answer = await self._servers.ask(
+                address, requests.GET_ALL_CONSUMER_OFFSET, NoHeader(), what=what
+            )
+            # A topic has no @ in its name.
+            named = [(*key.partition("@"), of) for key, of in answer.body.offset_table.items()]
+            return sorted(
+                (
+                    StoredOffset(group, topic, queue_id, offset)
+                    for topic, _, group, of in named
+                    for queue_id, offset in of.items()
+                ),
+                key=lambda at: (at.group, at.topic, at.queue_id),
+            )
+
+        return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
+
+    async def lowest(self, topic: str, compare_group: str) -> dict[MessageQueue, int | None]:
+        """Return by queue the lowest offset that any group has in a topic.
+
+        It is None where that of `compare_group` is lower. Queues without an offset are left out.
+        The request can leave groups out, too, but a Java broker deletes the offsets of those.
+        """
+        check_group(compare_group)
+        route = await self._servers.route(topic)
+        header = QueryCorrectionOffsetHeader(topic=topic, compare_group=compare_group)
+        what = f"the lowest offsets in topic {topic}"
+        masters = masters_of(route, topic)
+        names = {address: name for name, address in masters.items()}
+
+        async def ask(address: str) -> dict[MessageQueue, int | None]:
+            answer = await self._servers.ask(
+                address, requests.QUERY_CORRECTION_OFFSET, header, what=what
+            )
+            return {
+                MessageQueue(topic, names[address], queue_id): None if at == _NO_OFFSET else at
+                for queue_id, at in answer.body.correction_offsets.items()
+            }
+
+        found = await self._servers.each(masters.values(), ask, what)
+        return dict(sorted((queue, at) for table in found.values() for queue, at in table.items()))
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset of one queue. Members that are online commit theirs over it."""
@@ -203,6 +279,30 @@ class Offsets(Room):
 
         masters = {master_of(route, topic, at.queue.broker_name) for at in offsets}
         return await self._merged(sorted(masters), copy, f"cloning to group {target}")
+
+    async def clone_at_brokers(
+        self, source: str, target: str, topic: str, *, offline: bool = False
+    ) -> list[str]:
+        """Have the brokers of a topic give a group the offsets of another one; return the addresses.
+
+        This is one request to each broker, where `clone` makes several for each queue and tells the
+        offsets. Unless `offline`, nothing is cloned while `source` is online without a subscription
+        to the topic. Members of `target` that are online commit theirs over it.
+        """
+        check_group(source)
+        check_group(target)
+        route = await self._servers.route(topic)
+        header = CloneGroupOffsetRequestHeader(
+            src_group=source, dest_group=target, topic=topic, offline=offline
+        )
+        what = f"cloning group {source} to group {target}"
+
+        async def copy(address: str) -> None:
+            # A Java broker would store offsets of a group that nobody has made.
+            await Groups(self._servers).config(target, broker=address)
+            await self._servers.ask(address, requests.CLONE_GROUP_OFFSET, header, what=what)
+
+        return list(await self._servers.each(masters_of(route, topic).values(), copy, what))
 
     # Inside
 

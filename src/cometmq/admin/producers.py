@@ -1,6 +1,8 @@
-"""Tells of producers. Command of mqadmin: producerConnection."""
+"""Tells of producers. Commands of mqadmin: producerConnection, producer."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from cometmq.admin.group_records import Connection, connection_of
 from cometmq.admin.room import Room
@@ -8,8 +10,18 @@ from cometmq.admin.servers import readable_of
 from cometmq.errors import RemoteError
 from cometmq.model.names import check_group
 from cometmq.protocol import requests
-from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.codes import ResponseCode, version_text
+from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import GetProducerConnectionListRequestHeader
+from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.overview_bodies import ProducerInfo, ProducerTableInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProducer(Connection):
+    """A producer, and when its last heartbeat came, in ms since the epoch."""
+
+    last_seen_ms: int
 
 
 class Producers(Room):
@@ -46,3 +58,31 @@ class Producers(Room):
                 code=ResponseCode.CONSUMER_NOT_ONLINE,
             )
         return [clients[client_id] for client_id in sorted(clients)]
+
+    async def of_brokers(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, dict[str, list[SeenProducer]]]:
+        """Return the members of all producer groups of each broker, by address and group.
+
+        Brokers before 4.9.4 do not tell.
+        """
+        what = "all producers"
+
+        async def ask(address: str) -> dict[str, list[SeenProducer]]:
+            answer = await self._servers.ask(
+                address, requests.GET_ALL_PRODUCER_INFO, NoHeader(), what=what
+            )
+            found = decode_body(answer.body, ProducerTableInfo).data
+            return {group: [_seen(member) for member in found[group]] for group in sorted(found)}
+
+        return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
+
+
+def _seen(info: ProducerInfo) -> SeenProducer:
+    return SeenProducer(
+        info.client_id,
+        info.remote_ip.removeprefix("/"),
+        info.language,
+        version_text(info.version),
+        info.last_update_timestamp,
+    )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-import structlog
-
 from cometmq.admin.servers import Servers, master_of
 from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SUB_ALL
 from cometmq.model.sysflag import COMPRESSED, PULL_SUBSCRIPTION
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -25,8 +24,9 @@ from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.record import StoredRecord, read_records
 from cometmq.remoting.client import Answer
 from cometmq.remoting.credentials import refused
+from cometmq.runtime.loggers import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The group of Java's tools, which every broker knows from its start.
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
@@ -46,19 +46,33 @@ class MessageReader:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
 
-    async def stored(self, topic: str, begin_ms: int, end_ms: int) -> AsyncIterator[MessageExt]:
-        """Yield what a topic stored from `begin_ms` to `end_ms`, both included, queue by queue."""
+    async def stored(
+        self, topic: str, begin_ms: int, end_ms: int, tags: str = SUB_ALL
+    ) -> AsyncIterator[MessageExt]:
+        """Yield what a topic stored from `begin_ms` to `end_ms`, both included, queue by queue.
+
+        `tags` selects by tag (`TagA || TagB`).
+        """
         route = await self._servers.route(topic)
         for queue in route.subscribe_queues(topic):
             address = master_of(route, topic, queue.broker_name)
-            async for message in self._of_queue(address, queue, begin_ms, end_ms):
+            async for message in self._of_queue(address, queue, 0, begin_ms, end_ms, tags):
                 yield message
+
+    async def stored_in(
+        self, queue: MessageQueue, begin_offset: int, begin_ms: int, end_ms: int, tags: str
+    ) -> AsyncIterator[MessageExt]:
+        """Yield what one queue stored like `stored`, from `begin_offset` on."""
+        route = await self._servers.route(queue.topic)
+        address = master_of(route, queue.topic, queue.broker_name)
+        async for message in self._of_queue(address, queue, begin_offset, begin_ms, end_ms, tags):
+            yield message
 
     async def at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """Return the message of a queue at an offset, or None if there is none."""
         route = await self._servers.route(queue.topic)
         address = master_of(route, queue.topic, queue.broker_name)
-        answer = await self._ask(address, queue, offset, 1)
+        answer = await self._ask(address, queue, offset, 1, SUB_ALL)
         if answer.code != ResponseCode.SUCCESS:
             return None
         for record in records_of(answer.body, str(queue)):
@@ -76,8 +90,17 @@ class MessageReader:
         return [message_of(r, queue.broker_name) for r in records_of(answer.body, str(queue))]
 
     async def _of_queue(
-        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int
+        self,
+        address: str,
+        queue: MessageQueue,
+        begin_offset: int,
+        begin_ms: int,
+        end_ms: int,
+        tags: str,
     ) -> AsyncIterator[MessageExt]:
+        wanted = {tag.strip() for tag in tags.split("||")} - {""}
+        if SUB_ALL in wanted:
+            wanted.clear()
         search = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=begin_ms
         )
@@ -93,23 +116,27 @@ class MessageReader:
             GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id),
             what=f"the max offset of {queue}",
         )
-        offset, end = found.header.offset, highest.header.offset
+        offset, end = max(begin_offset, found.header.offset), highest.header.offset
         while offset < end:
-            records, offset = await self._pull(address, queue, offset)
+            records, offset = await self._pull(address, queue, offset, tags)
             for record in records:
                 if record.queue_offset >= end or record.store_timestamp > end_ms:
                     return
-                if record.store_timestamp >= begin_ms:
-                    yield message_of(record, queue.broker_name)
+                if record.store_timestamp < begin_ms:
+                    continue
+                message = message_of(record, queue.broker_name)
+                # A broker selects by the hash codes of tags.
+                if not wanted or message.tags in wanted:
+                    yield message
 
     async def _pull(
-        self, address: str, queue: MessageQueue, offset: int
+        self, address: str, queue: MessageQueue, offset: int, tags: str
     ) -> tuple[list[StoredRecord], int]:
         """Return the records from `offset` on, and the offset to continue at.
 
         That offset is always beyond `offset`, and beyond every queue if this queue has no more.
         """
-        answer = await self._ask(address, queue, offset, _MESSAGES_AT_ONCE)
+        answer = await self._ask(address, queue, offset, _MESSAGES_AT_ONCE, tags)
         if answer.code == ResponseCode.SUCCESS:
             return records_of(answer.body, str(queue)), answer.header.next_begin_offset
         if answer.code == ResponseCode.PULL_NOT_FOUND:
@@ -120,7 +147,7 @@ class MessageReader:
         return [], answer.header.next_begin_offset
 
     async def _ask(
-        self, address: str, queue: MessageQueue, offset: int, count: int
+        self, address: str, queue: MessageQueue, offset: int, count: int, tags: str
     ) -> Answer[PullMessageResponseHeader, bytes]:
         header = PullMessageRequestHeader(
             consumer_group=TOOLS_GROUP,
@@ -132,7 +159,7 @@ class MessageReader:
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
-            subscription="*",
+            subscription=tags,
             expression_type="TAG",
         )
         return await self._servers.ask(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from cometmq.admin.servers import Servers
+
+T = TypeVar("T")
 
 
 class Room:
@@ -10,3 +15,16 @@ class Room:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
+
+    async def _at_brokers(
+        self,
+        ask: Callable[[str], Awaitable[T]],
+        what: str,
+        *,
+        cluster: str | None,
+        broker: str | None,
+        slaves: bool = False,
+    ) -> dict[str, T]:
+        """Return what `ask` returns for each broker that a caller means, by address."""
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
+        return await self._servers.each(addresses, ask, what)

@@ -105,6 +105,10 @@ class BlockingGroups(BlockingRoom):
     running_info = _blocking(groups.Groups.running_info)
     member_offsets = _blocking(groups.Groups.member_offsets)
     progress = _blocking(groups.Groups.progress)
+    times = _blocking(groups.Groups.times)
+    may_read = _blocking(groups.Groups.may_read)
+    set_may_read = _blocking(groups.Groups.set_may_read)
+    set_request_mode = _blocking(groups.Groups.set_request_mode)
 
 
 class BlockingOffsets(BlockingRoom):
@@ -112,12 +116,16 @@ class BlockingOffsets(BlockingRoom):
 
     of_topic = _blocking(offsets.Offsets.of_topic)
     at_time = _blocking(offsets.Offsets.at_time)
+    earliest_ms = _blocking(offsets.Offsets.earliest_ms)
+    of_brokers = _blocking(offsets.Offsets.of_brokers)
+    lowest = _blocking(offsets.Offsets.lowest)
     commit = _blocking(offsets.Offsets.commit)
     reset_to_time = _blocking(offsets.Offsets.reset_to_time)
     store_reset = _blocking(offsets.Offsets.store_reset)
     reset_queue = _blocking(offsets.Offsets.reset_queue)
     skip = _blocking(offsets.Offsets.skip)
     clone = _blocking(offsets.Offsets.clone)
+    clone_at_brokers = _blocking(offsets.Offsets.clone_at_brokers)
 
 
 class BlockingMessages(BlockingRoom):
@@ -132,6 +140,8 @@ class BlockingMessages(BlockingRoom):
     by_key = _blocking(messages.Messages.by_key)
     by_offset = _blocking(messages.Messages.by_offset)
     stored = _iterating(messages.Messages.stored)
+    stored_in = _iterating(messages.Messages.stored_in)
+    units = _blocking(messages.Messages.units)
     tracks = _blocking(messages.Messages.tracks)
     trace = _blocking(messages.Messages.trace)
     resend = _blocking(messages.Messages.resend)
@@ -153,12 +163,26 @@ class BlockingBrokers(BlockingRoom):
     delete_expired_files = _blocking(brokers.Brokers.delete_expired_files)
     clean_expired_queues = _blocking(brokers.Brokers.clean_expired_queues)
     clean_unused_topics = _blocking(brokers.Brokers.clean_unused_topics)
+    statistics = _blocking(brokers.Brokers.statistics)
+    progress = _blocking(brokers.Brokers.progress)
+    delay_offsets = _blocking(brokers.Brokers.delay_offsets)
+    timer_progress = _blocking(brokers.Brokers.timer_progress)
+    replication = _blocking(brokers.Brokers.replication)
+    epochs = _blocking(brokers.Brokers.epochs)
+    check_rocksdb_queues = _blocking(brokers.Brokers.check_rocksdb_queues)
+    cold_data_thresholds = _blocking(brokers.Brokers.cold_data_thresholds)
+    set_cold_data_threshold = _blocking(brokers.Brokers.set_cold_data_threshold)
+    remove_cold_data_threshold = _blocking(brokers.Brokers.remove_cold_data_threshold)
+    set_read_ahead = _blocking(brokers.Brokers.set_read_ahead)
+    reset_master_flush_offset = _blocking(brokers.Brokers.reset_master_flush_offset)
+    export_rocksdb_config = _blocking(brokers.Brokers.export_rocksdb_config)
 
 
 class BlockingProducers(BlockingRoom):
     """Makes the calls of `AdminClient.producers`, but blocks."""
 
     connections = _blocking(producers.Producers.connections)
+    of_brokers = _blocking(producers.Producers.of_brokers)
 
 
 class BlockingNameServers(BlockingRoom):
@@ -170,6 +194,8 @@ class BlockingNameServers(BlockingRoom):
     entries = _blocking(name_servers.NameServers.entries)
     put_entry = _blocking(name_servers.NameServers.put_entry)
     delete_entry = _blocking(name_servers.NameServers.delete_entry)
+    system_topics = _blocking(name_servers.NameServers.system_topics)
+    unit_topics = _blocking(name_servers.NameServers.unit_topics)
 
 
 class BlockingExplanations(BlockingRoom):

@@ -9,30 +9,83 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
 
 from cometmq import _compiled
 from cometmq._version import __version__
-from cometmq.cli import bench, broker, dev, doctor, namesrv, pipeline, store
 from cometmq.cli.help import Command, Group
-from cometmq.cli.pipeline_help import PipelineCommand
 from cometmq.errors import (
     CometMQError,
     ConfigError,
+    IllegalArgumentError,
     StoreFullError,
     StoreLockedError,
     StoreUnusableError,
 )
 from cometmq.runtime.line_writer import reserve_standard_descriptors
 
-_GIVEN_WRONG = (ConfigError, StoreUnusableError, StoreLockedError, StoreFullError)
+_GIVEN_WRONG = (
+    ConfigError,
+    IllegalArgumentError,
+    StoreUnusableError,
+    StoreLockedError,
+    StoreFullError,
+)
+
+# Where the commands are: the module in `cometmq.cli`, and the function or the typer application in it.
+# A module is imported when its command is called: a short command would wait for those of all others.
+_COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "dev": ("dev", "dev"),
+    "namesrv": ("namesrv", "namesrv"),
+    "broker": ("broker", "broker"),
+    "doctor": ("doctor", "doctor"),
+    "probe": ("doctor", "probe"),
+    "pipeline": ("pipeline", "pipeline"),
+    "admin": ("admin.app", "app"),
+    "bench": ("bench", "app"),
+    "store": ("store", "app"),
+}
+
+
+class _Commands(Group):
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx  # the list is the same for all calls
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        if cmd_name not in self.commands:
+            self.add_command(_built(cmd_name))
+        return self.commands[cmd_name]
+
+
+def _built(name: str) -> Any:
+    module, attribute = _COMMANDS[name]
+    found = getattr(import_module(f"cometmq.cli.{module}"), attribute)
+    holder = typer.Typer()
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name, cls=_class_of(name))(found)
+    return typer.main.get_group(holder).commands[name]
+
+
+def _class_of(name: str) -> type[Command]:
+    if name == "pipeline":
+        from cometmq.cli.pipeline_help import PipelineCommand
+
+        return PipelineCommand
+    return Command
+
 
 app = typer.Typer(
     name="cometmq",
     help="Apache RocketMQ in Python: name server, broker and tools.",
-    cls=Group,
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,16 +116,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-app.command("dev", cls=Command)(dev.dev)
-app.command("namesrv", cls=Command)(namesrv.namesrv)
-app.command("broker", cls=Command)(broker.broker)
-app.command("doctor", cls=Command)(doctor.doctor)
-app.command("probe", cls=Command)(doctor.probe)
-app.command("pipeline", cls=PipelineCommand)(pipeline.pipeline)
-app.add_typer(bench.app, name="bench")
-app.add_typer(store.app, name="store")
 
 
 def main() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any, Final
 
-import structlog
+from cometmq.runtime.loggers import configure_when_imported
 
-_render: Final = structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True)
 # Passed on to `logging` as they are: the application decides there how a traceback is written.
 _FOR_LOGGING: Final = ("exc_info", "stack_info", "stacklevel")
 
@@ -19,13 +18,19 @@ def use_standard_logging() -> None:
     must not do. With this function `logging.getLogger("cometmq")` governs level and destination,
     and an application that configures nothing sees warnings on standard error.
     """
+    configure_when_imported(_configure)
+
+
+def _configure() -> None:
+    import structlog
+
     if structlog.is_configured():
         return
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.stdlib.PositionalArgumentsFormatter(),
-            _for_logging,
+            _ForLogging(),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -33,9 +38,16 @@ def use_standard_logging() -> None:
     )
 
 
-def _for_logging(
-    logger: Any, method: str, event: MutableMapping[str, Any]
-) -> tuple[tuple[str], dict[str, Any]]:
-    """Return the arguments for `logging`'s method: one line of text, and an exception as such."""
-    kept = {key: event.pop(key) for key in _FOR_LOGGING if key in event}
-    return (str(_render(logger, method, event)),), kept
+class _ForLogging:
+    """Makes the arguments for `logging`'s method: one line of text, and an exception as such."""
+
+    def __init__(self) -> None:
+        from structlog.processors import KeyValueRenderer
+
+        self._render = KeyValueRenderer(key_order=["event"], drop_missing=True)
+
+    def __call__(
+        self, logger: Any, method: str, event: MutableMapping[str, Any]
+    ) -> tuple[tuple[str], dict[str, Any]]:
+        kept = {key: event.pop(key) for key in _FOR_LOGGING if key in event}
+        return (str(self._render(logger, method, event)),), kept

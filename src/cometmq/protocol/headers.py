@@ -556,3 +556,24 @@ class DeleteSubscriptionGroupRequestHeader(Header):
     group_name: str
     clean_offset: bool | None = None
     remove_offset: bool | None = None
+
+
+# Only servers of Java take these.
+
+
+class ResetMasterFlushOffsetHeader(Header):
+    """Code 908."""
+
+    master_flush_offset: Int64
+
+
+class SetCommitLogReadModeRequestHeader(Header):
+    """Code 2004: 0 to read the log ahead, 1 not to."""
+
+    mode: Int32 = msgspec.field(name="READ_AHEAD_MODE")
+
+
+class ExportRocksDBConfigToJsonRequestHeader(Header):
+    """Code 355. `config_type` names what is exported, separated by semicolons."""
+
+    config_type: str

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.bodies import Body
 from cometmq.protocol.header import Int32, Int64
 
@@ -20,6 +21,12 @@ class ProducerInfo(Body):
     last_update_timestamp: Int64
     remote_ip: str = msgspec.field(name="remoteIP")
     version: Int32
+
+
+class ProducerTableInfo(Body):
+    """The answer of code 328: the clients by producer group."""
+
+    data: dict[str, list[ProducerInfo]] = msgspec.field(default_factory=dict)
 
 
 class QueryCorrectionOffsetBody(Body):
@@ -37,10 +44,13 @@ class GroupForbidden(Body):
 
 
 class CheckRocksdbCqWriteResult(Body):
-    """The answer of code 354. The status is 0 for a check that found nothing wrong."""
+    """The answer of code 354. The status is 0 for a check that found nothing wrong, 1 for one that
+    found something, 2 for one that goes on (its result is in the broker's log), 3 for one that
+    failed.
+    """
 
-    check_result: str
-    check_status: Int32
+    check_result: str | None = None
+    check_status: Int32 = 0
 
 
 class ConsumeQueueData(Body, omit_defaults=True):
@@ -55,6 +65,16 @@ class ConsumeQueueData(Body, omit_defaults=True):
     bit_map: str | None = None
     eval: bool = False
     msg: str | None = None
+
+
+class QueryConsumeQueueResponseBody(Body):
+    """The answer of code 321. Without `queue_data` the queue has no unit at that offset."""
+
+    max_queue_index: Int64 = 0
+    min_queue_index: Int64 = 0
+    queue_data: list[ConsumeQueueData] | None = None
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
 
 
 class HAConnectionRuntimeInfo(Body):
@@ -88,3 +108,30 @@ class HARuntimeInfo(Body):
     in_sync_slave_nums: Int32 = 0
     ha_connection_info: list[HAConnectionRuntimeInfo] = msgspec.field(default_factory=list)
     ha_client_runtime_info: HAClientRuntimeInfo = msgspec.field(default_factory=HAClientRuntimeInfo)
+
+
+class EpochEntry(Body):
+    """A term of a master in the answer of code 1007: from where to where it wrote the log."""
+
+    epoch: Int32
+    start_offset: Int64
+    end_offset: Int64
+
+
+class EpochEntryCache(Body):
+    """The answer of code 1007."""
+
+    broker_id: Int64
+    broker_name: str
+    cluster_name: str
+    max_offset: Int64
+    epoch_list: list[EpochEntry] = msgspec.field(default_factory=list)
+
+
+class SetMessageRequestModeRequestBody(Body):
+    """The body of code 401; `mode` is PULL or POP."""
+
+    consumer_group: str
+    mode: str
+    pop_share_queue_num: Int32
+    topic: str

@@ -19,8 +19,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import structlog
-
 from cometmq.errors import (
     CometMQError,
     ConnectionLostError,
@@ -49,9 +47,10 @@ from cometmq.remoting.holdings import (
     Holding,
     Holdings,
 )
+from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Buffer = bytes | memoryview
 AnyRequest = Request[Any]

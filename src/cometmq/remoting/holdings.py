@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-import structlog
+from cometmq.runtime.loggers import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
 # A peer that sends a frame or takes answers more slowly than this counts as standing still.

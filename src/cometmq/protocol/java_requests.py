@@ -1,0 +1,58 @@
+"""List the requests that only servers of Java take: the columns are those of `requests`.
+
+Our clients send them to Java's brokers. Our servers refuse them, see `refused_requests`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cometmq.protocol import headers as h
+from cometmq.protocol.codes import RequestCode as Code
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.overview_bodies import EpochEntryCache, SetMessageRequestModeRequestBody
+from cometmq.protocol.request_type import (
+    CLUSTER,
+    NO_BODY,
+    JsonBody,
+    RawBody,
+    RequestType,
+    Right,
+    groups_of_body,
+    topics_of_body,
+)
+
+RAW: Final = RawBody()
+
+# A formatter would give each column a line of its own.
+# fmt: off
+
+# Slaves and their masters
+GET_BROKER_EPOCH_CACHE: Final = RequestType(
+    Code.GET_BROKER_EPOCH_CACHE, NoHeader, NO_BODY, NoHeader, JsonBody(EpochEntryCache),
+    Right.NONE, CLUSTER)
+RESET_MASTER_FLUSH_OFFSET: Final = RequestType(
+    Code.RESET_MASTER_FLUSH_OFFSET, h.ResetMasterFlushOffsetHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
+
+# Reads of cold data. Thresholds by group are properties text, the name of a group is text.
+UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Final = RequestType(
+    Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader, RAW, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Final = RequestType(
+    Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader, RAW, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+GET_COLD_DATA_FLOW_CTR_INFO: Final = RequestType(
+    Code.GET_COLD_DATA_FLOW_CTR_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(dict[str, Any]),
+    Right.NONE, CLUSTER)
+SET_COMMITLOG_READ_MODE: Final = RequestType(
+    Code.SET_COMMITLOG_READ_MODE, h.SetCommitLogReadModeRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
+
+EXPORT_ROCKSDB_CONFIG_TO_JSON: Final = RequestType(
+    Code.EXPORT_ROCKSDB_CONFIG_TO_JSON, h.ExportRocksDBConfigToJsonRequestHeader, NO_BODY,
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+# How pop or pull consumers share the queues of a topic
+SET_MESSAGE_REQUEST_MODE: Final = RequestType(
+    Code.SET_MESSAGE_REQUEST_MODE, NoHeader, JsonBody(SetMessageRequestModeRequestBody),
+    NoHeader, NO_BODY, Right.ADMIN, topics_of_body("topic"), groups_of_body("consumer_group"))
+
+# fmt: on
