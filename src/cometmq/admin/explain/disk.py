@@ -111,6 +111,14 @@ def judge(
             (info.shows("refusing", refusing), *evidence),
             "free or add space, or lower fileReservedTime and call brokers.delete_expired_files()",
         )
+    if deletion is not None and deletion.when_ms is None:
+        return Reason(
+            Cause.NO_DELETION,
+            Severity.OK,
+            f"broker {place.name} deletes nothing at a known time; {deletion.file} would be the first: "
+            f"{deletion.reason}",
+            tuple(evidence),
+        )
     if deletion is not None:
         evidence.insert(0, info.shows("nextDeletionReason", deletion.reason))
         return Reason(
@@ -145,7 +153,7 @@ def _shown(settings: Told[Mapping[str, str]] | None) -> list[Evidence]:
 
 def _deletion_text(deletion: NextDeletion) -> str:
     if deletion.when_ms is None:
-        return f"{deletion.file} at no known time: {deletion.reason}"
+        return f"{deletion.file}, at no known time: {deletion.reason}"
     return f"{deletion.file} at {local_time(deletion.when_ms)}: {deletion.reason}"
 
 

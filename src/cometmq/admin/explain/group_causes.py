@@ -54,7 +54,7 @@ def _waits(facts: GroupFacts) -> str:
         topics[progress.queue.topic] += progress.lag
     where = shortened([f"{topic} {count}" for topic, count in topics.most_common()], 3)
     total = sum(topics.values())
-    return f"{plural(total, 'message')} wait ({where})" if total else "no message waits"
+    return f"{plural(total, 'message', 'wait')} ({where})" if total else "no message waits"
 
 
 def _lag_evidence(facts: GroupFacts, queues: set[MessageQueue] | None = None) -> list[Evidence]:
@@ -344,7 +344,7 @@ def _unlocked(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.QUEUE_LOCKED,
             _SURELY_ERROR,
-            f"{plural(len(lost), 'queue')} wait for the broker's lock, without which an orderly "
+            f"{plural(len(lost), 'queue', 'wait')} for the broker's lock, without which an orderly "
             f"member does not consume: {names}",
             tuple(told.shows(f"locked of {queue}", "false") for told, queue in lost)[
                 :_MOST_EVIDENCE
@@ -479,6 +479,8 @@ def _is_storm(facts: GroupFacts) -> bool:
 def _slow(facts: GroupFacts) -> Iterator[Reason]:
     by_topic: dict[str, list[tuple[QueueProgress, Told[RunningInfo], ProcessQueueInfo]]] = {}
     for progress, told, info in _held(facts):
+        if _pulls_itself(told.value):
+            continue
         consumable = told.value.properties.get("PROP_CONSUMEORDERLY") != "true" or info.locked
         if info.cached_msg_count and consumable and not is_retry_topic(progress.queue.topic):
             by_topic.setdefault(progress.queue.topic, []).append((progress, told, info))
@@ -506,7 +508,7 @@ def _slow(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.SLOW_LISTENER,
             _SURELY_ERROR,
-            f"the listener is slow: {plural(len(members), 'member')} hold {plural(count, 'message')} of "
+            f"the listener is slow: {plural(len(members), 'member', 'hold')} {plural(count, 'message')} of "
             f"the {lag} of topic {topic} that wait, and the listener {how}",
             (
                 *(
@@ -531,6 +533,11 @@ def _slow(facts: GroupFacts) -> Iterator[Reason]:
         )
 
 
+def _pulls_itself(info: RunningInfo) -> bool:
+    """Say whether the member's program decides when it takes messages, without a listener."""
+    return info.properties.get("PROP_CONSUME_TYPE") == "CONSUME_ACTIVELY"
+
+
 def _threads(info: RunningInfo) -> int:
     return _number(info.properties.get("PROP_THREADPOOL_CORE_SIZE"), 1)
 
@@ -545,7 +552,7 @@ def _flow_controlled(facts: GroupFacts) -> Iterator[Reason]:
     full = [
         (progress, told, text)
         for progress, told, info in _held(facts)
-        if (text := _full(told, info))
+        if (text := _full(told, info)) and not _pulls_itself(told.value)
     ]
     if full:
         yield Reason(

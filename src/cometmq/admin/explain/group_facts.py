@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -38,6 +38,7 @@ from cometmq.protocol.inspection_bodies import (
 
 T = TypeVar("T")
 
+_FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
 _MOST_MEMBERS: Final = 100
 _MOST_TOPICS: Final = 20
 _MOST_SAMPLES: Final = 8
@@ -145,18 +146,6 @@ async def collect(
 async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: str | None) -> None:
     servers = inquiry.servers
 
-    async def progress() -> tuple[dict[MessageQueue, OffsetWrapper], float]:
-        answer = await servers.ask(
-            address,
-            requests.GET_CONSUME_STATS,
-            GetConsumeStatsRequestHeader(consumer_group=facts.group, topic=topic),
-            what=f"the progress of group {facts.group}",
-            also=(ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR),
-        )
-        if answer.code != ResponseCode.SUCCESS:  # Java: no such topic here
-            return {}, 0.0
-        return queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
-
     async def online() -> ConsumerConnection | None:
         answer = await servers.ask(
             address,
@@ -168,7 +157,7 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
         return None if answer.code == ResponseCode.CONSUMER_NOT_ONLINE else answer.body
 
     told_progress, told_online, configs, settings = await asyncio.gather(
-        inquiry.ask(requests.GET_CONSUME_STATS, address, progress),
+        _progress(inquiry, facts.group, address, topic),
         inquiry.ask(requests.GET_CONSUMER_CONNECTION_LIST, address, online),
         inquiry.ask(
             requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -186,10 +175,61 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
         facts.consume_per_s += per_s
     if told_online is not None and told_online.value is not None:
         facts.online[address] = _with(told_online, told_online.value)
+        await _not_begun(inquiry, facts, address, told_online.value, topic)
     if configs is not None and facts.group in configs.value[address]:
         facts.configs[address] = _with(configs, configs.value[address][facts.group])
     if settings is not None:
         facts.settings[address] = _with(settings, settings.value[address])
+
+
+async def _progress(
+    inquiry: Inquiry, group: str, address: str, topic: str | None
+) -> Told[tuple[dict[MessageQueue, OffsetWrapper], float]] | None:
+    async def ask() -> tuple[dict[MessageQueue, OffsetWrapper], float]:
+        answer = await inquiry.servers.ask(
+            address,
+            requests.GET_CONSUME_STATS,
+            GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
+            what=f"the progress of group {group}",
+            also=(ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR),
+        )
+        if answer.code != ResponseCode.SUCCESS:  # Java: no such topic here
+            return {}, 0.0
+        return queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
+
+    return await inquiry.ask(requests.GET_CONSUME_STATS, address, ask)
+
+
+async def _not_begun(
+    inquiry: Inquiry,
+    facts: GroupFacts,
+    address: str,
+    online: ConsumerConnection,
+    topic: str | None,
+) -> None:
+    """Ask about topics that the group subscribes to and where it has committed no offset yet.
+
+    A broker tells nothing of them unless they are named, and then counts from the beginning.
+    """
+    known = facts.progress.get(address)
+    if known is None:
+        return
+    told = {queue.topic for queue in known.value}
+    missing = [name for name in online.subscription_table if name not in told]
+    wanted = [name for name in missing if topic in (None, name)][:_MOST_TOPICS]
+    answers = await asyncio.gather(
+        *(_progress(inquiry, facts.group, address, name) for name in wanted)
+    )
+    for answer in answers:
+        if answer is None:
+            continue
+        for queue, at in answer.value[0].items():
+            if online.consume_from_where == _FROM_LAST and not is_retry_topic(queue.topic):
+                # What lay there before is not for the group, so only what it was handed counts.
+                at.consumer_offset = max(
+                    at.consumer_offset, 0 if at.pull_offset else at.broker_offset
+                )
+            known.value[queue] = at
 
 
 def _with(told: Told[Any], value: T) -> Told[T]:
@@ -279,7 +319,7 @@ async def _of_topic(inquiry: Inquiry, facts: GroupFacts, address: str, topic: st
         ),
         inquiry.ask(requests.GET_TOPIC_STATS_INFO, address, beginnings),
         inquiry.ask(requests.UPDATE_AND_GET_GROUP_FORBIDDEN, address, readable),
-        inquiry.ask(requests.VIEW_BROKER_STATS_DATA, address, sent_back),
+        _if(_has_failed(facts), inquiry, address, sent_back),
     )
     if config is not None:
         facts.topic_configs[key] = _with(config, config.value[address])
@@ -290,6 +330,23 @@ async def _of_topic(inquiry: Inquiry, facts: GroupFacts, address: str, topic: st
         facts.forbidden[key] = _with(may_read, not may_read.value)
     if back is not None:
         facts.sent_back[key] = back
+
+
+def _has_failed(facts: GroupFacts) -> bool:
+    """Say whether a listener failed; without members nobody knows."""
+    statuses = [s for told in facts.members.values() for s in told.value.topics.values()]
+    return not statuses or any(s.consume_failed_msgs or s.consume_failed_tps for s in statuses)
+
+
+async def _if(
+    wanted: bool,
+    inquiry: Inquiry,
+    address: str,
+    question: Callable[[], Awaitable[BrokerStatsData]],
+) -> Told[BrokerStatsData] | None:
+    if not wanted:
+        return None
+    return await inquiry.ask(requests.VIEW_BROKER_STATS_DATA, address, question)
 
 
 async def _samples(inquiry: Inquiry, facts: GroupFacts) -> None:

@@ -131,8 +131,10 @@ class Inquiry:
         ]
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def plural(count: int, noun: str, verb: str = "") -> str:
+    """Write a count with its noun and a verb in the form that fits it."""
+    words = f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{words} {verb}{'s' if count == 1 else ''}" if verb else words
 
 
 def shortened(items: list[str], most: int = 5) -> str:

@@ -209,7 +209,7 @@ def _place(message: MessageExt) -> str:
 def _stored_evidence(facts: MessageFacts) -> tuple[Evidence, ...]:
     return (
         *(told.shows("stored", _place(told.value)) for told in facts.copies[:_MOST_EVIDENCE]),
-        facts.copies[0].shows("indexed", "yes" if facts.indexed else "not yet"),
+        (facts.indexed or facts.copies[0]).shows("indexed", "yes" if facts.indexed else "not yet"),
     )
 
 

@@ -57,7 +57,8 @@ class MessageFacts:
     offset: int | None = None
     address: str = ""
     copies: list[Told[MessageExt]] = field(default_factory=list)
-    indexed: bool = False
+    # The copy that an index has, None while none has one.
+    indexed: Told[MessageExt] | None = None
     delayed: list[Told[MessageExt]] = field(default_factory=list)
     halves: list[Told[MessageExt]] = field(default_factory=list)
     retried: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
@@ -163,7 +164,7 @@ def _unique_id(facts: MessageFacts) -> str:
 
 async def _by_unique_id(inquiry: Inquiry, facts: MessageFacts, unique_id: str) -> None:
     copies = await _everywhere(inquiry, facts, facts.topic, unique_id)
-    facts.indexed = bool(copies)
+    facts.indexed = copies[0] if copies else None
     facts.copies = _merged(facts.copies, copies)
     inner = await asyncio.gather(
         *(_everywhere(inquiry, facts, topic, unique_id) for topic in _INNER_TOPICS)

@@ -68,8 +68,7 @@ async def explain_restart(
     reasons = [reason for facts in found for reason in judge(facts, everywhere)]
     return RestartExplanation(
         question="what would a restart cost?",
-        reasons=tuple(sorted(reasons, key=lambda reason: -reason.severity))
-        or (nothing_registered(),),
+        reasons=tuple(reasons) or (nothing_registered(),),
         unasked=inquiry.unasked,
         at_ms=inquiry.now_ms(),
         costs=costs,
@@ -156,10 +155,10 @@ def judge(facts: RestartFacts, everywhere: list[Place]) -> list[Reason]:
         return [away(place)]
     found = cost(facts)
     evidence = _evidence(facts)
+    producers = found.producer_count
     affected = (
         f"{plural(found.consumer_count, 'consumer')} of {plural(len(found.groups), 'group')} and "
-        f"{'unknown' if found.producer_count is None else found.producer_count} producers lose it "
-        "meanwhile"
+        f"{'its producers' if producers is None else plural(producers, 'producer')} lose it meanwhile"
     )
     reasons = []
     if found.clean_s is None or found.clean_bytes is None:
