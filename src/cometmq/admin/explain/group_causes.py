@@ -15,6 +15,7 @@ from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import PERM_READ
 from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
+from cometmq.protocol.inspection_bodies import OffsetWrapper
 
 # Java's defaults, for members that do not tell their own.
 _PULL_THRESHOLD: Final = 1000
@@ -34,12 +35,11 @@ Judge = Callable[[GroupFacts], Iterator[Reason]]
 
 def judge(facts: GroupFacts) -> list[Reason]:
     """Return the causes, the one that explains most first; at least one reason."""
-    behind = facts.behind()
-    if not behind:
-        found = [reason for judge in _ALWAYS for reason in judge(facts)]
-        return [*found, _caught_up(facts)] if found else [_caught_up(facts)]
     if any(told.value.message_model == "BROADCASTING" for told in facts.online.values()):
         return [_broadcasting(facts)]
+    if not facts.behind():
+        found = [reason for judge in _ALWAYS for reason in judge(facts)]
+        return [*found, _caught_up(facts)] if found else [_caught_up(facts)]
     found = [reason for judge in _WHEN_BEHIND for reason in judge(facts)]
     if not any(reason.severity for reason in found):
         found.append(_just_behind(facts))
@@ -62,12 +62,19 @@ def _lag_evidence(facts: GroupFacts, queues: set[MessageQueue] | None = None) ->
     return [
         told.shows(
             f"lag of {progress.queue}",
-            f"{progress.lag} (consumed up to {progress.consumer_offset}, handed out up to "
+            f"{progress.lag} (consumed up to {_consumed(progress, told)}, handed out up to "
             f"{progress.pulled_offset}, end {progress.broker_offset})",
         )
         for progress, told in facts.behind()
         if queues is None or progress.queue in queues
     ][:_MOST_EVIDENCE]
+
+
+def _consumed(progress: QueueProgress, told: Told[dict[MessageQueue, OffsetWrapper]]) -> str:
+    committed = told.value[progress.queue].consumer_offset
+    if committed == progress.consumer_offset:
+        return str(committed)
+    return f"{progress.consumer_offset} as its member says, {committed} committed"
 
 
 def _caught_up(facts: GroupFacts) -> Reason:
@@ -159,8 +166,7 @@ def _forbidden(facts: GroupFacts) -> Iterator[Reason]:
                 f"an administrator has forbidden group {facts.group} to read topic {topic} at broker "
                 f"{facts.places[address].name}",
                 (told.shows("readable", "false"),),
-                f"allow it again by request 353 with readable=true (group {facts.group}, topic "
-                f"{topic})",
+                f"allow it again: groups.set_may_read({facts.group!r}, {topic!r}, True)",
             )
 
 

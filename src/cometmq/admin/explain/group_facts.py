@@ -70,24 +70,29 @@ class GroupFacts:
     samples: dict[MessageQueue, Told[Sample]] = field(default_factory=dict)
 
     def queues(self) -> list[tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]]:
-        """Return the progress in every queue, with the answer that told it."""
-        return sorted(
-            (
-                (
-                    QueueProgress(
-                        queue,
-                        at.broker_offset,
-                        at.consumer_offset,
-                        max(at.pull_offset, at.consumer_offset),
-                        at.last_timestamp,
-                    ),
-                    told,
+        """Return the progress in every queue, with the answer that told it.
+
+        A member commits every few seconds, so its own offset counts where it is ahead of the
+        broker's.
+        """
+        own = {
+            queue: info.commit_offset
+            for told in self.members.values()
+            for queue, info in told.value.queues.items()
+            if not info.droped
+        }
+        found = []
+        for told in self.progress.values():
+            for queue, at in told.value.items():
+                consumed = at.consumer_offset
+                if consumed < (member := own.get(queue, -1)):
+                    consumed = max(consumed, min(member, at.broker_offset))
+                pulled = max(at.pull_offset, consumed)
+                progress = QueueProgress(
+                    queue, at.broker_offset, consumed, pulled, at.last_timestamp
                 )
-                for told in self.progress.values()
-                for queue, at in told.value.items()
-            ),
-            key=lambda item: item[0].queue,
-        )
+                found.append((progress, told))
+        return sorted(found, key=lambda item: item[0].queue)
 
     def behind(self) -> list[tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]]:
         """Return the queues in which messages wait, those with the most first."""
@@ -253,6 +258,8 @@ async def _of_member(inquiry: Inquiry, facts: GroupFacts, client: str) -> None:
         requests.GET_CONSUMER_RUNNING_INFO,
         client,
         lambda: Groups(inquiry.servers).running_info(facts.group, client),
+        # The questions that follow need time, too, if a member hangs.
+        share=0.5,
     )
     if told is not None:
         facts.members[client] = told

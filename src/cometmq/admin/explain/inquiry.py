@@ -84,10 +84,13 @@ class Inquiry:
         row: RequestType[Any, Any, Any, Any],
         address: str,
         question: Callable[[], Awaitable[T]],
+        *,
+        share: float = 1.0,
     ) -> Told[T] | None:
         """Return what the server tells, None if it does not, which `unasked` then explains.
 
-        `row` is the request by which the question is put.
+        `row` is the request by which the question is put. The answer may take the given `share` of
+        the time that is left.
         """
         request = f"{row.name} ({row.code})"
         async with self._turns:
@@ -99,12 +102,13 @@ class Inquiry:
             try:
                 if left_s <= 0:
                     raise TimeoutError
-                value = await asyncio.wait_for(question(), left_s)
+                value = await asyncio.wait_for(question(), left_s * share)
             except TimeoutError:
                 self.note(
                     request,
                     address,
-                    f"the {self._deadline_s:g} s for all answers were over; give a longer deadline",
+                    f"no answer in time: all answers have {self._deadline_s:g} s; give a longer "
+                    "deadline",
                 )
                 return None
             except CometMQError as error:

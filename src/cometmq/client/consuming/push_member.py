@@ -259,6 +259,8 @@ class GroupMember:
             "maxReconsumeTimes": str(options.max_reconsume_times),
             "pullInterval": str(options.pull.interval_ms),
             "pullThresholdForQueue": str(options.pull.flow.messages),
+            "pullThresholdSizeForQueue": str(max(1, options.pull.flow.size_bytes >> 20)),
+            "consumeConcurrentlyMaxSpan": str(options.pull.flow.span),
             "paused": "true" if self.paused else "false",
             "pullFailures": failures_text(
                 {
